@@ -1,0 +1,70 @@
+# `make` lists the targets. Each sets up what it needs in .venv first.
+PYTHON ?= python3
+VENV := .venv
+PEERS := .venv-peers
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PEERS_STAMP := $(PEERS)/.installed
+PIP := -m pip --disable-pip-version-check install
+
+# Nothing here needs the network once set up, and two cores are shared by torch and the tests.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help install demo test test-slow lint types format bench peers clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+install: $(STAMP)  ## set up .venv
+
+$(STAMP): requirements.txt constraints.txt setup.py
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; give one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+	  "error: Python 3.11 or newer is needed, $(PYTHON) is %d.%d; give another with make PYTHON=..." % v[:2])'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) -r requirements.txt
+	$(BIN)/python $(PIP) --no-deps allennlp==2.10.1
+	$(BIN)/python $(PIP) --no-deps -e .
+	@touch $@
+
+demo: $(STAMP)  ## train NER with and without ELMo on the sample data, and compare
+	$(BIN)/python examples/demo.py
+
+test: lint types  ## lint, types and the quick tests
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)  ## the slow tests
+	$(BIN)/python -m pytest -m 'slow and not gpu and not peers'
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP)  ## format the sources, fix what ruff can fix
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(STAMP)  ## benchmarks
+	$(BIN)/python -m benchmarks
+
+$(PEERS_STAMP): $(STAMP) requirements-peers.txt
+	$(BIN)/python -m venv $(PEERS)
+	# The run-time set is not installed twice: this environment looks into the other.
+	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
+	  > "$$($(PEERS)/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+	$(PEERS)/bin/python $(PIP) --no-deps -r requirements-peers.txt
+	@touch $@
+
+peers: $(PEERS_STAMP)  ## compare with allennlp-models (installs it in .venv-peers)
+	$(PEERS)/bin/python -m pytest -m peers
+
+clean:  ## remove what make and the tools made
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +
