@@ -1,0 +1,250 @@
+import logging
+import random
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+from allennlp.data.dataset_readers.conll2003 import Conll2003DatasetReader as StockReader
+from allennlp.data.fields import SequenceLabelField, TextField
+from allennlp.data.tokenizers import Token
+
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+
+IOB1 = """-DOCSTART- -X- -X- O
+
+U.N. NNP I-NP I-ORG
+official NN I-NP O
+Anna NNP I-NP I-PER
+Lee NNP I-NP I-PER
+Bo NNP B-NP B-PER
+left VBD I-VP O
+Rome NNP I-NP I-LOC
+
+Peter NNP I-NP I-PER
+"""
+BIO = (
+    "Anna NNP B-NP B-PER\nLee NNP I-NP I-PER\nBo NNP B-NP B-PER\nsat VBD B-VP O\n\n"
+    "in IN B-PP O\nRome NNP B-NP B-LOC\n"
+)
+BIOUL = (
+    "Anna NNP B-NP B-PER\nLee NNP L-NP L-PER\nBo NNP U-NP U-PER\nsat VBD U-VP O\n\n"
+    "in IN U-PP O\nRome NNP U-NP U-LOC\n"
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="data.txt"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def content(field):
+    if isinstance(field, SequenceLabelField):
+        return field.labels, field._label_namespace
+    return [token.text for token in field] if isinstance(field, TextField) else field.metadata
+
+
+def contents(instances):
+    """Everything in the instances that a model can see, comparable."""
+    return [{name: content(field) for name, field in i.fields.items()} for i in instances]
+
+
+def tags(path, **arguments):
+    arguments.setdefault("convert_to_coding_scheme", "BIOUL")
+    return [instance["tags"].labels for instance in Conll2003DatasetReader(**arguments).read(path)]
+
+
+def test_registered_name_gives_this_reader():
+    assert DatasetReader.by_name("conll2003") is Conll2003DatasetReader
+
+
+@pytest.mark.parametrize("text", [IOB1, BIO], ids=["iob1", "bio"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"convert_to_coding_scheme": "BIOUL"},
+        {"coding_scheme": "BIOUL"},
+        {"coding_scheme": "IOB1"},
+        {"tag_label": "pos", "feature_labels": ["ner", "chunk"]},
+        {"tag_label": "chunk", "convert_to_coding_scheme": "BIOUL", "label_namespace": "x"},
+        {"tag_label": None, "feature_labels": ["pos", "ner"]},
+        {"max_instances": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*coding_scheme.*:DeprecationWarning")
+def test_instances_equal_stock_reader(written, text, arguments):
+    path = written(text)
+    ours = list(Conll2003DatasetReader(**arguments).read(path))
+    stock = list(StockReader(**arguments).read(path))
+    assert len(ours) > 0
+    assert contents(ours) == contents(stock)
+
+
+def test_random_files_equal_stock_reader_in_iob1_and_bio(written):
+    generator = random.Random(1)
+    for trial in range(30):
+        sentences = []
+        for _ in range(5):
+            spans, rows = [], []
+            while len(spans) < 9:
+                kind, size = generator.choice(["O", "PER", "LOC"]), generator.randint(1, 3)
+                spans += [(kind, i) for i in range(size)]
+            for position, (kind, i) in enumerate(spans):
+                if kind == "O":
+                    tag = "O"
+                elif trial % 2:
+                    tag = ("I-" if i else "B-") + kind
+                else:
+                    after_same = position > 0 and spans[position - 1][0] == kind
+                    tag = ("B-" if i == 0 and after_same else "I-") + kind
+                rows.append(f"w{generator.randint(0, 99)}\tNN\tI-NP\t{tag}\n")
+            sentences.append("".join(rows))
+        path = written("\n".join(sentences))
+        for scheme in (None, "BIOUL"):
+            ours = Conll2003DatasetReader(convert_to_coding_scheme=scheme).read(path)
+            stock = StockReader(convert_to_coding_scheme=scheme).read(path)
+            assert contents(ours) == contents(stock)
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme"), [(IOB1, "IOB1"), (BIO, "BIO"), (BIOUL, "BIOUL"), ("a b c O\n", "all O")]
+)
+def test_log_says_which_scheme_was_found(written, text, scheme, caplog):
+    with caplog.at_level(logging.INFO):
+        tags(written(text))
+    assert f"the ner column is in {scheme}" in caplog.text or f"no scheme, {scheme}" in caplog.text
+
+
+def test_same_spans_in_three_schemes_become_the_same_bioul(written):
+    expected = [["B-PER", "L-PER", "U-PER", "O"], ["O", "U-LOC"]]
+    iob1 = BIO.replace("Anna NNP B-NP B-PER", "Anna NNP I-NP I-PER").replace("B-LOC", "I-LOC")
+    for name, text in [("iob1", iob1), ("bio", BIO), ("bioul", BIOUL)]:
+        assert tags(written(text, name)) == expected
+
+
+def test_columns_not_in_use_may_hold_anything(written):
+    path = written("Anna -X- -X- I-PER\nLee ( ) I-PER\n")
+    assert tags(path) == [["B-PER", "L-PER"]]
+    with pytest.raises(ValueError, match=r"data\.txt:1: tag '-X-' is of no known scheme.*chunk"):
+        tags(path, tag_label="chunk")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BIO.replace("\n", "\r\n"),
+        BIO.replace("\n", "\r"),
+        "\ufeff" + BIO,
+        "\n\n \n" + BIO + "\n\t\n\n",
+        "-DOCSTART- -X- O O\n" + BIO.replace("\n\n", "\n-DOCSTART- -X- -X- O\n"),
+        BIO.replace(" ", "\t"),
+        BIO.replace("\n", " \n"),
+        BIO.rstrip("\n"),
+    ],
+    ids=[
+        "crlf",
+        "cr",
+        "bom",
+        "blank-ends",
+        "docstart",
+        "tabs",
+        "trailing-blank",
+        "no-last-newline",
+    ],
+)
+def test_line_ends_and_dividers_change_nothing(written, text):
+    plain = contents(Conll2003DatasetReader().read(written(BIO, "plain.txt")))
+    assert contents(Conll2003DatasetReader().read(written(text))) == plain
+
+
+def test_unusual_tokens_stay_as_they_are(written):
+    words = ["a\x00b", "\U0001f600", "x" * 10_000, "no\u00a0break", "line\u2028sep", "\x1c", "-X-"]
+    path = written("".join(f"{word} NN O O\n" for word in words))
+    (instance,) = Conll2003DatasetReader().read(path)
+    assert instance["metadata"]["words"] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", r"data\.txt:1: no sentence"),
+        ("\n\n-DOCSTART- -X- -X- O\n\n", r"data\.txt:1: no sentence"),
+        ("a NN O O\nb O\n", r"data\.txt:2: 2 columns: 'b O'; expected 4: word pos chunk ner"),
+        ("a NN O O O\n", r"data\.txt:1: 5 columns"),
+        ("a NN O O\n\nb NN O Q-PER\n", r"data\.txt:3: tag 'Q-PER' is of no known scheme"),
+        ("a NN O I-\n", r"data\.txt:1: tag 'I-' is of no known scheme"),
+        ("a NN O OO\n", r"data\.txt:1: tag 'OO' is of no known scheme"),
+        (
+            "a NN O B-PER\n\nb NN O I-PER\n",
+            r"data\.txt:3: a span starts with 'I-PER', but one in line 1",
+        ),
+        (
+            "a NN O I-PER\nc NN O O\nb NN O B-PER\n",
+            r"data\.txt:3: a span starts with 'B-PER'.*line 1",
+        ),
+        (
+            "a NN O U-PER\nc NN O I-PER\nb NN O O\n",
+            r"data\.txt:2: tag 'I-PER' cannot stand here in BIOUL",
+        ),
+        ("a NN O B-PER\nb NN O L-LOC\n", r"data\.txt:2: tag 'L-LOC' cannot stand here in BIOUL"),
+        ("a NN O B-PER\nc NN O O\n\nb NN O U-PER\n", r"data\.txt:2: tag 'O' cannot stand here"),
+        ("b NN O U-PER\n\na NN O B-PER\n", r"data\.txt:3: tag 'B-PER' cannot stand here"),
+        (b"a NN O O\n\n\xff\xfe NN O O\n", r"data\.txt:3: not UTF-8"),
+        (b"\xed\xa0\x80 NN O O\n", r"data\.txt:1: not UTF-8"),
+    ],
+)
+def test_bad_file_gives_path_and_line(written, text, match):
+    with pytest.raises(ValueError, match=match):
+        tags(written(text))
+
+
+def test_without_conversion_unknown_tags_pass_with_a_warning(written, caplog):
+    path = written("a NN O person\nb NN O O\n")
+    assert tags(path, convert_to_coding_scheme=None) == [["person", "O"]]
+    assert "data.txt:1: tag 'person' is of no known scheme" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"tag_label": "words"}, "unknown tag label type: words"),
+        ({"feature_labels": ["words"]}, "unknown feature label type: words"),
+        ({"convert_to_coding_scheme": "BIO"}, "unknown convert_to_coding_scheme: BIO"),
+        ({"coding_scheme": "BIO"}, "unknown coding_scheme: BIO"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*coding_scheme.*:DeprecationWarning")
+def test_wrong_argument(arguments, match):
+    with pytest.raises(ConfigurationError, match=match):
+        Conll2003DatasetReader(**arguments)
+
+
+def test_words_alone_make_an_instance_for_prediction():
+    reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
+    instance = reader.text_to_instance([Token("Anna")])
+    assert set(instance.fields) == {"tokens", "metadata"}
+    with pytest.raises(ValueError, match="0 tokens"):
+        reader.text_to_instance([])
+    with pytest.raises(ConfigurationError, match="feature_labels names pos"):
+        Conll2003DatasetReader(feature_labels=["pos"]).text_to_instance([Token("Anna")])
+
+
+def test_sentences_are_read_one_at_a_time(written, monkeypatch):
+    path = written(BIO * 100)
+    instances = iter(Conll2003DatasetReader().read(path))
+    seen = []
+    original = Conll2003DatasetReader.text_to_instance
+
+    def counted(self, *arguments):
+        seen.append(1)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Conll2003DatasetReader, "text_to_instance", counted)
+    next(instances)
+    assert len(seen) == 1
