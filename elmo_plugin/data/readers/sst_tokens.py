@@ -1,0 +1,228 @@
+"""Reads sentences and phrases with sentiment labels from the Stanford Sentiment Treebank."""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
+from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
+from allennlp.data.fields import Field, LabelField, TextField
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+
+# What the treebank's labels 0 (very negative) to 4 (very positive) become; None: not read.
+GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
+    "5-class": None,
+    "3-class": {"0": "0", "1": "0", "2": "1", "3": "2", "4": "2"},
+    "2-class": {"0": "0", "1": "0", "2": None, "3": "1", "4": "1"},
+}
+
+
+class Phrase(NamedTuple):
+    """A labelled node of a tree: the tokens from `start` up to `end`, which is excluded."""
+
+    label: str
+    start: int
+    end: int
+
+
+@DatasetReader.register("sst_tokens", exist_ok=True)
+class StanfordSentimentTreeBankDatasetReader(DatasetReader):
+    """
+    Reads the Stanford Sentiment Treebank (Socher et al. 2013, "Recursive deep models for semantic
+    compositionality over a sentiment treebank"): one bracketed tree per line, whose nodes carry
+    labels from 0 (very negative) to 4 (very positive), `(3 (2 It) (4 works))`. Files are streamed,
+    blank lines skipped.
+
+    # Parameters
+
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
+        How tokens become ids; `{"tokens": SingleIdTokenIndexer()}` if not given.
+    tokenizer : `Tokenizer`, optional (default = `None`)
+        Splits the tokens, joined by spaces, anew; without it the treebank's tokens are kept.
+    use_subtrees : `bool`, optional (default = `False`)
+        Whether every labelled phrase is an instance, or only the whole sentence.
+    granularity : `str`, optional (default = `"5-class"`)
+        `"5-class"` takes the labels as they are; `"3-class"` makes 0 and 1 negative (`0`), 2
+        neutral (`1`), 3 and 4 positive (`2`); `"2-class"` leaves the neutral ones out, negative is
+        `0` and positive `1`.
+    min_phrase_length : `int`, optional (default = `1`)
+        How many of the treebank's tokens a phrase must have at least to be read with
+        `use_subtrees`; whole sentences count as phrases then. Peters et al. 2018 train on phrases
+        of at least 4 tokens (appendix).
+
+    # Raises
+
+    `ConfigurationError`
+        If `granularity` is unknown, or `min_phrase_length` is less than 1, or more than 1 without
+        `use_subtrees`, where it would have nothing to do.
+    `ValueError`
+        While reading, with path and line: if brackets do not balance, a node lacks its label or
+        tokens, or a label does not fit the granularity, or if the file holds no tree.
+    """
+
+    def __init__(
+        self,
+        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
+        tokenizer: Optional[Tokenizer] = None,
+        use_subtrees: bool = False,
+        granularity: str = "5-class",
+        min_phrase_length: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if granularity not in GRANULARITIES:
+            raise ConfigurationError(
+                f"granularity is {granularity!r}, expected one of {list(GRANULARITIES)}"
+            )
+        if min_phrase_length < 1:
+            raise ConfigurationError(
+                f"min_phrase_length is {min_phrase_length}, expected at least 1"
+            )
+        if min_phrase_length > 1 and not use_subtrees:
+            raise ConfigurationError(
+                f"min_phrase_length is {min_phrase_length} without use_subtrees, which reads "
+                f"whole sentences only; expected use_subtrees: true or min_phrase_length: 1"
+            )
+        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        self._tokenizer = tokenizer
+        self._use_subtrees = use_subtrees
+        self._granularity = granularity
+        self._min_phrase_length = min_phrase_length
+
+    def _read(self, file_path: str) -> Iterable[Instance]:
+        empty = True
+        with Path(cached_path(file_path)).open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                empty = False
+                try:
+                    instances = self._line_to_instances(line)
+                except ValueError as error:
+                    raise ValueError(f"{file_path}, line {number}: {error}") from error
+                yield from instances
+        if empty:
+            raise ValueError(f"{file_path}: no tree found, expected one bracketed tree per line")
+
+    def _line_to_instances(self, line: str) -> List[Instance]:
+        tokens, phrases = parse_tree(line)
+        instances = [
+            self.text_to_instance(tokens[phrase.start : phrase.end], phrase.label)
+            for phrase in (phrases if self._use_subtrees else phrases[:1])
+            if phrase.end - phrase.start >= self._min_phrase_length
+        ]
+        return [instance for instance in instances if instance is not None]
+
+    def text_to_instance(  # type: ignore[override]
+        self, tokens: Union[str, Sequence[Union[str, Token]]], sentiment: Optional[str] = None
+    ) -> Optional[Instance]:
+        """
+        # Parameters
+
+        tokens : `Union[str, Sequence[Union[str, Token]]]`
+            A sentence or phrase, tokenized; a string only if the reader has a tokenizer.
+        sentiment : `str`, optional (default = `None`)
+            The treebank's label.
+
+        # Returns
+
+        `Optional[Instance]`
+            Fields `tokens` and `label`; `None` for a neutral phrase with `"2-class"`.
+
+        # Raises
+
+        `ValueError`
+            If `tokens` is a string and there is no tokenizer, or if `sentiment` is to be mapped and
+            not one of 0 to 4.
+        """
+        if self._tokenizer is not None:
+            text = tokens if isinstance(tokens, str) else " ".join(map(str, tokens))
+            field = TextField(self._tokenizer.tokenize(text))
+        elif isinstance(tokens, str):
+            raise ValueError(f"found the string {tokens!r}, expected tokens: there is no tokenizer")
+        else:
+            field = TextField([Token(t) if isinstance(t, str) else t for t in tokens])
+        fields: Dict[str, Field] = {"tokens": field}
+        if sentiment is not None:
+            label = self._coarsen(sentiment)
+            if label is None:
+                return None
+            fields["label"] = LabelField(label)
+        return Instance(fields)
+
+    def _coarsen(self, sentiment: str) -> Optional[str]:
+        coarse = GRANULARITIES[self._granularity]
+        if coarse is None:
+            return sentiment
+        if sentiment not in coarse:
+            raise ValueError(
+                f"sentiment label {sentiment!r}, expected one of {list(coarse)} "
+                f"for granularity {self._granularity!r}"
+            )
+        return coarse[sentiment]
+
+    def apply_token_indexers(self, instance: Instance) -> None:
+        """
+        Gives the text field its indexers, after the instance has come from a worker process.
+
+        # Parameters
+
+        instance : `Instance`
+            As made by `text_to_instance`; changed in place.
+        """
+        instance.fields["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
+
+
+def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
+    """
+    Parses one bracketed tree in the Penn Treebank's notation.
+
+    # Parameters
+
+    text : `str`
+        A single tree such as `(3 (2 It) (4 works))`.
+
+    # Returns
+
+    `Tuple[List[str], List[Phrase]]`
+        The tokens from left to right, and the labelled phrases over them in the order in which
+        their brackets open: the whole sentence is the first.
+
+    # Raises
+
+    `ValueError`
+        If `text` is no single balanced tree, or a node has no label or no token.
+    """
+    tokens: List[str] = []
+    phrases: List[Phrase] = []
+    open_phrases: List[int] = []
+    needs_label = False
+    for match in re.finditer(r"[()]|[^\s()]+", text):
+        symbol, column = match.group(), match.start() + 1
+        if needs_label and symbol in "()":
+            raise ValueError(f"column {column}: found {symbol!r}, expected a label after '('")
+        if not open_phrases and (phrases or symbol != "("):
+            expected = "the end of the line" if phrases else "'('"
+            raise ValueError(f"column {column}: found {symbol!r}, expected {expected}")
+        if needs_label:
+            phrases[-1] = phrases[-1]._replace(label=symbol)
+            needs_label = False
+        elif symbol == "(":
+            open_phrases.append(len(phrases))
+            phrases.append(Phrase(label="", start=len(tokens), end=len(tokens)))
+            needs_label = True
+        elif symbol == ")":
+            index = open_phrases.pop()
+            phrase = phrases[index] = phrases[index]._replace(end=len(tokens))
+            if phrase.start == phrase.end:
+                raise ValueError(
+                    f"column {column}: the node labelled {phrase.label!r} has no token"
+                )
+        else:
+            tokens.append(symbol)
+    if open_phrases:
+        raise ValueError(
+            f"{len(open_phrases)} brackets are not closed, found {text.strip()[:80]!r}"
+        )
+    return tokens, phrases

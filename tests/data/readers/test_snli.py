@@ -1,0 +1,114 @@
+import json
+
+import pytest
+from allennlp.common import Params
+from allennlp.common import util as allennlp_util
+from allennlp.data import DatasetReader
+from allennlp.data.tokenizers import WhitespaceTokenizer
+
+from elmo_plugin.data.readers.snli import SnliReader
+
+PAIRS = [
+    {"gold_label": "neutral", "sentence1": "A dog runs.", "sentence2": "It is late."},
+    {"gold_label": "-", "sentence1": "Two girls sing.", "sentence2": "They sleep."},
+    {"gold_label": "entailment", "sentence1": "A dog runs.", "sentence2": "It moves."},
+    {"gold_label": "contradiction", "sentence1": "A dog runs.", "sentence2": "It sits."},
+    {"sentence1": "A cat sits.", "sentence2": "It rests."},
+]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n\n".join(map(json.dumps, PAIRS)) + "\n", encoding="utf-8")
+    return path
+
+
+def read(path, **arguments):
+    reader = SnliReader(tokenizer=WhitespaceTokenizer(), **arguments)
+    return list(reader.read(str(path)))
+
+
+def label(instance):
+    return instance["label"].label if "label" in instance.fields else None
+
+
+def test_pairs_are_read_in_order_without_those_that_have_no_agreed_label(corpus):
+    instances = read(corpus)
+    assert list(map(label, instances)) == ["neutral", "entailment", "contradiction", None]
+    first = instances[0]
+    assert [token.text for token in first["premise"]] == ["A", "dog", "runs."]
+    assert [token.text for token in first["hypothesis"]] == ["It", "is", "late."]
+    assert first["metadata"].metadata == {
+        "premise_tokens": ["A", "dog", "runs."],
+        "hypothesis_tokens": ["It", "is", "late."],
+    }
+
+
+def test_labels_can_be_collapsed_to_two(corpus):
+    labels = list(map(label, read(corpus, collapse_labels=True)))
+    assert labels == ["non-entailment", "entailment", "non-entailment", None]
+
+
+def test_both_sentences_can_be_one_field(corpus):
+    class Joining(WhitespaceTokenizer):
+        def add_special_tokens(self, tokens1, tokens2=None):
+            return [*tokens1, *tokens2]
+
+    instance = next(
+        iter(SnliReader(tokenizer=Joining(), combine_input_fields=True).read(str(corpus)))
+    )
+    assert sorted(instance.fields) == ["label", "tokens"]
+    assert len(instance["tokens"]) == 6
+
+
+def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("the default tokenizer tried to download a spaCy model")
+
+    monkeypatch.setattr(allennlp_util, "spacy_download", refuse)
+    pytest.importorskip("elmo_plugin.compat")
+    reader = DatasetReader.from_params(Params({"type": "snli"}))
+    assert type(reader) is SnliReader
+    instance = next(iter(reader.read(str(corpus))))
+    assert [token.text for token in instance["hypothesis"]] == ["It", "is", "late", "."]
+    assert list(instance["premise"].token_indexers) == ["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{'gold_label': 'neutral'}", "not json"),
+        ('{"gold_label": "neutral"', "not json"),
+        ('["neutral", "A", "B"]', "expected a json object"),
+        ('{"gold_label": "neutral", "sentence1": "A"}', "expected a string under 'sentence2'"),
+        (
+            '{"gold_label": "neutral", "sentence1": 1, "sentence2": "B"}',
+            "expected a string under 'sentence1', found 1",
+        ),
+        (
+            '{"gold_label": "maybe", "sentence1": "A", "sentence2": "B"}',
+            "gold_label is 'maybe', expected one of",
+        ),
+    ],
+)
+def test_a_bad_line_names_path_and_line(tmp_path, line, message):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps(PAIRS[0]) + "\n\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"pairs\.jsonl, line 3: {message}"):
+        read(path)
+
+
+@pytest.mark.parametrize("text", ["", "\n", json.dumps(PAIRS[1])])
+def test_a_file_without_a_pair_is_refused(tmp_path, text):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"pairs\.jsonl: no sentence pair found"):
+        read(path)
+
+
+def test_files_are_streamed(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps(PAIRS[0]) + "\nbroken\n", encoding="utf-8")
+    instances = iter(SnliReader(tokenizer=WhitespaceTokenizer()).read(str(path)))
+    assert label(next(instances)) == "neutral"

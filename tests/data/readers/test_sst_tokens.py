@@ -1,0 +1,151 @@
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Token
+from allennlp.data.tokenizers import CharacterTokenizer
+
+from elmo_plugin.data.readers.sst_tokens import (
+    Phrase,
+    StanfordSentimentTreeBankDatasetReader,
+    parse_tree,
+)
+
+TREE = "(3 (2 It) (4 (4 (2 's) (4 lovely)) (2 .)))"
+NEUTRAL = "(2 (2 A) (2 (1 dull) (2 film)))"
+
+
+def read(path, **arguments):
+    instances = StanfordSentimentTreeBankDatasetReader(**arguments).read(str(path))
+    return [
+        ([token.text for token in instance["tokens"]], instance["label"].label)
+        for instance in instances
+    ]
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    path = tmp_path / "trees.txt"
+    path.write_text(f"{TREE}\n\n{NEUTRAL}\n", encoding="utf-8")
+    return path
+
+
+def test_a_tree_is_its_tokens_and_its_phrases_in_the_order_their_brackets_open():
+    tokens, phrases = parse_tree(TREE)
+    assert tokens == ["It", "'s", "lovely", "."]
+    assert phrases == [
+        Phrase("3", 0, 4),
+        Phrase("2", 0, 1),
+        Phrase("4", 1, 4),
+        Phrase("4", 1, 3),
+        Phrase("2", 1, 2),
+        Phrase("4", 2, 3),
+        Phrase("2", 3, 4),
+    ]
+
+
+def test_whole_sentences_are_read_with_their_label(treebank):
+    assert read(treebank) == [
+        (["It", "'s", "lovely", "."], "3"),
+        (["A", "dull", "film"], "2"),
+    ]
+
+
+def test_subtrees_are_all_labelled_phrases(treebank):
+    phrases = read(treebank, use_subtrees=True)
+    assert len(phrases) == 7 + 5
+    assert phrases[3] == (["'s", "lovely"], "4")
+    assert phrases[9] == (["dull", "film"], "2")
+
+
+@pytest.mark.parametrize(("minimum", "kept"), [(1, 12), (2, 5), (3, 3), (4, 1), (5, 0)])
+def test_min_phrase_length_drops_shorter_phrases_and_whole_sentences(treebank, minimum, kept):
+    phrases = read(treebank, use_subtrees=True, min_phrase_length=minimum)
+    assert len(phrases) == kept
+    assert all(len(tokens) >= minimum for tokens, _ in phrases)
+
+
+def test_three_classes_join_the_strong_labels(treebank):
+    labels = [label for _, label in read(treebank, use_subtrees=True, granularity="3-class")]
+    assert labels == ["2", "1", "2", "2", "1", "2", "1", "1", "1", "1", "0", "1"]
+
+
+def test_two_classes_leave_the_neutral_ones_out(treebank):
+    labels = [label for _, label in read(treebank, use_subtrees=True, granularity="2-class")]
+    assert labels == ["1", "1", "1", "1", "0"]
+    assert read(treebank, granularity="2-class") == [(["It", "'s", "lovely", "."], "1")]
+
+
+def test_a_tokenizer_splits_the_joined_tokens_anew(treebank):
+    tokens, _ = read(treebank, tokenizer=CharacterTokenizer())[1]
+    assert "".join(tokens) == "A dull film"
+
+
+def test_text_is_taken_as_tokens_or_with_a_tokenizer_as_a_string():
+    reader = StanfordSentimentTreeBankDatasetReader()
+    instance = reader.text_to_instance([Token("a"), "b"])
+    assert [token.text for token in instance["tokens"]] == ["a", "b"]
+    with pytest.raises(ValueError, match="'a b', expected tokens"):
+        reader.text_to_instance("a b")
+    reader = StanfordSentimentTreeBankDatasetReader(tokenizer=CharacterTokenizer())
+    assert len(reader.text_to_instance("a b")["tokens"]) == 3
+
+
+def test_instances_get_their_indexers_once_read(treebank):
+    reader = DatasetReader.from_params(Params({"type": "sst_tokens"}))
+    assert type(reader) is StanfordSentimentTreeBankDatasetReader
+    instance = next(iter(reader.read(str(treebank))))
+    assert list(instance["tokens"].token_indexers) == ["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("(3 (2 It) (4 works)", "1 brackets are not closed"),
+        ("(3 (2 It) (4 works)))", "column 21: found '\\)', expected the end of the line"),
+        ("(3 (2 It) (4 works)) (2 .)", "column 22: found '\\(', expected the end of the line"),
+        ("It works", "column 1: found 'It', expected '\\('"),
+        ("(3 (2 It) ( works))", "column 18: the node labelled 'works' has no token"),
+        ("(3 (2 It) ((4 works)))", "column 12: found '\\(', expected a label"),
+        ("(3 (2 It) ())", "column 12: found '\\)', expected a label"),
+        ("(3 (2 It) (4))", "column 13: the node labelled '4' has no token"),
+    ],
+)
+def test_a_broken_tree_names_path_line_and_column(tmp_path, line, message):
+    path = tmp_path / "trees.txt"
+    path.write_text(f"{TREE}\n\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"trees\.txt, line 3: {message}"):
+        read(path)
+
+
+def test_a_label_that_cannot_be_mapped_names_path_and_line(tmp_path):
+    path = tmp_path / "trees.txt"
+    path.write_text("(7 (2 It) (2 works))\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"trees\.txt, line 1: sentiment label '7', expected one"):
+        read(path, granularity="3-class")
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    path = tmp_path / "trees.txt"
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"trees\.txt: no tree found"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"granularity": "4-class"}, "granularity is '4-class', expected one of"),
+        ({"use_subtrees": True, "min_phrase_length": 0}, "is 0, expected at least 1"),
+        ({"min_phrase_length": 4}, "min_phrase_length is 4 without use_subtrees"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        StanfordSentimentTreeBankDatasetReader(**arguments)
+
+
+def test_files_are_streamed(tmp_path):
+    path = tmp_path / "trees.txt"
+    path.write_text(f"{TREE}\n(broken\n", encoding="utf-8")
+    instances = iter(StanfordSentimentTreeBankDatasetReader().read(str(path)))
+    assert next(instances)["label"].label == "3"
