@@ -97,8 +97,8 @@ class TagScheme:
             if "not BIOUL" in first:
                 wrong, proof = first["not BIOUL"], first["BIOUL"]
                 raise ValueError(
-                    f"{wrong.line_number}: tag {wrong.tag!r} cannot stand here in BIOUL, the scheme "
-                    f"of line {proof.line_number} ({proof.tag!r}); expected U-X or B-X (I-X) L-X"
+                    f"{wrong.line_number}: tag {wrong.tag!r} cannot stand here in BIOUL, the "
+                    f"scheme of line {proof.line_number} ({proof.tag!r}); expected U-X or B-X L-X"
                 )
             return "BIOUL"
         if "BIO" in first and "IOB1" in first:
