@@ -1,0 +1,132 @@
+"""
+AllenNLP 2.10.1 on current PyTorch: each repair beside the breakage it mends.
+
+`repair` is called when `elmo_plugin.plugin` is imported. It replaces names inside AllenNLP only
+where the stock behaviour fails or warns. `tests/test_compat.py` shows each stock failure too: a
+repair whose failure is gone is to be deleted.
+"""
+
+import functools
+import inspect
+import logging
+import types
+from typing import Any, Dict, Iterable, List, Tuple
+
+import numpy
+import spacy
+import torch
+from allennlp.common import util as common_util
+from allennlp.nn.parallel import ddp_accelerator
+from allennlp.training import gradient_descent_trainer
+from allennlp.training import util as training_util
+from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
+    ReduceOnPlateauLearningRateScheduler,
+)
+from allennlp.training.moving_average import MovingAverage
+
+logger = logging.getLogger(__name__)
+
+
+@functools.cache
+def repair() -> None:
+    """Applies every repair of this file; later calls do nothing."""
+    _reduce_on_plateau()
+    _mixed_precision_names()
+    _sparse_gradient_norm()
+    _numpy_scalars_in_training_state()
+    _moving_average_after_recover()
+    _spacy_tokenizer()
+
+
+def _reduce_on_plateau() -> None:
+    """AllenNLP passes `verbose` to `ReduceLROnPlateau`, which no longer takes it: TypeError."""
+    stock = ReduceOnPlateauLearningRateScheduler.__init__
+
+    @functools.wraps(stock)  # FromParams reads the stock signature
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        call = inspect.signature(stock).bind(self, *args, **kwargs)
+        call.apply_defaults()
+        arguments = {k: v for k, v in call.arguments.items() if k not in ("self", "verbose")}
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(**arguments)
+        super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
+
+    ReduceOnPlateauLearningRateScheduler.__init__ = __init__  # type: ignore[method-assign]
+
+
+def _mixed_precision_names() -> None:
+    """The trainer uses `torch.cuda.amp`, which is deprecated: a FutureWarning at every batch."""
+    amp = types.SimpleNamespace(
+        autocast=functools.partial(torch.amp.autocast, "cuda"),
+        GradScaler=functools.partial(torch.amp.GradScaler, "cuda"),
+    )
+    gradient_descent_trainer.amp = amp  # type: ignore[assignment]
+    ddp_accelerator.amp = amp  # type: ignore[assignment]
+
+
+def _sparse_gradient_norm() -> None:
+    """`clip_grad_norm_` refuses the gradients of an `Embedding` with `sparse: true`."""
+    for module in (gradient_descent_trainer, ddp_accelerator, training_util):
+        module.clip_grad_norm_ = _clip_grad_norm  # type: ignore[attr-defined]
+
+
+def _clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
+    parameters = list(parameters)
+    if not any(p.grad is not None and p.grad.is_sparse for p in parameters):
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    gradients: List[torch.Tensor] = []
+    for parameter in parameters:
+        if parameter.grad is not None:
+            if parameter.grad.is_sparse:
+                # A row that was looked up twice has two entries until they are summed.
+                parameter.grad = parameter.grad.coalesce()
+                gradients.append(parameter.grad.values())
+            else:
+                gradients.append(parameter.grad)
+    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
+    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    # As in torch.nn.utils.clip_grad_norm_.
+    scale = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    for gradient in gradients:
+        gradient.detach().mul_(scale.to(gradient.device))
+    return norm
+
+
+def _numpy_scalars_in_training_state() -> None:
+    """
+    Metrics that are numpy scalars are saved with the training state, and `torch.load`, which is
+    safe by default now, refuses them: --recover fails. Only numbers are let in, no objects.
+    """
+    numbers = (numpy.bool_, numpy.int32, numpy.int64, numpy.float16, numpy.float32, numpy.float64)
+    dtypes = [type(numpy.dtype(number)) for number in numbers]
+    scalar: Any = numpy.float64(0).__reduce__()[0]  # the function that a pickled number names
+    torch.serialization.add_safe_globals([scalar, numpy.dtype, *dtypes])
+
+
+def _moving_average_after_recover() -> None:
+    """
+    After --recover the stock moving average follows the parameters that were read from the file,
+    not the model's: the averages stop moving, silently. (Not PyTorch's doing, but it breaks
+    --recover all the same.)
+    """
+
+    def load_state_dict(self: MovingAverage, state_dict: Dict[str, Any]) -> None:
+        for name, _ in self._parameters:
+            self._shadows[name].copy_(state_dict["shadows"][name])
+            self._backups[name].copy_(state_dict["backups"][name])
+
+    MovingAverage.load_state_dict = load_state_dict  # type: ignore[method-assign]
+
+
+def _spacy_tokenizer() -> None:
+    """
+    `SpacyTokenizer`, which predictors and readers build themselves, downloads `en_core_web_sm`,
+    from a place that need not be reachable, just to split text. A blank English pipeline has the
+    same tokenizer rules, without part-of-speech tags.
+    """
+    model = "en_core_web_sm"
+    if spacy.util.is_package(model):
+        return
+    logger.info("spaCy's %s is not installed: its tokenizer rules are used, without tags", model)
+    for pos_tags in (True, False):
+        key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
+        common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank("en"))

@@ -1,0 +1,19 @@
+"""
+What AllenNLP loads (`.allennlp_plugins` names it): imports every class that registers itself.
+
+allennlp-models, where installed, comes first: its registrations do not say `exist_ok`, ours do, so
+ours win in either order.
+"""
+
+import importlib.util
+
+from allennlp.common.util import import_module_and_submodules
+
+from elmo_plugin import compat
+
+compat.repair()
+
+if importlib.util.find_spec("allennlp_models") is not None:
+    import_module_and_submodules("allennlp_models")
+
+# One line per module that registers something.

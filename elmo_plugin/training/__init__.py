@@ -1,0 +1,1 @@
+"""What a training run needs beside AllenNLP's trainer: checkpoints, signals, random numbers."""
