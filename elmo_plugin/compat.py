@@ -56,7 +56,8 @@ def _reduce_on_plateau() -> None:
 def _mixed_precision_names() -> None:
     """The trainer uses `torch.cuda.amp`, which is deprecated: a FutureWarning at every batch."""
     amp = types.SimpleNamespace(
-        autocast=functools.partial(torch.amp.autocast, "cuda"),
+        # Not a partial: the trainer gives `enabled` by position, where the new name takes a dtype.
+        autocast=lambda enabled=True: torch.amp.autocast("cuda", enabled=enabled),
         GradScaler=functools.partial(torch.amp.GradScaler, "cuda"),
     )
     gradient_descent_trainer.amp = amp  # type: ignore[assignment]
