@@ -16,4 +16,8 @@ compat.repair()
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
 
+# ruff: noqa: E402, F401
 # One line per module that registers something.
+import elmo_plugin.data.readers.snli
+import elmo_plugin.data.readers.sst_tokens
+import elmo_plugin.predictors.textual_entailment

@@ -6,6 +6,7 @@ from allennlp.common import util as allennlp_util
 from allennlp.data import DatasetReader
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
+from elmo_plugin import compat
 from elmo_plugin.data.readers.snli import SnliReader
 
 PAIRS = [
@@ -67,7 +68,7 @@ def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus,
         raise AssertionError("the default tokenizer tried to download a spaCy model")
 
     monkeypatch.setattr(allennlp_util, "spacy_download", refuse)
-    pytest.importorskip("elmo_plugin.compat")
+    compat.repair()
     reader = DatasetReader.from_params(Params({"type": "snli"}))
     assert type(reader) is SnliReader
     instance = next(iter(reader.read(str(corpus))))

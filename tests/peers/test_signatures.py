@@ -1,0 +1,100 @@
+"""A config written for AllenNLP or allennlp-models runs here: our arguments are a superset."""
+
+import importlib
+import inspect
+
+import pytest
+from allennlp.common import Registrable
+from allennlp.data import DatasetReader, TokenIndexer
+from allennlp.models import Model
+from allennlp.modules import Seq2SeqEncoder, TokenEmbedder
+from allennlp.nn import InitializerApplicator
+from allennlp.predictors import Predictor
+
+pytest.importorskip(
+    "allennlp_models", reason="allennlp-models is not installed; `make peers` installs it apart"
+)
+pytestmark = pytest.mark.peers
+
+REGISTERED = [
+    (TokenIndexer, "elmo_characters", "data.token_indexers.ELMoTokenCharactersIndexer"),
+    (TokenEmbedder, "elmo_token_embedder", "modules.token_embedders.ElmoTokenEmbedder"),
+    (
+        Seq2SeqEncoder,
+        "alternating_lstm",
+        "modules.seq2seq_encoders.pytorch_seq2seq_wrapper.StackedAlternatingLstmSeq2SeqEncoder",
+    ),
+    (DatasetReader, "conll2003", "data.dataset_readers.Conll2003DatasetReader"),
+    (Predictor, "sentence_tagger", "predictors.SentenceTaggerPredictor"),
+    (Model, "crf_tagger", "_models.tagging.CrfTagger"),
+    (Model, "srl", "_models.structured_prediction.SemanticRoleLabeler"),
+    (DatasetReader, "srl", "_models.structured_prediction.SrlReader"),
+    (
+        Predictor,
+        "semantic_role_labeling",
+        "_models.structured_prediction.SemanticRoleLabelerPredictor",
+    ),
+    (Model, "esim", "_models.pair_classification.ESIM"),
+    (DatasetReader, "snli", "_models.pair_classification.SnliReader"),
+    (Predictor, "textual_entailment", "_models.pair_classification.TextualEntailmentPredictor"),
+    (Model, "bcn", "_models.classification.BiattentiveClassificationNetwork"),
+    (
+        DatasetReader,
+        "sst_tokens",
+        "_models.classification.StanfordSentimentTreeBankDatasetReader",
+    ),
+]
+
+
+def theirs(path: str) -> type:
+    module, name = path.rsplit(".", 1)
+    module = f"allennlp{module}" if module.startswith("_models") else f"allennlp.{module}"
+    return getattr(importlib.import_module(module), name)
+
+
+def ours(registry: type[Registrable], name: str) -> type:
+    importlib.import_module("elmo_plugin.plugin")
+    if name not in registry.list_available():
+        pytest.skip(f"nothing is registered under {name}")
+    found = registry.by_name(name)
+    if not found.__module__.startswith("elmo_plugin."):
+        pytest.skip(f"elmo_plugin registers no {name} of its own")
+    return found
+
+
+def assert_superset(ours, theirs) -> None:
+    expected = inspect.signature(theirs).parameters
+    found = inspect.signature(ours).parameters
+    for name, parameter in expected.items():
+        assert name in found, f"the argument {name} is missing"
+        assert found[name].kind == parameter.kind, name
+        default = found[name].default
+        if isinstance(parameter.default, InitializerApplicator):
+            assert isinstance(default, InitializerApplicator), name
+        else:
+            assert default == parameter.default, f"{name}: {default} != {parameter.default}"
+    order = [name for name in found if name in expected]
+    assert order == list(expected), "calls by position would differ"
+
+
+@pytest.mark.parametrize(("registry", "name", "path"), REGISTERED, ids=[r[1] for r in REGISTERED])
+def test_constructor_arguments_are_a_superset(registry, name, path):
+    assert_superset(ours(registry, name).__init__, theirs(path).__init__)
+
+
+@pytest.mark.parametrize(
+    "narrower",
+    [
+        lambda b=2, **kwargs: None,
+        lambda a, b=2: None,
+        lambda a, b=3, **kwargs: None,
+        lambda b=2, a=None, **kwargs: None,
+    ],
+)
+def test_a_narrower_signature_is_seen(narrower):
+    def reference(a, b=2, **kwargs):
+        pass
+
+    assert_superset(lambda a, b=2, c=None, **kwargs: None, reference)
+    with pytest.raises(AssertionError):
+        assert_superset(narrower, reference)

@@ -1,0 +1,37 @@
+import pytest
+import torch
+from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.predictors import Predictor
+
+from elmo_plugin.data.readers.snli import SnliReader
+from elmo_plugin.predictors.textual_entailment import TextualEntailmentPredictor
+
+
+def predictor():
+    reader = SnliReader(tokenizer=WhitespaceTokenizer())
+    return TextualEntailmentPredictor(torch.nn.Linear(1, 1), reader)  # the model is not called
+
+
+def test_it_is_registered_under_allennlp_models_name():
+    assert Predictor.by_name("textual_entailment") is TextualEntailmentPredictor
+
+
+def test_json_becomes_a_pair():
+    json = {"premise": "A dog runs", "hypothesis": "It moves"}
+    instance = predictor()._json_to_instance(json)
+    assert [token.text for token in instance["premise"]] == ["A", "dog", "runs"]
+    assert [token.text for token in instance["hypothesis"]] == ["It", "moves"]
+
+
+def test_missing_keys_are_named():
+    with pytest.raises(ValueError, match=r"keys \['premise', 'text'\], expected premise and hyp"):
+        predictor()._json_to_instance({"premise": "A dog runs", "text": "It moves"})
+
+
+def test_a_prediction_labels_its_instance():
+    instance = predictor()._json_to_instance({"premise": "A", "hypothesis": "B"})
+    (labeled,) = predictor().predictions_to_labeled_instances(
+        instance, {"label_logits": [0.1, 2.0, -1.0]}
+    )
+    assert labeled["label"].label == 1
+    assert "label" not in instance.fields
