@@ -63,7 +63,7 @@ $(PEERS_STAMP): $(STAMP) requirements-peers.txt
 	@touch $@
 
 peers: $(PEERS_STAMP)  ## compare with allennlp-models (installs it in .venv-peers)
-	$(PEERS)/bin/python -m pytest -m peers tests/peers
+	$(PEERS)/bin/python -m pytest -m peers
 
 clean:  ## remove what make and the tools made
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
