@@ -4,10 +4,12 @@ What AllenNLP loads (`.allennlp_plugins` names it): imports every class that reg
 allennlp-models, where installed, comes first: its registrations do not say `exist_ok`, ours do, so
 ours win in either order.
 """
+# ruff: noqa: E402, F401, I001
 
 import importlib.util
 
 from allennlp.common.util import import_module_and_submodules
+from allennlp.training import gradient_descent_trainer
 
 from elmo_plugin import compat
 
@@ -16,8 +18,14 @@ compat.repair()
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
 
-# ruff: noqa: E402, F401
+from elmo_plugin.training.interrupt import Interrupt
+from elmo_plugin.training.random_state import RandomState
+
+# Active in every run, without a key in its config.
+gradient_descent_trainer.DEFAULT_CALLBACKS += (Interrupt, RandomState)  # type: ignore[assignment]
+
 # One line per module that registers something.
+import elmo_plugin.training.checkpointer
 import elmo_plugin.data.readers.snli
 import elmo_plugin.data.readers.sst_tokens
 import elmo_plugin.predictors.textual_entailment

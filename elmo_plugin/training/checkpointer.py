@@ -1,0 +1,334 @@
+"""
+Checkpoints that a kill, a full disk or Ctrl-C cannot spoil.
+
+AllenNLP's own checkpointer writes in place, so that a kill while it writes leaves a torn file that
+`--recover` refuses, and Ctrl-C in the first epoch leaves nothing.
+"""
+
+import logging
+import os
+import pickle
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
+from allennlp.training.checkpointer import Checkpointer
+from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+from allennlp.training.trainer import Trainer, TrainerCheckpoint
+
+logger = logging.getLogger(__name__)
+
+_FILE = re.compile(r"(?:model|training)_state_e(\d+)_b(\d+)((?:_w\d+)?)\.th")
+# Our key in the training state: this checkpoint ends the best epoch so far.
+_IS_BEST = "elmo_plugin_is_best"
+# What `torch.load` raises on torn, foreign or unsafe files.
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
+
+
+def save_atomically(state: Any, path: Union[str, os.PathLike]) -> None:
+    """
+    `torch.save` that leaves either the whole new file or what was there before.
+
+    # Parameters
+
+    state : `Any`
+        What `torch.save` takes.
+    path : `Union[str, os.PathLike]`
+        The file to write; `path` with `.tmp` appended is written first, in the same directory.
+
+    # Raises
+
+    `OSError`
+        If the file cannot be written; nothing at `path` has changed then.
+    """
+    path = Path(path)
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        with aside.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException as error:
+        aside.unlink(missing_ok=True)
+        # On a full disk PyTorch's writer may raise a RuntimeError while it handles the OSError.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError):
+            raise OSError(
+                cause.errno,
+                f"could not write {path} ({cause.strerror}); files written before it are intact, "
+                "and --recover continues from them",
+            ) from error
+        raise
+    # The new name must be on disk too before an older file is removed.
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@Checkpointer.register("default", exist_ok=True)
+class AtomicCheckpointer(Checkpointer):
+    """
+    AllenNLP's checkpointer, made safe. Registered as "default", so it needs no key in a config.
+
+    * Each file is written aside, flushed to disk and renamed.
+    * A checkpoint is a pair, `model_state_*` and `training_state_*`. A pair counts only if both are
+      whole: `--recover` takes the newest that is, and names each file that it passed over.
+    * A pair is removed only when its successor is on disk.
+    * After `stop` the next end of a batch or epoch saves and ends the run (`Interrupt` calls it).
+    * `best.th` is brought back where a kill fell between a checkpoint and the copy of its weights.
+
+    # Parameters
+
+    serialization_dir : `Union[str, os.PathLike]`
+        The run's directory.
+    save_completed_epochs : `bool`, optional (default = `True`)
+        Save at the end of each epoch.
+    save_every_num_seconds : `float`, optional (default = `None`)
+        Save at the first end of a batch so many seconds after the last save.
+    save_every_num_batches : `int`, optional (default = `None`)
+        Save at the first end of a batch so many batches after the last save.
+    keep_most_recent_by_count : `int`, optional (default = `2`)
+        How many checkpoints stay on disk. With `keep_most_recent_by_age`, those stay that either
+        keeps; with both `None`, all.
+    keep_most_recent_by_age : `int`, optional (default = `None`)
+        For how many seconds a checkpoint stays on disk.
+    """
+
+    def __init__(
+        self,
+        serialization_dir: Union[str, os.PathLike],
+        save_completed_epochs: bool = True,
+        save_every_num_seconds: Optional[float] = None,
+        save_every_num_batches: Optional[int] = None,
+        keep_most_recent_by_count: Optional[int] = 2,
+        keep_most_recent_by_age: Optional[int] = None,
+    ) -> None:
+        super().__init__(
+            serialization_dir,
+            save_completed_epochs,
+            save_every_num_seconds,
+            save_every_num_batches,
+            keep_most_recent_by_count,
+            keep_most_recent_by_age,
+        )
+        self._directory = Path(serialization_dir)
+        self.stop_signal: Optional[int] = None
+
+    def stop(self, signal_number: int) -> None:
+        """
+        Asks for a save and the end of the run when the batch in hand is done.
+
+        # Parameters
+
+        signal_number : `int`
+            The signal that asked: `SIGINT` ends the run as Ctrl-C does, any other as `SIGTERM`.
+        """
+        self.stop_signal = signal_number
+
+    def maybe_save_checkpoint(
+        self,
+        trainer: Trainer,
+        num_epochs_completed: int,
+        num_batches_in_epoch_completed: int,
+    ) -> bool:
+        """
+        Saves if a setting or `stop` asks for it. The trainer calls this after each batch and epoch.
+
+        # Parameters
+
+        trainer : `Trainer`
+            The trainer whose state is saved.
+        num_epochs_completed : `int`
+            Epochs done so far.
+        num_batches_in_epoch_completed : `int`
+            Batches done since; 0 at the end of an epoch.
+
+        # Returns
+
+        `bool`
+            Whether a checkpoint was saved.
+
+        # Raises
+
+        `KeyboardInterrupt` or `SigTermReceived`
+            After saving, if `stop` was called.
+        """
+        if self.stop_signal is None:
+            return super().maybe_save_checkpoint(
+                trainer, num_epochs_completed, num_batches_in_epoch_completed
+            )
+        saved = self._save(trainer)
+        if saved is not None:
+            # The trainer would write best.th next.
+            self._bring_back_best(saved)
+            if isinstance(trainer, GradientDescentTrainer):
+                trainer._best_model_filename = saved.trainer_state["best_model_filename"]
+        logger.warning(
+            "Stopped after epoch %d, batch %d, and saved; continue with --recover",
+            num_epochs_completed,
+            num_batches_in_epoch_completed,
+        )
+        raise KeyboardInterrupt if self.stop_signal == signal.SIGINT else SigTermReceived
+
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        """
+        Saves now.
+
+        # Parameters
+
+        trainer : `Trainer`
+            The trainer whose state is saved.
+
+        # Raises
+
+        `OSError`
+            If a file cannot be written, say on a full disk; earlier checkpoints are intact then.
+        """
+        self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> Optional[TrainerCheckpoint]:
+        state = trainer.get_checkpoint_state()
+        if state is None:  # not the primary process
+            return None
+        training_state = state.trainer_state
+        point = (training_state["epochs_completed"], training_state["batches_in_epoch_completed"])
+        training_state[_IS_BEST] = (
+            point[1] == 0
+            and getattr(trainer, "_should_validate_this_epoch", True)
+            and training_state.get("metric_tracker", {}).get("is_best_so_far", False)
+        )
+        # One left by a run that was given up would make a pair with the new model state.
+        Path(self._training_state_path(*point)).unlink(missing_ok=True)
+        save_atomically(state.model_state, self._model_state_path(*point))
+        save_atomically(training_state, self._training_state_path(*point))
+
+        self._last_save_time = time.time()
+        self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = point
+        if self._is_primary:
+            self._remove_all_but_recent(point)
+        return state
+
+    def _points(self) -> Set[Tuple[int, int]]:
+        # Every point in training of which this process has a file, whole or not.
+        worker = f"_w{self._rank}" if self.state_is_sharded else ""
+        matches = [_FILE.fullmatch(path.name) for path in self._directory.iterdir()]
+        return {(int(m[1]), int(m[2])) for m in matches if m is not None and m[3] == worker}
+
+    def _pair(self, point: Tuple[int, int]) -> Tuple[Path, Path]:
+        return Path(self._model_state_path(*point)), Path(self._training_state_path(*point))
+
+    def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
+        return {p for p in self._points() if all(path.exists() for path in self._pair(p))}
+
+    def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
+        # The files of all workers, and only those of this point: b1 is not b10.
+        for path in self._directory.iterdir():
+            match = _FILE.fullmatch(path.name)
+            if match and (int(match[1]), int(match[2])) == (
+                epochs_completed,
+                batches_in_epoch_completed,
+            ):
+                path.unlink(missing_ok=True)
+
+    def _remove_all_but_recent(self, newest: Tuple[int, int]) -> None:
+        pairs = sorted((p for p in self._find_all_checkpoints() if p <= newest), reverse=True)
+        count, age = self._keep_most_recent_by_count, self._keep_most_recent_by_age
+        keep = {newest, *(pairs if count is None and age is None else pairs[: count or 0])}
+        if age is not None:
+            oldest = time.time() - age
+            keep.update(p for p in pairs if max(f.stat().st_mtime for f in self._pair(p)) >= oldest)
+        # What is newer than the newest was passed over by --recover: this run took its place.
+        for point in self._points() - keep:
+            self._remove_checkpoint(*point)
+
+    def load_checkpoint(self) -> Optional[TrainerCheckpoint]:
+        """
+        Loads the newest whole checkpoint, on the CPU.
+
+        # Returns
+
+        `Optional[TrainerCheckpoint]`
+            The model's and the trainer's state; `None` if no checkpoint was ever completed.
+
+        # Raises
+
+        `ConfigurationError`
+            If there are checkpoints, but none can be read.
+        """
+        if self._is_primary:
+            for leftover in self._directory.glob("*.th.tmp"):
+                leftover.unlink(missing_ok=True)
+        unreadable: List[str] = []
+        for point in sorted(self._points(), reverse=True):
+            model_path, training_path = self._pair(point)
+            missing = [path for path in (model_path, training_path) if not path.exists()]
+            if missing:
+                logger.warning("Passing over a checkpoint that is half there: no %s", missing[0])
+                continue
+            states: List[Dict[str, Any]] = []
+            path = model_path
+            try:
+                for path in (model_path, training_path):
+                    states.append(torch.load(path, map_location="cpu", weights_only=True))
+            except _UNREADABLE as error:
+                reason = str(error).split("\n")[0] or type(error).__name__
+                logger.warning(
+                    "Passing over a checkpoint that cannot be read: %s: %s", path, reason
+                )
+                unreadable.append(f"{path}: {reason}")
+                if self.state_is_sharded:
+                    break  # the workers could not agree on an older one
+                continue
+            logger.info("Recovering from %s and %s", model_path, training_path)
+            self._last_save_num_epochs_completed = point[0]
+            self._last_save_num_batches_in_epoch_completed = point[1]
+            checkpoint = TrainerCheckpoint(*states)
+            best = checkpoint.trainer_state.get("best_model_filename")
+            if best is not None:  # the directory may have been moved since
+                best = str(self._directory / Path(best).name)
+                checkpoint.trainer_state["best_model_filename"] = best
+            if self._is_primary:
+                self._bring_back_best(checkpoint)
+            return checkpoint
+        if unreadable:
+            raise ConfigurationError(
+                "no checkpoint can be read, so there is nothing to recover from; to start from the "
+                "beginning move these files away: " + "; ".join(unreadable)
+            )
+        return None
+
+    def _bring_back_best(self, checkpoint: TrainerCheckpoint) -> None:
+        # The trainer writes best.th after the best epoch's checkpoint: a kill may fall between.
+        model_state, training_state = checkpoint
+        if self.state_is_sharded or not training_state.get(_IS_BEST):
+            return
+        averages = training_state.get("moving_average", {}).get("shadows", {})
+        best = self._directory / "best.th"
+        save_atomically({**model_state, **averages}, best)
+        training_state["best_model_filename"] = str(best)
+
+
+def _save_model_state(self: GradientDescentTrainer, path: str) -> None:
+    # The trainer's best.th where it is no copy of a checkpoint: written in place by AllenNLP.
+    model = self.model if self._ddp_wrapped_model is None else self._ddp_wrapped_model
+    save_atomically(model.state_dict(), path)
+
+
+GradientDescentTrainer._save_model_state = _save_model_state  # type: ignore[method-assign]

@@ -1,0 +1,75 @@
+"""Dropout after --recover as if the run had never stopped."""
+
+from typing import Any, Dict
+
+import torch
+from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+
+from elmo_plugin.training.interrupt import is_skipping
+
+
+@TrainerCallback.register("random_state", exist_ok=True)
+class RandomState(TrainerCallback):
+    """
+    Saves PyTorch's random number generators with each checkpoint and sets them at the first batch
+    after --recover. A default callback, so it needs no key in a config.
+
+    AllenNLP passes over the batches that were seen before, which replays the shuffling (Python's
+    `random`), but not the dropout. Distributed runs are left alone: the state of the first process
+    only is saved.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The run's directory.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self._saved: Dict[str, Any] = {}
+
+    def state_dict(self) -> Dict[str, Any]:
+        """
+        # Returns
+
+        `Dict[str, Any]`
+            The generators' states as tensors: `torch.load` refuses other forms.
+        """
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return {"torch": torch.get_rng_state(), "cuda": cuda}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """
+        # Parameters
+
+        state_dict : `Dict[str, Any]`
+            What `state_dict` gave; a run that was saved without this callback gives others.
+        """
+        self._saved = state_dict if "torch" in state_dict else {}
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        """
+        Waits for the first batch that is trained on.
+
+        # Parameters
+
+        trainer : `GradientDescentTrainer`
+            The trainer that starts.
+        is_primary : `bool`, optional (default = `True`)
+            Whether this process is the one that writes.
+        """
+        if not self._saved or trainer._distributed:
+            return
+
+        def restore(*_: Any) -> None:
+            if is_skipping(trainer):
+                return
+            torch.set_rng_state(self._saved["torch"])
+            if len(self._saved["cuda"]) == torch.cuda.device_count():
+                torch.cuda.set_rng_state_all(self._saved["cuda"])
+            hook.remove()
+
+        hook = trainer.model.register_forward_pre_hook(restore)
