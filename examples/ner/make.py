@@ -90,10 +90,11 @@ Cricket Club|Chamber of Commerce|Insurance Company|Rovers
     "before a place": "Bank of|University of|Church of|College of|Society of",
 }
 ORGANISATIONS = """
-Admiralty|Board of Trade|House of Lords|House of Commons|Ministry of Health|Foreign Office|War Office
-Royal Society|Home Office|Treasury|Liberal Party|Labour Party|Red Cross|Parliament|Senate|Congress
-Privy Council|Ministry of Works|Farmers' Union|Coal Board|National Gallery|Harbour Trust|High Court
-Ministry of Trade|Salvation Army|Miners' League|Temperance League|Court of Appeal|Savings Bank
+Admiralty|Board of Trade|House of Lords|House of Commons|Ministry of Health|Foreign Office
+War Office|Royal Society|Home Office|Treasury|Liberal Party|Labour Party|Red Cross|Parliament
+Senate|Congress|Privy Council|Ministry of Works|Farmers' Union|Coal Board|National Gallery
+Harbour Trust|High Court|Ministry of Trade|Salvation Army|Miners' League|Temperance League
+Court of Appeal|Savings Bank
 """.strip()
 WORKS = """
 Book of Sparrows|Hamlet|Grey Lady|Gospel|Koran|Bible|Iliad|Odyssey|Othello|Macbeth|Testament|Aeneid
