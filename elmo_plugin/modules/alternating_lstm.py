@@ -1,0 +1,441 @@
+"""
+The SRL encoder: a stack of highway LSTM layers that read the sentence left to right and right to
+left in turn.
+
+He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next", section 2.2, equations
+1-6; the recurrent dropout is that of Gal and Ghahramani 2016: one mask for the whole sentence. The
+semantics are those of `allennlp/modules/stacked_alternating_lstm.py` and `augmented_lstm.py` of
+AllenNLP 2.10.1.
+"""
+
+from typing import Any, List, Optional, Tuple
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.augmented_lstm import AugmentedLSTMCell
+from allennlp.modules.seq2seq_encoders import PytorchSeq2SeqWrapper, Seq2SeqEncoder
+from allennlp.nn.util import get_dropout_mask
+from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence
+
+TensorPair = Tuple[torch.Tensor, torch.Tensor]
+
+
+def _steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
+    """The packed rows `(start, end)` of every time step, in the order a layer reads them."""
+    steps = []
+    start = 0
+    for size in batch_sizes:
+        steps.append((start, start + size))
+        start += size
+    return steps if go_forward else steps[::-1]
+
+
+def _linear(
+    inputs: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
+) -> torch.Tensor:
+    """
+    `inputs @ weight.t() + bias`; in float32 on a CPU by oneDNN, which PyTorch carries but calls for
+    half precision only: on AMD processors it takes half the time of PyTorch's own choice, MKL.
+    """
+    onednn = inputs.device.type == "cpu" and inputs.dtype == torch.float32
+    if onednn and torch.backends.mkldnn.is_available():
+        return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    return torch.nn.functional.linear(inputs, weight, bias)
+
+
+def _sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+    """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
+    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)
+
+
+class _HighwayLstm(torch.autograd.Function):
+    """
+    One layer over packed rows, its backward pass written by hand.
+
+    The input products of all steps are one matrix product, and so is each weight's gradient. A step
+    inside the loops is one product with the recurrent weight and a few pointwise operations in
+    place: autograd keeps no record of them. `num_rows` is the number of real tokens in the batch;
+    padding is never computed.
+
+    The blocks of a gate row are, each `hidden_size` wide: input gate `i`, forget gate `f`,
+    candidate `g`, output gate `o`, and with a highway connection its gate `r` and the projected
+    input `p`, which has no recurrent part.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        input_weight: torch.Tensor,
+        bias: torch.Tensor,
+        state_weight: torch.Tensor,
+        initial_hidden: torch.Tensor,
+        initial_memory: torch.Tensor,
+        dropout_mask: Optional[torch.Tensor],
+        steps: List[Tuple[int, int]],
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        num_rows, size = inputs.size(0), initial_hidden.size(1)
+        highway = input_weight.size(0) == 6 * size
+        recurrent_width = state_weight.size(0)
+
+        # Shape: (num_rows, 4 or 6 * hidden_size); the activations take the products' place.
+        gates = _linear(inputs, input_weight, bias)
+        outputs, previous_hidden, previous_memory, squashed = (
+            inputs.new_empty(num_rows, size) for _ in range(4)
+        )
+        hidden, memory = initial_hidden.clone(), initial_memory.clone()
+        for start, end in steps:
+            count = end - start
+            step_hidden, step_memory = hidden[:count], memory[:count]
+            step_previous = previous_hidden[start:end]
+            if dropout_mask is None:
+                step_previous.copy_(step_hidden)
+            else:
+                torch.mul(step_hidden, dropout_mask[:count], out=step_previous)
+            previous_memory[start:end].copy_(step_memory)
+
+            step_gates = gates[start:end]
+            step_gates[:, :recurrent_width].add_(_linear(step_previous, state_weight))
+            step_gates[:, : 2 * size].sigmoid_()
+            step_gates[:, 2 * size : 3 * size].tanh_()
+            step_gates[:, 3 * size : recurrent_width].sigmoid_()
+            blocks = step_gates.view(count, -1, size)
+            step_memory.mul_(blocks[:, 1]).addcmul_(blocks[:, 0], blocks[:, 2])
+            step_squashed = torch.tanh(step_memory, out=squashed[start:end])
+            torch.mul(blocks[:, 3], step_squashed, out=step_hidden)
+            if highway:
+                torch.lerp(blocks[:, 5], step_hidden, blocks[:, 4], out=step_hidden)
+            outputs[start:end].copy_(step_hidden)
+
+        ctx.save_for_backward(
+            inputs,
+            input_weight,
+            state_weight,
+            dropout_mask,
+            gates,
+            previous_hidden,
+            previous_memory,
+            squashed,
+        )
+        ctx.steps = steps
+        ctx.set_materialize_grads(False)
+        return outputs, hidden, memory
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,
+        grad_outputs: Optional[torch.Tensor],
+        grad_hidden: Optional[torch.Tensor],
+        grad_memory: Optional[torch.Tensor],
+    ) -> Tuple[Optional[torch.Tensor], ...]:
+        (
+            inputs,
+            input_weight,
+            state_weight,
+            dropout_mask,
+            gates,
+            previous_hidden,
+            previous_memory,
+            squashed,
+        ) = ctx.saved_tensors
+        num_rows, size = squashed.shape
+        recurrent_width = state_weight.size(0)
+        blocks = gates.view(num_rows, -1, size)
+        i, f, g, o = (blocks[:, k] for k in range(4))
+
+        # What each block's gradient is as a multiple of the step's memory gradient (i, f, g) or
+        # of its output's (o, r, p). All of it is known now, for every row at once; the loop
+        # multiplies in place.
+        grad_gates = torch.empty_like(gates)
+        slopes = grad_gates.view(num_rows, -1, size)
+        through_output = o
+        if blocks.size(1) == 6:
+            r, p = blocks[:, 4], blocks[:, 5]
+            _sigmoid_slope(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
+            torch.sub(1, r, out=slopes[:, 5])
+            _sigmoid_slope(torch.mul(squashed, r), o, slopes[:, 3])
+            through_output = o * r
+        else:
+            _sigmoid_slope(squashed, o, slopes[:, 3])
+        memory_slope = torch.ops.aten.tanh_backward(through_output, squashed)
+        _sigmoid_slope(g, i, slopes[:, 0])
+        _sigmoid_slope(previous_memory, f, slopes[:, 1])
+        torch.ops.aten.tanh_backward.grad_input(i, g, grad_input=slopes[:, 2])
+
+        batch_size = max(end - start for start, end in ctx.steps)
+
+        def running(gradient: Optional[torch.Tensor]) -> torch.Tensor:
+            if gradient is None:
+                return squashed.new_zeros(batch_size, size)
+            return gradient.clone(memory_format=torch.contiguous_format)
+
+        hidden, memory = running(grad_hidden), running(grad_memory)
+        transposed = state_weight.t()
+        for start, end in reversed(ctx.steps):
+            count = end - start
+            step_hidden, step_memory = hidden[:count], memory[:count]
+            if grad_outputs is not None:
+                step_hidden.add_(grad_outputs[start:end])
+            step_memory.addcmul_(step_hidden, memory_slope[start:end])
+            step_slopes = slopes[start:end]
+            step_slopes[:, :3].mul_(step_memory.unsqueeze(1))
+            step_slopes[:, 3:].mul_(step_hidden.unsqueeze(1))
+            step_memory.mul_(f[start:end])
+            step_grad = _linear(grad_gates[start:end, :recurrent_width], transposed)
+            if dropout_mask is None:
+                step_hidden.copy_(step_grad)
+            else:
+                torch.mul(step_grad, dropout_mask[:count], out=step_hidden)
+
+        needs = ctx.needs_input_grad
+        return (
+            _linear(grad_gates, input_weight.t()) if needs[0] else None,
+            _linear(grad_gates.t(), inputs.t()) if needs[1] else None,
+            grad_gates.sum(0) if needs[2] else None,
+            _linear(grad_gates[:, :recurrent_width].t(), previous_hidden.t()) if needs[3] else None,
+            hidden if needs[4] else None,
+            memory if needs[5] else None,
+            None,
+            None,
+        )
+
+
+class AlternatingLstmLayer(torch.nn.Module):
+    """
+    One direction of the stack: an LSTM with an optional highway connection and recurrent dropout.
+
+    AllenNLP's `AugmentedLSTMCell` holds the parameters, so names and initial values are AllenNLP's;
+    its per-step `forward` is never called.
+
+    # Parameters
+
+    input_size : `int`
+        The width of the inputs.
+    hidden_size : `int`
+        The width of the outputs.
+    go_forward : `bool`
+        Read left to right, else right to left.
+    recurrent_dropout_probability : `float`
+        The probability that a unit of the previous hidden state is zeroed, for the whole sentence.
+    use_highway : `bool`
+        Add the highway connection.
+    use_input_projection_bias : `bool`
+        Add a bias to the input projection, beside that of the recurrent one.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        go_forward: bool,
+        recurrent_dropout_probability: float,
+        use_highway: bool,
+        use_input_projection_bias: bool,
+    ) -> None:
+        super().__init__()
+        self.go_forward = go_forward
+        self.recurrent_dropout_probability = recurrent_dropout_probability
+        self.cell = AugmentedLSTMCell(
+            input_size, hidden_size, use_highway, use_input_projection_bias
+        )
+
+    def forward(
+        self, inputs: torch.Tensor, batch_sizes: List[int], state: Optional[TensorPair]
+    ) -> Tuple[torch.Tensor, TensorPair]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Packed rows, longest sentence first, shape `(num_rows, input_size)`.
+        batch_sizes : `List[int]`
+            How many sentences reach each time step.
+        state : `Optional[TensorPair]`
+            The hidden state and the memory before the first step, each of shape `(batch_size,
+            hidden_size)`; zeros if `None`.
+
+        # Returns
+
+        `Tuple[torch.Tensor, TensorPair]`
+            Packed outputs, shape `(num_rows, hidden_size)`, and the state after each sentence's
+            last step.
+        """
+        input_linearity, state_linearity = self.cell.input_linearity, self.cell.state_linearity
+        weight = input_linearity.weight
+        # Autocast has no rule for a function written by hand: it runs in the weights' own
+        # precision.
+        inputs = inputs.to(weight.dtype)
+        if state is None:
+            zeros = inputs.new_zeros(batch_sizes[0], self.cell.lstm_dim)
+            state = (zeros, zeros)
+        state = (state[0].to(weight.dtype), state[1].to(weight.dtype))
+        dropout_mask = None
+        if self.recurrent_dropout_probability > 0.0:
+            # Drawn in evaluation too, as AllenNLP does: a seeded run consumes the same random
+            # numbers.
+            dropout_mask = get_dropout_mask(self.recurrent_dropout_probability, state[1])
+        # The recurrent bias has no block for the projected input of the highway connection.
+        bias = torch.nn.functional.pad(
+            state_linearity.bias, (0, weight.size(0) - state_linearity.bias.size(0))
+        )
+        if input_linearity.bias is not None:
+            bias = bias + input_linearity.bias
+        with torch.autocast(inputs.device.type, enabled=False):
+            outputs, hidden, memory = _HighwayLstm.apply(
+                inputs,
+                weight,
+                bias,
+                state_linearity.weight,
+                state[0],
+                state[1],
+                dropout_mask if self.training else None,
+                _steps(batch_sizes, self.go_forward),
+            )
+        return outputs, (hidden, memory)
+
+
+class AlternatingLstm(torch.nn.Module):
+    """
+    A stack of LSTM layers, the even ones left to right and the odd ones right to left.
+
+    Takes the place of `allennlp.modules.stacked_alternating_lstm.StackedAlternatingLstm`: same
+    arguments, same parameter names, same numbers. Two things differ. Gradients reach every row of
+    `initial_state`, where AllenNLP's cut off those of a right-to-left layer's shorter sentences,
+    and every row of the final state, where AllenNLP's cut off those that end before the longest;
+    and a second derivative is an error.
+
+    # Parameters
+
+    input_size : `int`
+        The width of the inputs.
+    hidden_size : `int`
+        The width of every layer's outputs.
+    num_layers : `int`
+        How many layers are stacked.
+    recurrent_dropout_probability : `float`, optional (default = `0.0`)
+        The probability that a unit of the previous hidden state is zeroed, one draw for a whole
+        sentence and layer.
+    use_highway : `bool`, optional (default = `True`)
+        Give each layer a highway connection around its LSTM.
+    use_input_projection_bias : `bool`, optional (default = `True`)
+        Add a bias to each layer's input projection, beside that of the recurrent one.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        recurrent_dropout_probability: float = 0.0,
+        use_highway: bool = True,
+        use_input_projection_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        # `PytorchSeq2SeqWrapper` reads these two.
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        for index in range(num_layers):
+            layer = AlternatingLstmLayer(
+                input_size if index == 0 else hidden_size,
+                hidden_size,
+                go_forward=index % 2 == 0,
+                recurrent_dropout_probability=recurrent_dropout_probability,
+                use_highway=use_highway,
+                use_input_projection_bias=use_input_projection_bias,
+            )
+            self.add_module(f"layer_{index}", layer)
+
+    def forward(
+        self, inputs: PackedSequence, initial_state: Optional[TensorPair] = None
+    ) -> Tuple[PackedSequence, TensorPair]:
+        """
+        # Parameters
+
+        inputs : `PackedSequence`
+            The sentences, packed.
+        initial_state : `Optional[TensorPair]`, optional (default = `None`)
+            Hidden state and memory, each of shape `(num_layers, batch_size, hidden_size)`; zeros if
+            `None`.
+
+        # Returns
+
+        `Tuple[PackedSequence, TensorPair]`
+            The last layer's outputs, packed like the inputs, and every layer's final hidden state
+            and memory, each of shape `(num_layers, batch_size, hidden_size)`.
+
+        # Raises
+
+        `ConfigurationError`
+            If `inputs` is not packed, or `initial_state` has another number of layers.
+        """
+        if not isinstance(inputs, PackedSequence):
+            raise ConfigurationError(f"inputs are {type(inputs)}, a PackedSequence is needed")
+        if initial_state is not None and initial_state[0].size(0) != self.num_layers:
+            raise ConfigurationError(
+                f"initial_state has {initial_state[0].size(0)} layers, "
+                f"the encoder has {self.num_layers}"
+            )
+        data, batch_sizes, sorted_indices, unsorted_indices = inputs
+        if initial_state is not None and sorted_indices is not None:
+            hidden, memory = (state.index_select(1, sorted_indices) for state in initial_state)
+            initial_state = (hidden, memory)
+        sizes = batch_sizes.tolist()
+        final_states = []
+        for index in range(self.num_layers):
+            state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
+            data, final_state = getattr(self, f"layer_{index}")(data, sizes, state)
+            final_states.append(final_state)
+        hidden, memory = (torch.stack(states) for states in zip(*final_states, strict=True))
+        if unsorted_indices is not None:
+            hidden = hidden.index_select(1, unsorted_indices)
+            memory = memory.index_select(1, unsorted_indices)
+        outputs = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
+        return outputs, (hidden, memory)
+
+
+@Seq2SeqEncoder.register("alternating_lstm", exist_ok=True)
+class AlternatingLstmSeq2SeqEncoder(PytorchSeq2SeqWrapper):
+    """
+    `AlternatingLstm` as a `Seq2SeqEncoder`; arguments and parameter names as AllenNLP 2.10.1's
+    `alternating_lstm`.
+
+    # Parameters
+
+    input_size : `int`
+        The width of the inputs.
+    hidden_size : `int`
+        The width of the outputs.
+    num_layers : `int`
+        How many layers are stacked.
+    recurrent_dropout_probability : `float`, optional (default = `0.0`)
+        The probability that a unit of the previous hidden state is zeroed, one draw for a whole
+        sentence and layer.
+    use_highway : `bool`, optional (default = `True`)
+        Give each layer a highway connection around its LSTM.
+    use_input_projection_bias : `bool`, optional (default = `True`)
+        Add a bias to each layer's input projection, beside that of the recurrent one.
+    stateful : `bool`, optional (default = `False`)
+        Start each batch from the state in which the last one ended.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        recurrent_dropout_probability: float = 0.0,
+        use_highway: bool = True,
+        use_input_projection_bias: bool = True,
+        stateful: bool = False,
+    ) -> None:
+        module = AlternatingLstm(
+            input_size,
+            hidden_size,
+            num_layers,
+            recurrent_dropout_probability,
+            use_highway,
+            use_input_projection_bias,
+        )
+        super().__init__(module=module, stateful=stateful)

@@ -1,0 +1,303 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.seq2seq_encoders import Seq2SeqEncoder
+from allennlp.modules.seq2seq_encoders.pytorch_seq2seq_wrapper import (
+    StackedAlternatingLstmSeq2SeqEncoder,
+)
+from allennlp.modules.stacked_alternating_lstm import StackedAlternatingLstm
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from elmo_plugin.modules.alternating_lstm import AlternatingLstm, AlternatingLstmSeq2SeqEncoder
+
+EXACT = {"rtol": 0.0, "atol": 1e-10}
+LENGTHS = [7, 4, 4, 1]
+
+
+def twins(stock_class, our_class, **arguments):
+    """AllenNLP's module and ours with the same random weights, in float64."""
+    torch.manual_seed(13)
+    stock = stock_class(input_size=5, hidden_size=3, **arguments).double()
+    ours = our_class(input_size=5, hidden_size=3, **arguments).double()
+    for parameter in stock.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    ours.load_state_dict(stock.state_dict())
+    return stock, ours
+
+
+def padded(lengths, seed=3):
+    torch.manual_seed(seed)
+    return torch.randn(len(lengths), max(lengths), 5, dtype=torch.float64)
+
+
+def run(module, inputs, lengths, state=None, seed=11):
+    """Packed outputs as a padded tensor, the final state, the gradients of inputs and weights."""
+    inputs = inputs.clone().requires_grad_()
+    torch.manual_seed(seed)
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True)
+    outputs, final = module(packed, state)
+    outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    torch.manual_seed(seed)
+    (outputs * torch.randn_like(outputs)).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+    module.zero_grad()
+    return outputs.detach(), [state.detach() for state in final], inputs.grad, gradients
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_one_layer_by_hand():
+    torch.manual_seed(0)
+    module = AlternatingLstm(2, 3, num_layers=1).double()
+    inputs = torch.randn(1, 2, 2, dtype=torch.float64)
+    outputs, (hidden, memory) = module(pack_padded_sequence(inputs, [2], batch_first=True))
+
+    weights = {
+        name: value.detach().numpy() for name, value in module.layer_0.cell.named_parameters()
+    }
+    h, c = np.zeros(3), np.zeros(3)
+    expected = []
+    for x in inputs[0].numpy():
+        projected = weights["input_linearity.weight"] @ x + weights["input_linearity.bias"]
+        recurrent = weights["state_linearity.weight"] @ h + weights["state_linearity.bias"]
+        i, f, g, o, r = np.split(projected[:15] + recurrent, 5)
+        c = sigmoid(i) * np.tanh(g) + sigmoid(f) * c
+        h = sigmoid(r) * sigmoid(o) * np.tanh(c) + (1 - sigmoid(r)) * projected[15:]
+        expected.append(h)
+    np.testing.assert_allclose(outputs.data.detach().numpy(), np.stack(expected), atol=1e-12)
+    np.testing.assert_allclose(hidden[0, 0].detach().numpy(), h, atol=1e-12)
+    np.testing.assert_allclose(memory[0, 0].detach().numpy(), c, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "dropout", "highway", "bias", "training"),
+    itertools.product([1, 4], [0.0, 0.4], [True, False], [True, False], [True, False]),
+)
+def test_equals_allennlp(num_layers, dropout, highway, bias, training):
+    stock, ours = twins(
+        StackedAlternatingLstm,
+        AlternatingLstm,
+        num_layers=num_layers,
+        recurrent_dropout_probability=dropout,
+        use_highway=highway,
+        use_input_projection_bias=bias,
+    )
+    stock.train(training)
+    ours.train(training)
+    for lengths in (LENGTHS, [5, 5, 5], [1]):
+        torch.testing.assert_close(
+            run(ours, padded(lengths), lengths), run(stock, padded(lengths), lengths), **EXACT
+        )
+    # The same random numbers were drawn, in evaluation too.
+    torch.manual_seed(5)
+    ours(pack_padded_sequence(padded(LENGTHS), LENGTHS, batch_first=True))
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    stock(pack_padded_sequence(padded(LENGTHS), LENGTHS, batch_first=True))
+    assert torch.equal(drawn, torch.rand(3))
+
+
+@pytest.mark.parametrize("highway", [True, False])
+def test_equals_allennlp_in_float32(highway):
+    # The products take another path in float32.
+    stock, ours = twins(
+        StackedAlternatingLstm,
+        AlternatingLstm,
+        num_layers=4,
+        recurrent_dropout_probability=0.4,
+        use_highway=highway,
+    )
+    inputs = padded(LENGTHS).float()
+    torch.testing.assert_close(
+        run(ours.float(), inputs, LENGTHS),
+        run(stock.float(), inputs, LENGTHS),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_equals_allennlp_from_a_given_state():
+    stock, ours = twins(
+        StackedAlternatingLstm, AlternatingLstm, num_layers=3, recurrent_dropout_probability=0.3
+    )
+    state = (torch.randn(3, 4, 3).double(), torch.randn(3, 4, 3).double())
+    torch.testing.assert_close(
+        run(ours, padded(LENGTHS), LENGTHS, state),
+        run(stock, padded(LENGTHS), LENGTHS, state),
+        **EXACT,
+    )
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_encoder_equals_allennlp_on_shuffled_batches_with_empty_rows(stateful):
+    stock, ours = twins(
+        StackedAlternatingLstmSeq2SeqEncoder,
+        AlternatingLstmSeq2SeqEncoder,
+        num_layers=3,
+        recurrent_dropout_probability=0.2,
+        stateful=stateful,
+    )
+    for step, lengths in enumerate(([2, 6, 0, 3], [4, 4, 4, 4], [5, 0, 1])):
+        inputs = torch.randn(len(lengths), 8, 5, dtype=torch.float64)
+        mask = torch.arange(8).unsqueeze(0) < torch.tensor(lengths).unsqueeze(1)
+        both = []
+        for encoder in (stock, ours):
+            torch.manual_seed(step)
+            both.append(encoder(inputs, mask))
+        torch.testing.assert_close(both[1], both[0], **EXACT)
+        assert both[0].abs().sum() > 0
+
+
+def test_state_dict_names_and_initial_values_are_allennlps():
+    arguments = {"input_size": 4, "hidden_size": 2, "num_layers": 2}
+    torch.manual_seed(1)
+    stock = StackedAlternatingLstmSeq2SeqEncoder(**arguments).state_dict()
+    torch.manual_seed(1)
+    ours = AlternatingLstmSeq2SeqEncoder(**arguments).state_dict()
+    assert list(ours) == list(stock)
+    assert all(torch.equal(ours[name], stock[name]) for name in stock)
+
+
+def test_configs_build_ours():
+    params = {"type": "alternating_lstm", "input_size": 4, "hidden_size": 2, "num_layers": 2}
+    encoder = Seq2SeqEncoder.from_params(Params(params))
+    assert type(encoder) is AlternatingLstmSeq2SeqEncoder
+    assert (encoder.get_input_dim(), encoder.get_output_dim()) == (4, 2)
+    assert not encoder.is_bidirectional()
+
+
+@pytest.mark.parametrize("highway", [True, False])
+def test_gradients_are_the_numeric_ones(highway):
+    torch.manual_seed(2)
+    module = AlternatingLstm(2, 2, num_layers=2, use_highway=highway).double()
+    names = [name for name, _ in module.named_parameters()]
+    lengths = torch.tensor([3, 2])
+
+    def function(inputs, hidden, memory, *parameters):
+        packed = pack_padded_sequence(inputs, lengths, batch_first=True)
+        outputs, final = torch.func.functional_call(
+            module, dict(zip(names, parameters, strict=True)), (packed, (hidden, memory))
+        )
+        return (outputs.data, *final)
+
+    arguments = [
+        torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 2, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 2, 2, dtype=torch.float64, requires_grad=True),
+        *(p.detach().clone().requires_grad_() for p in module.parameters()),
+    ]
+    assert torch.autograd.gradcheck(function, arguments)
+
+
+def test_padding_and_other_rows_change_nothing():
+    module = AlternatingLstm(5, 3, num_layers=2).double()
+    inputs = padded([6, 3])
+    both, _ = pad_packed_sequence(
+        module(pack_padded_sequence(inputs, [6, 3], batch_first=True))[0], batch_first=True
+    )
+    alone = module(pack_padded_sequence(inputs[1:, :3], [3], batch_first=True))[0].data
+    torch.testing.assert_close(both[1, :3], alone, **EXACT)
+    assert torch.equal(both[1, 3:], torch.zeros(3, 3).double())
+
+
+def test_first_layer_reads_left_to_right_and_second_right_to_left():
+    module = AlternatingLstm(5, 3, num_layers=2).double().eval()
+    inputs = padded([4]).requires_grad_()
+    packed = pack_padded_sequence(inputs, [4], batch_first=True)
+    first, _ = module.layer_0(packed.data, [1, 1, 1, 1], None)
+    (gradient,) = torch.autograd.grad(first[1].sum(), inputs)
+    assert torch.equal(gradient[0, 2:], torch.zeros(2, 5).double())
+    assert gradient[0, :2].abs().min() > 0
+    outputs = module(pack_padded_sequence(inputs, [4], batch_first=True))[0].data
+    (gradient,) = torch.autograd.grad(outputs[1].sum(), inputs)
+    assert gradient[0].abs().min() > 0
+
+
+def test_unsorted_packing_keeps_the_order():
+    module = AlternatingLstm(5, 3, num_layers=2).double()
+    inputs, state = padded([2, 5, 3]), (torch.randn(2, 3, 3).double(),) * 2
+    unsorted = pack_padded_sequence(inputs, [2, 5, 3], batch_first=True, enforce_sorted=False)
+    outputs, final = module(unsorted, state)
+    outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    for row, length in enumerate([2, 5, 3]):
+        alone = pack_padded_sequence(inputs[row : row + 1], [length], batch_first=True)
+        row_state = tuple(part[:, row : row + 1] for part in state)
+        row_outputs, row_final = module(alone, row_state)
+        torch.testing.assert_close(outputs[row, :length], row_outputs.data, **EXACT)
+        torch.testing.assert_close(final[0][:, row : row + 1], row_final[0], **EXACT)
+
+
+def test_dropout_is_one_draw_for_the_whole_sentence():
+    module = AlternatingLstm(5, 3, num_layers=1, recurrent_dropout_probability=0.5).double()
+    inputs = padded([6])
+    torch.manual_seed(0)
+    outputs = run(module, inputs, [6])[0]
+    # The mask worked out from the same draw, applied by hand to the hidden state.
+    torch.manual_seed(11)
+    mask = (torch.rand(1, 3) > 0.5).double() / 0.5
+    assert 0 < mask.sum() < 6
+    plain = AlternatingLstm(5, 3, num_layers=1).double()
+    plain.load_state_dict(module.state_dict())
+    plain.layer_0.cell.state_linearity.weight.data.mul_(mask)
+    torch.testing.assert_close(outputs, run(plain, inputs, [6])[0], **EXACT)
+    module.eval()
+    assert not torch.allclose(run(module, inputs, [6])[0], outputs)
+
+
+def test_frozen_weights_get_no_gradient_and_no_grad_runs():
+    module = AlternatingLstm(5, 3, num_layers=2)
+    module.layer_0.requires_grad_(False)
+    packed = pack_padded_sequence(padded([3]).float(), [3], batch_first=True)
+    module(packed)[0].data.sum().backward()
+    assert module.layer_0.cell.input_linearity.weight.grad is None
+    assert module.layer_1.cell.input_linearity.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        assert not module(packed)[0].data.requires_grad
+
+
+def test_autocast_runs_in_the_weights_precision():
+    module = AlternatingLstm(5, 3, num_layers=2)
+    packed = pack_padded_sequence(padded([4, 2]).float(), [4, 2], batch_first=True)
+    expected = module(packed)[0].data
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = module(packed)[0].data
+    assert torch.equal(outputs, expected)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_comparison_sees_every_swapped_gate(block):
+    stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=1)
+    weight = ours.layer_0.cell.input_linearity.weight.data
+    rows = weight.view(6, 3, 5)
+    rows[[block, (block + 1) % 6]] = rows[[(block + 1) % 6, block]]
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(
+            run(ours, padded(LENGTHS), LENGTHS)[0],
+            run(stock, padded(LENGTHS), LENGTHS)[0],
+            **EXACT,
+        )
+
+
+def test_wrong_inputs_are_named():
+    module = AlternatingLstm(5, 3, num_layers=2)
+    with pytest.raises(ConfigurationError, match="a PackedSequence is needed"):
+        module(torch.zeros(1, 2, 5))
+    packed = pack_padded_sequence(torch.zeros(1, 2, 5), [2], batch_first=True)
+    with pytest.raises(ConfigurationError, match="has 3 layers, the encoder has 2"):
+        module(packed, (torch.zeros(3, 1, 3), torch.zeros(3, 1, 3)))
+
+
+def test_a_second_derivative_is_an_error():
+    module = AlternatingLstm(5, 3, num_layers=1)
+    packed = pack_padded_sequence(padded([3]).float(), [3], batch_first=True)
+    weight = module.layer_0.cell.state_linearity.weight
+    loss = module(packed)[0].data.square().sum()
+    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
