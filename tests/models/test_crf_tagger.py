@@ -1,0 +1,168 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.testing import run_distributed_test
+from allennlp.data import Vocabulary
+from allennlp.data.tokenizers import Token
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+from crf_tagger_cases import CASES, batch_of, instances, outputs, tagger
+
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from elmo_plugin.models.crf_tagger import CrfTagger
+from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
+
+STORED = json.loads(Path(__file__).with_name("crf_tagger.json").read_text())
+
+
+def assert_same_outputs(found, expected):
+    assert found["logits"] == pytest.approx(expected["logits"], abs=1e-5)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    for key in ("tags", "mask", "words", "names"):
+        assert found[key] == expected[key], key
+    assert found["metrics"] == pytest.approx(expected["metrics"], abs=1e-6)
+    ours, theirs = (outputs.get("top_k_tags", []) for outputs in (found, expected))
+    assert len(ours) == len(theirs)
+    for our_paths, their_paths in zip(ours, theirs, strict=True):
+        assert [path["tags"] for path in our_paths] == [path["tags"] for path in their_paths]
+        scores = [path["score"] for path in their_paths]
+        assert [path["score"] for path in our_paths] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_stored_outputs_of_allennlp_models(case):
+    assert_same_outputs(outputs(tagger(CrfTagger, CASES[case])), STORED[case])
+
+
+def test_a_swapped_transition_is_seen():
+    model = tagger(CrfTagger, CASES["bioul"])
+    model.crf.transitions.data = model.crf.transitions.data.t().contiguous()
+    with pytest.raises(AssertionError):
+        assert_same_outputs(outputs(model), STORED["bioul"])
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", CASES)
+def test_equals_allennlp_models_and_loads_its_weights(case):
+    tagging = pytest.importorskip("allennlp_models.tagging")
+    ours, theirs = (tagger(c, CASES[case]) for c in (CrfTagger, tagging.CrfTagger))
+    for parameter in theirs.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter)
+    ours.load_state_dict(theirs.state_dict())
+    assert_same_outputs(outputs(ours), outputs(theirs))
+    theirs.load_state_dict(ours.state_dict())
+
+
+def test_registered_names_give_ours():
+    assert Model.by_name("crf_tagger") is CrfTagger
+    assert Predictor.by_name("sentence_tagger") is SentenceTaggerPredictor
+    assert CrfTagger.default_predictor == "sentence_tagger"
+
+
+def test_predictions_are_well_formed_if_constrained():
+    found = outputs(tagger(CrfTagger, CASES["bioul"]))["tags"]
+    reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
+    for tags in found:  # raises ValueError for an ill-formed one
+        reader.text_to_instance([Token("w")] * len(tags), ner_tags=tags)
+
+
+def test_padding_and_batching_change_no_prediction():
+    model = tagger(CrfTagger, CASES["bioul"])
+    together = model(**batch_of(model.vocab, instances()))
+    losses = 0.0
+    for row, instance in enumerate(instances()):
+        alone = model(**batch_of(model.vocab, [instance]))
+        assert alone["tags"][0] == together["tags"][row]
+        losses += alone["loss"].item()
+    assert losses == pytest.approx(together["loss"].item(), rel=1e-5)
+
+
+def test_a_batch_of_one_token_trains():
+    model = tagger(CrfTagger, CASES["ner.jsonnet"]).train()
+    output = model(**batch_of(model.vocab, instances()[1:2]))
+    output["loss"].backward()
+    assert output["logits"].shape == (1, 1, model.num_tags)
+    assert model.tag_projection_layer._module.weight.grad.abs().sum() > 0
+
+
+def test_learns_its_training_sentences():
+    torch.manual_seed(0)
+    model = tagger(CrfTagger, CASES["bioul"]).train()
+    batch = batch_of(model.vocab, instances())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(**batch)["loss"].backward()
+        optimizer.step()
+    model.get_metrics(reset=True)
+    model.eval()(**batch)
+    assert model.get_metrics()["f1-measure-overall"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"constrain_crf_decoding": True}, "constrain_crf_decoding is true, but no label_encoding"),
+        ({"calculate_span_f1": True}, "calculate_span_f1 is true, but no label_encoding"),
+        ({"label_encoding": "BILOU"}, "BILOU"),
+        ({"weight_strategy": "emission"}, "weight_strategy emission without label_weights"),
+        ({"label_weights": {"O": 1.0}, "weight_strategy": "x"}, "unknown weight_strategy: x"),
+        ({"label_weights": {"Q": 1.0}}, "label_weights names 'Q', which is not in the vocabulary"),
+        ({"use_input_elmo": True}, "without elmo"),
+    ],
+)
+def test_wrong_arguments(arguments, match):
+    with pytest.raises(ConfigurationError, match=match):
+        tagger(CrfTagger, arguments)
+
+
+def test_wrong_dimensions():
+    embedder = {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}}
+    params = {
+        "type": "crf_tagger",
+        "text_field_embedder": embedder,
+        "encoder": {"type": "lstm", "input_size": 5, "hidden_size": 3},
+    }
+    with pytest.raises(ConfigurationError, match="encoder input dim"):
+        Model.from_params(Params(params), vocab=Vocabulary.from_instances(instances()))
+
+
+def metrics_in_one_of_two_processes(rank, world_size, gpu_id, expected):
+    model = tagger(CrfTagger, CASES["ner.jsonnet"])
+    model(**batch_of(model.vocab, instances()[rank::world_size]))
+    assert model.get_metrics() == pytest.approx(expected)
+
+
+def test_each_of_two_processes_gets_the_metrics_of_all_sentences():
+    model = tagger(CrfTagger, CASES["ner.jsonnet"])
+    model(**batch_of(model.vocab, instances()))
+    expected = model.get_metrics()
+    assert 0 < expected["f1-measure-overall"] < 1
+    run_distributed_test([-1, -1], func=metrics_in_one_of_two_processes, expected=expected)
+
+
+def test_predictor_takes_a_sentence_or_tokens():
+    predictor = SentenceTaggerPredictor.__new__(SentenceTaggerPredictor)
+    reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
+    model = tagger(CrfTagger, CASES["bioul"])
+
+    class Splitter:
+        def tokenize(self, text):
+            return [Token(word) for word in text.split("|")]
+
+    Predictor.__init__(predictor, model, reader)
+    predictor._tokenizer = Splitter()
+    by_tokens = predictor.predict_json({"tokens": ["New York", "\U0001f600", "a\x00"]})
+    assert by_tokens["words"] == ["New York", "\U0001f600", "a\x00"]
+    assert predictor.predict_json({"sentence": "New York|\U0001f600|a\x00"}) == by_tokens
+    with pytest.raises(ValueError, match=r"found the keys \['text'\]"):
+        predictor.predict_json({"text": "a"})
+    with pytest.raises(ValueError, match="tokens: found 'a b'; expected a list"):
+        predictor.predict_json({"tokens": "a b"})
+    with pytest.raises(ValueError, match="0 tokens"):
+        predictor.predict_json({"tokens": []})
