@@ -17,6 +17,7 @@ SHARES = {
     "test": 0.3,
 }  # of every list of names: no name is in two files
 SENTENCES_PER_DOCUMENT = 15
+OWN_FRAMES = 0.25  # how many sentences have a frame that the test split alone has, or has not
 
 
 def parts(text: str) -> List[str]:
@@ -109,28 +110,59 @@ WORDS = {
     "train": {
         "day": "Monday|Tuesday|Thursday|Saturday|January|March|May|July|September|December",
         "title": "Mr.|Mrs.|Miss|Captain|Lord",
-        "role": "painter|farmer|minister|judge|doctor|goalkeeper|builder|novelist|clerk",
-        "thing": "bridge|treaty|letter|harvest|school|fire|strike|price of wool|new road",
-        "opener": "Yesterday|However|Later|Once again|After the storm|In spite of this|Meanwhile",
+        "role": """
+painter|farmer|minister|judge|doctor|goalkeeper|builder|novelist|clerk|soldier|butcher|miner|poet
+postman|lawyer|fisherman|nurse|porter|student|widow|tailor|engineer|weaver|governor|pupil|witness
+""",
+        "thing": """
+bridge|treaty|letter|harvest|school|fire|strike|price of wool|new road|hat|market|speech|parcel|boat
+garden|lecture|window|debt|song|church bell|storm|roof|money|newspaper|chimney|lamp|horse|dinner
+""",
+        "adj": """
+old|young|tired|angry|careful|silent|poor|famous|foolish|quick|lonely|hungry|rich|lazy|honest|stout
+""",
+        "did": """
+watched|forgot|described|wanted|praised|mended|found|lost|painted|bought|remembered|measured|carried
+opened|hated|shared|expected|defended
+""",
+        "tail": """
+with great care|for a long time|in the dark|without a smile|for the third time|as best he could
+from the window|in front of the crowd|against all advice|until it was too late|before breakfast
+""",
+        "opener": """
+Yesterday|However|Later|Once again|After the storm|In spite of this|Meanwhile|For years|Perhaps
+Somewhere in the crowd|Without much hope|Each evening|Nothing happened , but|When it was over ,
+""",
     },
     "dev": {
         "day": "Sunday|April|October",
         "title": "Mr.|Doctor|Sir",
-        "role": "sailor|banker|teacher|driver",
-        "thing": "tunnel|library|cargo|frost",
-        "opener": "Afterwards|At last|Early that morning|Indeed",
+        "role": "sailor|banker|teacher|driver|librarian|hunter",
+        "thing": "tunnel|library|cargo|frost|rumour|piano",
+        "adj": "gentle|stubborn|weary|cheerful",
+        "did": "noticed|repaired|avoided|ordered",
+        "tail": "at once|with a sigh|for nothing|behind the house",
+        "opener": "Afterwards|At last|Early that morning|Indeed|By then",
     },
     "test": {
-        "day": "Wednesday|Friday|February|June|August|November",
-        "title": "Mr.|Mrs.|Colonel|Lady|Professor",
-        "role": "surgeon|carpenter|gardener|violinist|bishop|chemist|jockey|colonel",
-        "thing": "lighthouse|railway accident|will|concert|orchard|epidemic|quarrel|price of tea",
-        "opener": "Presently|Nevertheless|Before dawn|All the same|Unfortunately|Still",
+        "day": "Monday|Wednesday|Friday|February|May|June|August|November",
+        "title": "Mr.|Mrs.|Miss|Captain|Lord|Colonel|Lady",
+        "role": "surgeon|carpenter|gardener|violinist|bishop|chemist|shepherd|doctor|clerk|farmer",
+        "thing": "lighthouse|accident|will|concert|orchard|quarrel|price of tea|letter|boat|school",
+        "adj": "proud|clumsy|faithful|impatient|old|young|angry",
+        "did": "examined|admired|concealed|purchased|wanted|found|lost",
+        "tail": "by candlelight|with evident pleasure|once more|in the next room|half asleep",
+        "opener": "Presently|Nevertheless|Before dawn|Unfortunately|However|Meanwhile|Later",
     },
 }
 
 # Frames; {any} takes a person, a place or an organisation, so that only the name itself can tell.
 SHARED_FRAMES = """
+{opener} the {adj} {role} {did} the {thing} {tail} .
+The {role} {did} the {thing} and the {adj} {role} did not .
+A {adj} {role} {did} {any} {tail} .
+{person} {did} the {thing} {tail} .
+{opener} {any} {did} nothing .
 {any} was on everybody's mind .
 Nobody had a good word for {any} .
 The first page was about {any} and {any} .
@@ -161,6 +193,10 @@ Everything depends upon {any} .
 What can be done about {any} ?
 """
 TRAIN_FRAMES = """
+The {adj} {thing} and the {adj} {thing} were gone .
+It was a {adj} {role} who {did} it {tail} .
+{opener} a {role} {did} the {thing} in {place} .
+"Was it the {role} or the {thing} ? " asked the {adj} {role} .
 The {thing} was finished in {day} , said {person} .
 {first} laughed , and {first} did not .
 {place} beat {place} by {number} goals on {day} .
@@ -248,8 +284,7 @@ class Writer:
         self.split = split
         self.rng = random.Random(f"ner {split}")
         self.names = names_of(split)
-        own = TEST_FRAMES if split == "test" else TRAIN_FRAMES
-        self.frames = parts(SHARED_FRAMES) + parts(own)
+        self.own_frames = parts(TEST_FRAMES if split == "test" else TRAIN_FRAMES)
 
     def name(self, kind: str) -> Tuple[str, str]:
         """A name of this kind, and its type."""
@@ -283,7 +318,8 @@ class Writer:
         """Words with their tags in IOB1."""
         result: Tagged = []
         previous = ""
-        for part in self.rng.choice(self.frames).replace('"', ' " ').split():
+        frames = self.own_frames if self.rng.random() < OWN_FRAMES else parts(SHARED_FRAMES)
+        for part in self.rng.choice(frames).replace('"', ' " ').split():
             kind = part.strip("{}")
             entity = ""
             if kind == part:
