@@ -1,3 +1,37 @@
-"""ELMo for AllenNLP: use it in a config, and train it from plain text."""
+"""
+ELMo (Peters et al. 2018) as an AllenNLP plugin.
+
+`import elmo_plugin` is quick: names are loaded when they are first used, and those of
+`elmo_plugin.bilm` work where AllenNLP is not installed. What configs use is registered by
+`elmo_plugin.plugin`.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Elmo": "elmo_plugin.bilm.elmo",
+    "batch_to_ids": "elmo_plugin.bilm.characters",
+    "BiLm": "elmo_plugin.bilm.bilm",
+    "ElmoOptions": "elmo_plugin.bilm.options",
+    "ScalarMix": "elmo_plugin.bilm.scalar_mix",
+    "load_bilm": "elmo_plugin.bilm.elmo",
+    "load_weights": "elmo_plugin.bilm.checkpoint",
+    "save_weights": "elmo_plugin.bilm.checkpoint",
+    "ElmoTokenEmbedder": "elmo_plugin.modules.token_embedder",
+    "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

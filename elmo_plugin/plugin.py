@@ -29,3 +29,8 @@ import elmo_plugin.training.checkpointer
 import elmo_plugin.data.readers.snli
 import elmo_plugin.data.readers.sst_tokens
 import elmo_plugin.predictors.textual_entailment
+import elmo_plugin.data.readers.conll2003
+import elmo_plugin.metrics.conlleval
+import elmo_plugin.data.indexer
+import elmo_plugin.modules.token_embedder
+import elmo_plugin.modules.alternating_lstm

@@ -1,0 +1,288 @@
+"""The biLM: token layer and bidirectional LSTM, with the state that runs from batch to batch."""
+
+from typing import Any, Optional, Sequence
+
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.char_cnn import CharCnn
+from elmo_plugin.bilm.characters import (
+    BEGIN_OF_SENTENCE,
+    END_OF_SENTENCE,
+    batch_to_ids,
+    token_to_ids,
+)
+from elmo_plugin.bilm.lstm import BiLstm, LstmState
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.packing import Packing
+
+STATE_MODES = ("carry", "reset", "primed")
+
+# What a primed biLM reads once before its first sentence. Changing it changes every primed vector.
+WARM_UP_TEXT = """\
+The rain had stopped before noon , and the road to the harbour was already dry .
+She asked him twice whether the letter had come , but he only shook his head .
+According to the report , the company sold more than 4,000 machines in the first year .
+" You may leave your coat here , " said the old man , " and come in by the fire . "
+Nobody in the village could remember who had built the bridge .
+Officials in the capital said on Tuesday that the talks would go on for another week .
+If the weather holds , we shall reach the coast by the end of the month .
+It was a small room , with one window , a table , two chairs and a great many books .
+"""
+
+
+class BiLm(torch.nn.Module):
+    """
+    A bidirectional LSTM language model (Peters et al. 2018, section 3), without its softmax.
+
+    Parameters are named as in AllenNLP's `_ElmoBiLm`. The recurrent state is neither parameter nor
+    buffer: it follows `.to()`, stays out of `state_dict`, and DistributedDataParallel leaves each
+    process its own.
+
+    # Parameters
+
+    options : `ElmoOptions`
+        The sizes.
+    state : `str`, optional (default = `"carry"`)
+        Where a sentence's LSTM state starts. `"carry"`: where the same row of the batch before
+        ended, as AllenNLP does, so that vectors depend on order and batching. `"reset"`: at zero.
+        `"primed"`: at the state after a fixed warm-up text; deterministic, without the cold start.
+
+    # Raises
+
+    `ValueError`
+        If `state` is none of these.
+    """
+
+    def __init__(self, options: ElmoOptions, state: str = "carry") -> None:
+        super().__init__()
+        if state not in STATE_MODES:
+            raise ValueError(f"state is {state!r}, expected one of {STATE_MODES}")
+        self.options = options
+        self.state = state
+        # AllenNLP's word for `mixture_size`; `Elmo(module=...)` asks any biLM for it.
+        self.num_layers = options.num_layers + 1
+        self._token_embedder = CharCnn.from_options(options)
+        self._elmo_lstm = BiLstm(
+            projection_dim=options.projection_dim,
+            cell_size=options.cell_size,
+            num_layers=options.num_layers,
+            cell_clip=options.cell_clip,
+            projection_clip=options.projection_clip,
+            use_skip_connections=options.use_skip_connections,
+        )
+        self._word_embedding: Optional[torch.nn.Embedding] = None
+        self._boundary_vectors: Optional[torch.Tensor] = None
+        self._carried: Optional[tuple[LstmState, LstmState]] = None
+        self._primed: Optional[tuple[Any, tuple[LstmState, LstmState]]] = None
+
+    def get_output_dim(self) -> int:
+        """`embedding_dim`."""
+        return self.options.embedding_dim
+
+    def reset_states(self) -> None:
+        """
+        Forgets what earlier batches left behind; the next sentences start at zero (`"carry"`).
+        """
+        self._carried = None
+
+    def forward(
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> dict[str, Any]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, num_tokens, num_characters)`, padded on the right;
+            a token of zeros is padding.
+        word_inputs : `Optional[torch.Tensor]`
+            Word ids, shape `(batch_size, num_tokens)`, after `cache_vocabulary`; 0 = padding. If
+            one is not in the cache, the characters are used for the whole batch.
+
+        # Returns
+
+        `dict[str, Any]`
+            `"activations"`: `mixture_size` tensors of shape
+            `(batch_size, num_tokens + 2, embedding_dim)`, sentence boundaries included, zero at
+            padding; `"mask"`: bool, shape `(batch_size, num_tokens + 2)`.
+
+        # Raises
+
+        `ValueError`
+            If `inputs` does not have this shape, or holds ids that no character has.
+        """
+        self._check(inputs)
+        padded_length = inputs.shape[1] + 2
+        if word_inputs is not None and self._has_cached(word_inputs):
+            packing = Packing((word_inputs > 0).sum(dim=1), padded_length)
+            tokens = self._cached_tokens(word_inputs, packing)
+        else:
+            packing = Packing((inputs > 0).any(dim=-1).sum(dim=1), padded_length)
+            tokens = self._token_embedder(self._with_boundaries(inputs, packing))
+        tokens = packing.pad(tokens)
+        activations = [torch.cat([tokens, tokens], dim=-1)]
+        activations += self._contextual_layers(tokens, packing)
+        return {"activations": activations, "mask": packing.mask}
+
+    def _check(self, inputs: torch.Tensor) -> None:
+        if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
+            raise ValueError(
+                f"character ids have shape {tuple(inputs.shape)}, expected "
+                f"(batch_size, num_tokens, {self.options.num_characters})"
+            )
+
+    def _with_boundaries(self, inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
+        """Character ids of every real token and boundary, in packed forward order."""
+        batch_size, num_tokens, num_characters = inputs.shape
+        padded = inputs.new_zeros(batch_size, num_tokens + 2, num_characters)
+        padded[:, 1:-1] = inputs
+        begin, end = (
+            inputs.new_tensor(token_to_ids(mark, num_characters))
+            for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
+        )
+        padded[:, 0] = begin
+        padded[torch.arange(batch_size, device=inputs.device), packing.lengths - 1] = end
+        return padded.flatten(0, 1)[packing.forward_rows]
+
+    def _contextual_layers(self, tokens: torch.Tensor, packing: Packing) -> list[torch.Tensor]:
+        starts = self._start(packing)
+        per_direction, finals = [], []
+        for direction, rows, start in zip(
+            ("forward", "backward"), (packing.forward_rows, packing.backward_rows), starts
+        ):
+            outputs, final = self._elmo_lstm(
+                direction, tokens.flatten(0, 1)[rows], packing.batch_sizes, start
+            )
+            per_direction.append([packing.pad(output, rows) for output in outputs])
+            finals.append(final.map(lambda values: values[:, packing.unsorted]))
+        if self.state == "carry":
+            self._keep(finals[0], finals[1])
+        return [torch.cat(halves, dim=-1) for halves in zip(*per_direction)]
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def _start(self, packing: Packing) -> list[LstmState]:
+        """Both directions' state at the start of the batch's sentences, in packed order."""
+        batch_size = len(packing.lengths)
+        if self.state == "primed":
+            return [
+                state.map(lambda values: values.expand(-1, batch_size, -1))
+                for state in self._primed_state()
+            ]
+        zeros = self._elmo_lstm.initial_state(batch_size)
+        if self.state == "reset" or self._carried is None:
+            return [zeros, zeros]
+        starts = []
+        for carried in self._carried:
+            # A batch larger than any before starts its new rows at zero.
+            known = carried.hidden.shape[1]
+            filled = LstmState(
+                torch.cat([carried.hidden, zeros.hidden[:, known:]], dim=1)[:, packing.order],
+                torch.cat([carried.cell, zeros.cell[:, known:]], dim=1)[:, packing.order],
+            )
+            starts.append(filled)
+        return starts
+
+    def _keep(self, *finals: LstmState) -> None:
+        """Rows past a small batch keep what they had."""
+        if self._carried is None:
+            self._carried = (finals[0], finals[1])
+            return
+        kept = [
+            LstmState(
+                torch.cat([final.hidden, old.hidden[:, final.hidden.shape[1] :]], dim=1),
+                torch.cat([final.cell, old.cell[:, final.cell.shape[1] :]], dim=1),
+            )
+            for final, old in zip(finals, self._carried)
+        ]
+        self._carried = (kept[0], kept[1])
+
+    def _primed_state(self) -> tuple[LstmState, LstmState]:
+        """The state after the warm-up text, run again only when a parameter has changed."""
+        key = tuple((id(parameter), parameter._version) for parameter in self.parameters())
+        if self._primed is None or self._primed[0] != key:
+            sentences = [line.split() for line in WARM_UP_TEXT.splitlines()]
+            device = self._token_embedder._char_embedding_weights.device
+            training, state, carried = self.training, self.state, self._carried
+            self.state, self._carried = "carry", None
+            self.eval()
+            try:
+                with torch.no_grad():
+                    for sentence in sentences:
+                        self(batch_to_ids([sentence], self.options.num_characters).to(device))
+                assert self._carried is not None
+                self._primed = (key, self._carried)
+            finally:
+                self.state, self._carried = state, carried
+                self.train(training)
+        return self._primed[1]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
+        """`.to()`, `.double()` and the like move the state too."""
+        super()._apply(fn, recurse)
+        if self._carried is not None:
+            self._carried = (self._carried[0].map(fn), self._carried[1].map(fn))
+        if self._boundary_vectors is not None:
+            self._boundary_vectors = fn(self._boundary_vectors)
+        self._primed = None
+        return self
+
+    # --- cached token vectors ------------------------------------------------------------------
+
+    def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
+        """
+        Context-independent vectors of single tokens.
+
+        # Parameters
+
+        tokens : `Sequence[str]`
+            Any tokens.
+        batch_size : `int`, optional (default = `1024`)
+            Tokens computed at once.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(len(tokens), projection_dim)`.
+        """
+        device = self._token_embedder._char_embedding_weights.device
+        vectors = []
+        for start in range(0, len(tokens), batch_size):
+            ids = batch_to_ids([tokens[start : start + batch_size]], self.options.num_characters)
+            vectors.append(self._token_embedder.encode(ids[0].to(device)))
+        return torch.cat(vectors)
+
+    def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
+        """
+        Computes the token layer of a vocabulary once; `forward` then looks `word_inputs` up.
+
+        # Parameters
+
+        tokens : `Sequence[str]`
+            The words in the order of their ids. Id 0 is the padding token's, its vector zero.
+        requires_grad : `bool`, optional (default = `False`)
+            Whether the cached vectors train.
+        """
+        with torch.no_grad():
+            self._boundary_vectors = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
+            vectors = self.token_vectors(tokens)
+            vectors[0] = 0.0
+        self._word_embedding = torch.nn.Embedding.from_pretrained(
+            vectors, freeze=not requires_grad, padding_idx=0
+        )
+
+    def _has_cached(self, word_inputs: torch.Tensor) -> bool:
+        if self._word_embedding is None:
+            return False
+        return word_inputs.numel() == 0 or (
+            int(word_inputs.max()) < self._word_embedding.num_embeddings
+        )
+
+    def _cached_tokens(self, word_inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
+        assert self._word_embedding is not None
+        assert self._boundary_vectors is not None
+        words = functional.pad(self._word_embedding(word_inputs), (0, 0, 1, 1))
+        rows = torch.arange(len(word_inputs), device=words.device)
+        words[:, 0] = self._boundary_vectors[0]
+        words[rows, packing.lengths - 1] = self._boundary_vectors[1]
+        return words.flatten(0, 1)[packing.forward_rows]

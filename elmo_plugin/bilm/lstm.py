@@ -1,0 +1,401 @@
+"""
+The biLM's recurrence: stacks of clipped LSTM layers with projection, one stack a direction.
+
+Rows are *packed, time-major*: sentences sorted by falling length, step 0 of all of them first, then
+step 1 of those that have one, and so on; `batch_sizes[t]` says how many. Padding is never computed.
+The backward direction is the same code on sentences that were reversed within their own length.
+"""
+
+import itertools
+from typing import Any, NamedTuple, Optional, Sequence
+
+import torch
+from torch.nn import functional
+
+# Input products are taken for about this many rows at a time: large enough for a fast matrix
+# product, small enough that the gates do not fill memory in a long batch.
+INPUT_PRODUCT_ROWS = 512
+
+
+class LstmState(NamedTuple):
+    """
+    One direction's recurrent state.
+
+    `hidden`: shape `(num_layers, batch_size, projection_dim)`, the clipped outputs.
+    `cell`: shape `(num_layers, batch_size, cell_size)`, the clipped memory cells.
+    """
+
+    hidden: torch.Tensor
+    cell: torch.Tensor
+
+    def map(self, function: Any) -> "LstmState":
+        """The function of both."""
+        return LstmState(function(self.hidden), function(self.cell))
+
+
+class LstmCellWithProjection(torch.nn.Module):
+    """
+    One layer of one direction (Sak et al. 2014, with the clipping of TensorFlow 1's `LSTMCell`).
+
+    With `z = W x + U h + b` cut into gates `i, f, g, o`:
+    `c = clip(sigmoid(f) c + sigmoid(i) tanh(g))`, `h = clip(P (sigmoid(o) tanh(c)))`.
+
+    Parameters are named and ordered as in AllenNLP's `LstmCellWithProjection`; TensorFlow's forget
+    bias of 1 is part of `state_linearity.bias`.
+
+    # Parameters
+
+    input_dim : `int`
+        Width of the input.
+    projection_dim : `int`
+        Width of the output `h`.
+    cell_size : `int`
+        Width of the memory cell `c`.
+    cell_clip, projection_clip : `Optional[float]`, optional (default = `3.0`)
+        Largest absolute value of `c` and `h`; `None` for no limit.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        projection_dim: int,
+        cell_size: int,
+        cell_clip: Optional[float] = 3.0,
+        projection_clip: Optional[float] = 3.0,
+    ) -> None:
+        super().__init__()
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
+        self.input_linearity = torch.nn.Linear(input_dim, 4 * cell_size, bias=False)
+        self.state_linearity = torch.nn.Linear(projection_dim, 4 * cell_size, bias=True)
+        self.state_projection = torch.nn.Linear(cell_size, projection_dim, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """
+        TensorFlow 1's defaults, with which bilm-tf trains: Glorot-uniform kernels, forget bias 1.
+        """
+        kernel = torch.empty(
+            4 * self.cell_size, self.input_linearity.in_features + self.projection_dim
+        )
+        torch.nn.init.xavier_uniform_(kernel)
+        with torch.no_grad():
+            self.input_linearity.weight.copy_(kernel[:, : self.input_linearity.in_features])
+            self.state_linearity.weight.copy_(kernel[:, self.input_linearity.in_features :])
+            self.state_linearity.bias.zero_()
+            self.state_linearity.bias[self.cell_size : 2 * self.cell_size] = 1.0
+        torch.nn.init.xavier_uniform_(self.state_projection.weight)
+
+    @property
+    def cell_size(self) -> int:
+        """Width of the memory cell."""
+        return self.state_projection.in_features
+
+    @property
+    def projection_dim(self) -> int:
+        """Width of the output."""
+        return self.state_projection.out_features
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Packed rows, shape `(num_rows, input_dim)`.
+        batch_sizes : `Sequence[int]`
+            Rows of each step, falling; their sum is `num_rows`.
+        hidden, cell : `torch.Tensor`
+            The start, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`; taken as
+            constants (no gradient flows into an earlier batch).
+
+        # Returns
+
+        `tuple[torch.Tensor, torch.Tensor, torch.Tensor]`
+            Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell`, each
+            sentence's at its own last step, detached.
+        """
+        arguments = (
+            inputs,
+            self.input_linearity.weight,
+            self.state_linearity.weight,
+            self.state_linearity.bias,
+            self.state_projection.weight,
+            hidden.detach(),
+            cell.detach(),
+            tuple(batch_sizes),
+            self.cell_clip,
+            self.projection_clip,
+        )
+        needs_gradient = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in arguments[:5]
+        )
+        if needs_gradient:
+            return _Recurrence.apply(*arguments)
+        with torch.no_grad():
+            return _run(*arguments)
+
+
+class _Saved:
+    """What the backward pass needs of each packed row."""
+
+    def __init__(self, like: torch.Tensor, num_rows: int, cell_size: int) -> None:
+        self.gates = like.new_empty(num_rows, 4 * cell_size)
+        self.cells = like.new_empty(num_rows, cell_size)
+        self.cell_tanhs = like.new_empty(num_rows, cell_size)
+
+
+def _run(
+    inputs: torch.Tensor,
+    input_weight: torch.Tensor,
+    state_weight: torch.Tensor,
+    bias: torch.Tensor,
+    projection: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    batch_sizes: tuple[int, ...],
+    cell_clip: Optional[float],
+    projection_clip: Optional[float],
+    saved: Optional[_Saved] = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    cell_size = cell.shape[1]
+    hidden, cell = hidden.clone(), cell.clone()
+    outputs = inputs.new_empty(inputs.shape[0], projection.shape[0])
+    state_transposed, projection_transposed = state_weight.t(), projection.t()
+    start = 0
+    gates, chunk_start, chunk_end = inputs, 0, 0
+    for step, size in enumerate(batch_sizes):
+        end = start + size
+        if end > chunk_end:
+            chunk_start, chunk_end = start, start
+            for later in batch_sizes[step:]:
+                chunk_end += later
+                if chunk_end - chunk_start >= INPUT_PRODUCT_ROWS:
+                    break
+            gates = functional.linear(inputs[chunk_start:chunk_end], input_weight, bias)
+        # Shape: (size, 4 * cell_size)
+        step_gates = gates[start - chunk_start : end - chunk_start]
+        step_gates.addmm_(hidden[:size], state_transposed)
+        step_gates[:, : 2 * cell_size].sigmoid_()
+        step_gates[:, 2 * cell_size : 3 * cell_size].tanh_()
+        step_gates[:, 3 * cell_size :].sigmoid_()
+        input_gate, forget_gate, candidate, output_gate = step_gates.chunk(4, dim=1)
+        step_cell = cell[:size]
+        step_cell.mul_(forget_gate).addcmul_(input_gate, candidate)
+        if cell_clip is not None:
+            step_cell.clamp_(-cell_clip, cell_clip)
+        cell_tanh = step_cell.tanh()
+        step_output = outputs[start:end]
+        torch.mm(output_gate * cell_tanh, projection_transposed, out=step_output)
+        if projection_clip is not None:
+            step_output.clamp_(-projection_clip, projection_clip)
+        hidden[:size] = step_output
+        if saved is not None:
+            saved.gates[start:end] = step_gates
+            saved.cells[start:end] = step_cell
+            saved.cell_tanhs[start:end] = cell_tanh
+        start = end
+    return outputs, hidden, cell
+
+
+class _Recurrence(torch.autograd.Function):
+    """
+    The recurrence with its gradient by hand: only what a step must wait for runs step by step; the
+    weights' gradients are one matrix product each over all rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        inputs, input_weight, state_weight, _, projection, hidden, cell = arguments[:7]
+        batch_sizes, cell_clip, projection_clip = arguments[7:]
+        saved = _Saved(inputs, inputs.shape[0], cell.shape[1])
+        outputs, final_hidden, final_cell = _run(*arguments, saved)
+        ctx.save_for_backward(
+            inputs, input_weight, state_weight, projection, hidden, cell, outputs,
+            saved.gates, saved.cells, saved.cell_tanhs,
+        )  # fmt: skip
+        ctx.batch_sizes, ctx.cell_clip, ctx.projection_clip = (
+            batch_sizes,
+            cell_clip,
+            projection_clip,
+        )
+        ctx.mark_non_differentiable(final_hidden, final_cell)
+        return outputs, final_hidden, final_cell
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, output_gradient: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+        (
+            inputs, input_weight, state_weight, projection, first_hidden, first_cell, outputs,
+            gates, cells, cell_tanhs,
+        ) = ctx.saved_tensors  # fmt: skip
+        batch_sizes = ctx.batch_sizes
+        cell_size = cells.shape[1]
+        gate_gradient = torch.empty_like(gates)
+        projected_gradient = torch.empty_like(outputs)
+        hidden_gradient = torch.zeros_like(first_hidden)
+        cell_gradient = torch.zeros_like(first_cell)
+        end = inputs.shape[0]
+        for step in range(len(batch_sizes) - 1, -1, -1):
+            size = batch_sizes[step]
+            start = end - size
+            rows = slice(start, end)
+            if step == 0:
+                previous_cell = first_cell[:size]
+            else:
+                # The rows of the step before, as many of them as go on.
+                before = start - batch_sizes[step - 1]
+                previous_cell = cells[before : before + size]
+            input_gate, forget_gate, candidate, output_gate = gates[rows].chunk(4, dim=1)
+            cell_tanh = cell_tanhs[rows]
+
+            step_projected = output_gradient[rows] + hidden_gradient[:size]
+            if ctx.projection_clip is not None:
+                step_projected *= outputs[rows].abs() < ctx.projection_clip
+            projected_gradient[rows] = step_projected
+            # Shape: (size, cell_size)
+            gated = step_projected @ projection
+            step_cell = cell_gradient[:size]
+            step_cell.addcmul_(gated * output_gate, 1 - cell_tanh * cell_tanh)
+            if ctx.cell_clip is not None:
+                step_cell *= cells[rows].abs() < ctx.cell_clip
+
+            for_input, for_forget, for_candidate, for_output = gate_gradient[rows].chunk(4, dim=1)
+            torch.mul(step_cell * candidate, input_gate * (1 - input_gate), out=for_input)
+            torch.mul(step_cell * previous_cell, forget_gate * (1 - forget_gate), out=for_forget)
+            torch.mul(step_cell * input_gate, 1 - candidate * candidate, out=for_candidate)
+            torch.mul(gated * cell_tanh, output_gate * (1 - output_gate), out=for_output)
+            step_cell *= forget_gate
+            hidden_gradient[:size] = gate_gradient[rows] @ state_weight
+            end = start
+
+        previous_hidden = _shifted(outputs, first_hidden, batch_sizes)
+        gated_outputs = gates[:, 3 * cell_size :] * cell_tanhs
+        needs = ctx.needs_input_grad
+        return (
+            gate_gradient @ input_weight if needs[0] else None,
+            gate_gradient.t() @ inputs if needs[1] else None,
+            gate_gradient.t() @ previous_hidden if needs[2] else None,
+            gate_gradient.sum(dim=0) if needs[3] else None,
+            projected_gradient.t() @ gated_outputs if needs[4] else None,
+            *[None] * 5,
+        )
+
+
+def _shifted(rows: torch.Tensor, first: torch.Tensor, batch_sizes: tuple[int, ...]) -> torch.Tensor:
+    """Each packed row's row of the step before; `first` for step 0."""
+    pieces = [first[: batch_sizes[0]]]
+    start = 0
+    for size, next_size in itertools.pairwise(batch_sizes):
+        pieces.append(rows[start : start + next_size])
+        start += size
+    return torch.cat(pieces)
+
+
+class BiLstm(torch.nn.Module):
+    """
+    Two independent stacks of `LstmCellWithProjection`, one a direction.
+
+    Layers above the first add their input to their output where `use_skip_connections` is on:
+    outside the recurrence and after the clip, so those outputs may pass the clip
+    (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
+
+    # Parameters
+
+    projection_dim : `int`
+        Width of the input and of each direction's output.
+    cell_size : `int`
+        Width of the memory cells.
+    num_layers : `int`
+        Layers in each direction.
+    cell_clip, projection_clip : `Optional[float]`, optional (default = `3.0`)
+        See `LstmCellWithProjection`.
+    use_skip_connections : `bool`, optional (default = `True`)
+        Whether layers 1 and up are residual.
+    """
+
+    def __init__(
+        self,
+        *,
+        projection_dim: int,
+        cell_size: int,
+        num_layers: int,
+        cell_clip: Optional[float] = 3.0,
+        projection_clip: Optional[float] = 3.0,
+        use_skip_connections: bool = True,
+    ) -> None:
+        super().__init__()
+        self.projection_dim = projection_dim
+        self.cell_size = cell_size
+        self.num_layers = num_layers
+        self.use_skip_connections = use_skip_connections
+        for layer in range(num_layers):
+            for direction in ("forward", "backward"):
+                self.add_module(
+                    f"{direction}_layer_{layer}",
+                    LstmCellWithProjection(
+                        projection_dim, projection_dim, cell_size, cell_clip, projection_clip
+                    ),
+                )
+
+    def layers(self, direction: str) -> list[LstmCellWithProjection]:
+        """The cells of `"forward"` or `"backward"`, lowest first."""
+        return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
+
+    def initial_state(self, batch_size: int) -> LstmState:
+        """Zeros, for one direction."""
+        weight = self.layers("forward")[0].state_linearity.weight
+        return LstmState(
+            weight.new_zeros(self.num_layers, batch_size, self.projection_dim),
+            weight.new_zeros(self.num_layers, batch_size, self.cell_size),
+        )
+
+    def forward(
+        self,
+        direction: str,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        state: LstmState,
+        dropout: float = 0.0,
+    ) -> tuple[list[torch.Tensor], LstmState]:
+        """
+        One direction over packed rows.
+
+        # Parameters
+
+        direction : `str`
+            `"forward"` or `"backward"`; rows for the latter run from each sentence's end.
+        inputs : `torch.Tensor`
+            Packed token vectors, shape `(num_rows, projection_dim)`.
+        batch_sizes : `Sequence[int]`
+            Rows of each step, falling.
+        state : `LstmState`
+            The start of each sentence, in packed order.
+        dropout : `float`, optional (default = `0.0`)
+            Probability of dropping an element of a layer's input, drawn afresh for every step; the
+            skip connection adds the dropped input, as TensorFlow's `DropoutWrapper` around
+            bilm-tf's residual cells does. In training only.
+
+        # Returns
+
+        `tuple[list[torch.Tensor], LstmState]`
+            Each layer's packed outputs, shape `(num_rows, projection_dim)`, and the final state.
+        """
+        outputs, hiddens, cells = [], [], []
+        for layer, cell in enumerate(self.layers(direction)):
+            inputs = functional.dropout(inputs, dropout, self.training)
+            output, final_hidden, final_cell = cell(
+                inputs, batch_sizes, state.hidden[layer], state.cell[layer]
+            )
+            if layer > 0 and self.use_skip_connections:
+                output = output + inputs
+            outputs.append(output)
+            hiddens.append(final_hidden)
+            cells.append(final_cell)
+            inputs = output
+        return outputs, LstmState(torch.stack(hiddens), torch.stack(cells))

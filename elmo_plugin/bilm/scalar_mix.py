@@ -1,0 +1,93 @@
+"""The learned weighted sum of the biLM's layers."""
+
+from typing import Optional, Sequence
+
+import torch
+
+
+class ScalarMix(torch.nn.Module):
+    """
+    `gamma * sum_j softmax(s)_j * h_j` (Peters et al. 2018, equation 1).
+
+    Starts as the plain average (`s = 0`, `gamma = 1`). Parameters are named as in AllenNLP's
+    `ScalarMix`: `scalar_parameters.J` and `gamma`.
+
+    # Parameters
+
+    mixture_size : `int`
+        How many layers are mixed; 3 for the published models.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Whether each layer is first normalised by one mean and one variance over all real tokens and
+        dimensions of the batch (not torch's LayerNorm: it depends on the batch).
+    initial_scalar_parameters : `Optional[Sequence[float]]`, optional (default = `None`)
+        Starting `s`, before the softmax; zeros if not given.
+    trainable : `bool`, optional (default = `True`)
+        Whether `s` and `gamma` train.
+
+    # Raises
+
+    `ValueError`
+        If `initial_scalar_parameters` does not hold `mixture_size` numbers.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: Optional[Sequence[float]] = None,
+        trainable: bool = True,
+    ) -> None:
+        super().__init__()
+        if initial_scalar_parameters is None:
+            initial_scalar_parameters = [0.0] * mixture_size
+        if len(initial_scalar_parameters) != mixture_size:
+            raise ValueError(
+                f"scalar mix parameters {list(initial_scalar_parameters)} are "
+                f"{len(initial_scalar_parameters)} numbers, expected {mixture_size}: one a layer"
+            )
+        self.mixture_size = mixture_size
+        self.do_layer_norm = do_layer_norm
+        self.scalar_parameters = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.tensor([float(value)]), requires_grad=trainable)
+            for value in initial_scalar_parameters
+        )
+        self.gamma = torch.nn.Parameter(torch.ones(1), requires_grad=trainable)
+
+    def forward(
+        self, layers: Sequence[torch.Tensor], mask: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        layers : `Sequence[torch.Tensor]`
+            `mixture_size` tensors of shape `(batch_size, num_tokens, embedding_dim)`.
+        mask : `Optional[torch.Tensor]`
+            Bool, shape `(batch_size, num_tokens)`; needed with `do_layer_norm`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, num_tokens, embedding_dim)`.
+        """
+        if len(layers) != self.mixture_size:
+            raise ValueError(f"{len(layers)} layers to mix, expected {self.mixture_size}")
+        if self.do_layer_norm:
+            if mask is None:
+                raise ValueError("no mask given, expected one: layer norm is over real tokens only")
+            layers = [_normalize(layer, mask) for layer in layers]
+        weights = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0) * self.gamma
+        mixed = weights[0] * layers[0]
+        for weight, layer in zip(weights[1:], layers[1:]):
+            mixed = torch.addcmul(mixed, weight, layer)
+        return mixed
+
+
+def _normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """AllenNLP's layer norm; padding is left out of the statistics, but not masked again after."""
+    real = mask.unsqueeze(-1)
+    count = mask.sum() * layer.shape[-1]
+    mean = (layer * real).sum() / count
+    variance = (((layer - mean) * real) ** 2).sum() / count
+    # The size of the guard is AllenNLP's (allennlp/nn/util.py, tiny_value_of_dtype).
+    guard = 1e-4 if layer.dtype in (torch.float16, torch.bfloat16) else 1e-13
+    return (layer - mean) / torch.sqrt(variance + guard)

@@ -1,0 +1,3 @@
+"""
+One step of pretraining, whole, without AllenNLP: streams -> biLM -> softmax -> loss -> export.
+"""

@@ -1,0 +1,73 @@
+"""
+What a pretraining run leaves for use: the released format, its vocabulary and softmax, and a card.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import h5py
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.whole_file import whole_file
+
+OPTIONS_FILE = "options.json"
+WEIGHTS_FILE = "weights.hdf5"
+VOCABULARY_FILE = "vocabulary.txt"
+SOFTMAX_FILE = "softmax.hdf5"
+CARD_FILE = "card.json"
+
+
+def export_bilm(
+    bilm: BiLm,
+    directory: Union[str, Path],
+    *,
+    vocabulary: Optional[WordVocabulary] = None,
+    softmax: Optional[WordSoftmax] = None,
+    card: Optional[dict[str, Any]] = None,
+    dtype: str = "float32",
+) -> None:
+    """
+    Writes `options.json` and `weights.hdf5` as bilm-tf and AllenNLP read them, and beside them what
+    is given of vocabulary, softmax and card. Each file replaces an older one only when it is whole.
+
+    # Parameters
+
+    bilm : `BiLm`
+        What was trained.
+    directory : `Union[str, Path]`
+        Where to; made if need be.
+    vocabulary : `Optional[WordVocabulary]`, optional (default = `None`)
+        The words of the softmax.
+    softmax : `Optional[WordSoftmax]`, optional (default = `None`)
+        For going on with the training later.
+    card : `Optional[dict[str, Any]]`, optional (default = `None`)
+        How the biLM came to be: data, command, steps, time, perplexities.
+    dtype : `str`, optional (default = `"float32"`)
+        How numbers are stored.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if vocabulary is not None:
+        vocabulary.save(directory / VOCABULARY_FILE)
+    if softmax is not None:
+        _save_softmax(softmax, directory / SOFTMAX_FILE, dtype)
+    if card is not None:
+        _save_json(card, directory / CARD_FILE)
+    save_weights(bilm, directory / WEIGHTS_FILE, dtype)
+    _save_json(bilm.options.to_dict(), directory / OPTIONS_FILE)
+
+
+def _save_softmax(softmax: WordSoftmax, path: Path, dtype: str) -> None:
+    with whole_file(path) as aside, h5py.File(aside, "w") as file:
+        # bilm-tf's names: softmax/W and softmax/b.
+        file["softmax/W"] = softmax.weight.detach().cpu().numpy().astype(dtype)
+        file["softmax/b"] = softmax.bias.detach().cpu().numpy().squeeze(-1).astype(dtype)
+
+
+def _save_json(content: dict[str, Any], path: Path) -> None:
+    with whole_file(path) as aside:
+        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

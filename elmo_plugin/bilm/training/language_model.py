@@ -1,0 +1,81 @@
+"""A biLM in training: both directions' next-word losses over streams, with the state carried."""
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.lstm import LstmState
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.streams import BatchPair
+
+
+class StepOutput(NamedTuple):
+    """
+    `forward_loss`, `backward_loss`: mean nats per word, scalars.
+    `states`: both directions' state at the end, detached, for the next batch of the same streams.
+    """
+
+    forward_loss: torch.Tensor
+    backward_loss: torch.Tensor
+    states: tuple[LstmState, LstmState]
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The mean of the two directions, as bilm-tf trains on."""
+        return 0.5 * (self.forward_loss + self.backward_loss)
+
+
+class LanguageModel(torch.nn.Module):
+    """
+    Predicts each next word forward, and each previous word backward (Peters et al. 2018, section
+    3.1), as bilm-tf's `LanguageModel` does (bilm/training.py at 7cffee2): token layer and softmax
+    shared by both directions, dropout on every layer's input and on the top layer's output.
+
+    # Parameters
+
+    bilm : `BiLm`
+        What is trained.
+    softmax : `WordSoftmax`
+        Over the vocabulary of the streams.
+    dropout : `float`, optional (default = `0.1`)
+        Probability of dropping an element.
+    """
+
+    def __init__(self, bilm: BiLm, softmax: WordSoftmax, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.bilm = bilm
+        self.softmax = softmax
+        self.dropout = dropout
+
+    def forward(
+        self, batch: BatchPair, states: Optional[tuple[LstmState, LstmState]] = None
+    ) -> StepOutput:
+        """
+        # Parameters
+
+        batch : `BatchPair`
+            Both directions' next tokens.
+        states : `Optional[tuple[LstmState, LstmState]]`
+            Where the streams' LSTMs stand; zero at the start of training.
+
+        # Returns
+
+        `StepOutput`
+        """
+        lstm = self.bilm._elmo_lstm
+        batch_size, num_steps, _num_characters = batch.forward.characters.shape
+        # Streams have no padding: time-major rows are already packed.
+        characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])
+        tokens = self.bilm._token_embedder(characters).chunk(2)
+        if states is None:
+            zeros = lstm.initial_state(batch_size)
+            states = (zeros, zeros)
+        losses, finals = [], []
+        for direction, one, inputs, state in zip(("forward", "backward"), batch, tokens, states):
+            layers, final = lstm(direction, inputs, [batch_size] * num_steps, state, self.dropout)
+            top = functional.dropout(layers[-1], self.dropout, self.training)
+            losses.append(self.softmax(top, one.targets.t().flatten()))
+            finals.append(final)
+        return StepOutput(losses[0], losses[1], (finals[0], finals[1]))
