@@ -1,4 +1,4 @@
-"""Dropout after --recover as if the run had never stopped."""
+"""Data order and dropout after --recover as if the run had never stopped."""
 
 from typing import Any, Dict
 
@@ -12,12 +12,14 @@ from elmo_plugin.training.interrupt import is_skipping
 @TrainerCallback.register("random_state", exist_ok=True)
 class RandomState(TrainerCallback):
     """
-    Saves PyTorch's random number generators with each checkpoint and sets them at the first batch
-    after --recover. A default callback, so it needs no key in a config.
+    Makes a recovered run draw the random numbers that it would have drawn. A default callback, so
+    it needs no key in a config.
 
-    AllenNLP passes over the batches that were seen before, which replays the shuffling (Python's
-    `random`), but not the dropout. Distributed runs are left alone: the state of the first process
-    only is saved.
+    After --recover AllenNLP passes over the training batches that were seen before, which replays
+    their shuffling (Python's `random`), but not that of the validation data, so that later epochs
+    are shuffled differently, and not the dropout. Here the validation batches are passed over too,
+    and PyTorch's generators are saved with each checkpoint and set at the first batch that is
+    trained on; not so in distributed runs, as the state of the first process only is saved.
 
     # Parameters
 
@@ -61,10 +63,26 @@ class RandomState(TrainerCallback):
         is_primary : `bool`, optional (default = `True`)
             Whether this process is the one that writes.
         """
-        if not self._saved or trainer._distributed:
-            return
+        if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:
+            self._pass_over_validation(trainer)
+        if self._saved and not trainer._distributed:
+            self._set_generators(trainer)
 
-        def restore(*_: Any) -> None:
+    def _pass_over_validation(self, trainer: GradientDescentTrainer) -> None:
+        train_epoch = trainer._train_epoch
+
+        def train_epoch_then_pass_over(epoch: int) -> Dict[str, float]:
+            metrics = train_epoch(epoch)
+            if trainer._epochs_completed < trainer._start_after_epochs_completed:
+                assert trainer._validation_data_loader is not None
+                for _ in trainer._validation_data_loader:
+                    pass
+            return metrics
+
+        trainer._train_epoch = train_epoch_then_pass_over  # type: ignore[method-assign]
+
+    def _set_generators(self, trainer: GradientDescentTrainer) -> None:
+        def set_generators(*_: Any) -> None:
             if is_skipping(trainer):
                 return
             torch.set_rng_state(self._saved["torch"])
@@ -72,4 +90,4 @@ class RandomState(TrainerCallback):
                 torch.cuda.set_rng_state_all(self._saved["cuda"])
             hook.remove()
 
-        hook = trainer.model.register_forward_pre_hook(restore)
+        hook = trainer.model.register_forward_pre_hook(set_generators)

@@ -1,0 +1,137 @@
+"""What may import what: `bilm/` stands alone, models never import training."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "elmo_plugin"
+BILM_MAY_IMPORT = {"torch", "numpy", "h5py", *sys.stdlib_module_names}
+
+
+def imports(source):
+    """Every module that the source imports, wherever the statement stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            # `from package import module` names a module too.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def sources(folder):
+    paths = sorted(folder.rglob("*.py"))
+    assert paths
+    return [(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in paths]
+
+
+def without_optional_imports(source):
+    """The source less what stands in `try: import ... except ImportError:`."""
+
+    class Remove(ast.NodeTransformer):
+        def visit_Try(self, node):
+            handled = {ast.unparse(h.type) for h in node.handlers if h.type is not None}
+            if handled & {"ImportError", "ModuleNotFoundError"}:
+                node.body = [ast.Pass()]
+            return self.generic_visit(node)
+
+    return ast.unparse(Remove().visit(ast.parse(source)))
+
+
+def foreign_to_bilm(source):
+    return [
+        name
+        for name in imports(without_optional_imports(source))
+        if not name.startswith("elmo_plugin.bilm") and name.split(".")[0] not in BILM_MAY_IMPORT
+    ]
+
+
+def uses_training(source):
+    training = ("elmo_plugin.training", "elmo_plugin.bilm.training")
+    return [name for name in imports(source) if name.startswith(training)]
+
+
+@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "bilm"))
+def test_bilm_imports_torch_numpy_and_h5py_only(path, source):
+    assert foreign_to_bilm(source) == []
+
+
+@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "models"))
+def test_models_do_not_import_training(path, source):
+    assert uses_training(source) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import allennlp",
+        "def f():\n    from allennlp.common import Params",
+        "from elmo_plugin.modules import elmo",
+        "from elmo_plugin import compat",
+        "import tqdm",
+        "try:\n    import tqdm\nexcept ValueError:\n    pass",
+    ],
+)
+def test_a_foreign_import_is_seen(source):
+    assert foreign_to_bilm(source)
+
+
+def test_an_import_of_training_is_seen():
+    assert uses_training("from elmo_plugin.bilm import training")
+    assert uses_training("from elmo_plugin.training.checkpointer import save_atomically")
+
+
+WITHOUT_ALLENNLP = """
+import importlib, pkgutil, sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("allennlp", "allennlp_models", "spacy", "transformers"):
+            raise ModuleNotFoundError(f"{name} is hidden")
+
+sys.meta_path.insert(0, Hidden())
+try:
+    import allennlp
+except ModuleNotFoundError:
+    import elmo_plugin
+    import elmo_plugin.bilm
+    for module in pkgutil.walk_packages(elmo_plugin.bilm.__path__, "elmo_plugin.bilm."):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+
+
+def test_bilm_runs_where_allennlp_is_absent():
+    child = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ALLENNLP], capture_output=True, text=True, cwd=ROOT
+    )
+    assert child.returncode == 0, child.stderr
+    assert "elmo_plugin.bilm.checkpoint" in child.stdout.split()
+
+
+def test_the_plugin_imports_every_module_that_registers_something():
+    modules = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): source
+        for path, source in sources(PACKAGE)
+    }
+    reached, queue = set(), ["elmo_plugin.plugin"]
+    while queue:
+        name = queue.pop()
+        if name not in modules:
+            name = name.rpartition(".")[0]  # a class or function in a module
+        if name in modules and name not in reached:
+            reached.add(name)
+            queue.extend(imports(modules[name]))
+    registering = {
+        name
+        for name, source in modules.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and any(".register(" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+    assert registering
+    assert registering - reached == set()

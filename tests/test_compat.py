@@ -1,0 +1,213 @@
+"""
+Each repair of elmo_plugin/compat.py, with the stock failure beside it: a case is run in a process
+of its own without the repairs, where it must fail, and here with them. Where the stock case no
+longer fails, the repair is to be deleted.
+"""
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy
+import pytest
+import spacy
+import torch
+from allennlp.common import Params
+from allennlp.common import util as common_util
+from allennlp.data.tokenizers import SpacyTokenizer
+from allennlp.nn.parallel import ddp_accelerator
+from allennlp.training import gradient_descent_trainer
+from allennlp.training import util as training_util
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+from allennlp.training.moving_average import ExponentialMovingAverage
+
+
+def reduce_on_plateau():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = LearningRateScheduler.from_params(
+        Params({"type": "reduce_on_plateau", "mode": "max", "factor": 0.5, "patience": 1}),
+        optimizer=optimizer,
+    )
+    rates = []
+    for metric in (0.3, 0.2, 0.1, 0.1):
+        scheduler.step(metric)
+        rates.append(optimizer.param_groups[0]["lr"])
+    return rates
+
+
+def autocast():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with gradient_descent_trainer.amp.autocast(False):
+            return torch.is_autocast_enabled("cuda")
+
+
+def ddp_grad_scaler():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        warnings.filterwarnings("ignore", category=UserWarning)  # no GPU here
+        return type(ddp_accelerator.amp.GradScaler()).__name__
+
+
+def embedding_and_dense_gradients(sparse):
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(5, 2, sparse=sparse)
+    linear = torch.nn.Linear(2, 2)
+    linear(embedding(torch.tensor([1, 3, 1]))).pow(2).sum().backward()  # row 1 twice
+    return [embedding.weight, linear.weight, linear.bias]
+
+
+def sparse_gradient_norm():
+    parameters = embedding_and_dense_gradients(sparse=True)
+    norm = gradient_descent_trainer.clip_grad_norm_(parameters, 0.1).item()
+    return [norm, [p.grad.to_dense().tolist() for p in parameters]]
+
+
+NUMBERS = {
+    "float64": numpy.float64(0.5),
+    "float32": numpy.float32(0.25),
+    "int64": numpy.int64(3),
+    "bool": numpy.bool_(True),
+}
+
+
+def numpy_scalars():
+    buffer = io.BytesIO()
+    torch.save({"metric_tracker": NUMBERS}, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer)["metric_tracker"]
+    return {name: [type(value).__name__, value.item()] for name, value in loaded.items()}
+
+
+def moving_average():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    average = ExponentialMovingAverage([("weight", weight)], decay=0.5)
+    buffer = io.BytesIO()
+    torch.save(average.state_dict(), buffer)
+    buffer.seek(0)
+    average.load_state_dict(torch.load(buffer))
+    weight.data.fill_(1.0)
+    average.apply()
+    if average._shadows["weight"].item() == 0:
+        raise AssertionError("the average does not move")
+    return average._shadows["weight"].item()
+
+
+SENTENCE = "Don't split U.S. dollars, e.g. $5.00 (five)!"
+
+
+def spacy_tokenizer():
+    def download(name):
+        raise ConnectionError(f"{name} would be downloaded")
+
+    common_util.spacy_download = download
+    return [token.text for token in SpacyTokenizer().tokenize(SENTENCE)]
+
+
+# Case, what the stock run says, what the repaired run gives (`None`: see the test of its own).
+CASES = {
+    reduce_on_plateau: ("TypeError: .*verbose", [1.0, 1.0, 0.5, 0.5]),
+    autocast: ("FutureWarning: .*deprecated", False),
+    ddp_grad_scaler: ("FutureWarning: .*deprecated", "GradScaler"),
+    sparse_gradient_norm: ("NotImplementedError: .*SparseCPU", None),
+    numpy_scalars: (
+        "UnpicklingError: ",
+        {n: [type(value).__name__, value.item()] for n, value in NUMBERS.items()},
+    ),
+    moving_average: ("AssertionError: the average does not move", 0.5),
+    spacy_tokenizer: ("ConnectionError: en_core_web_sm would be downloaded", None),
+}
+
+
+def outcome(case):
+    try:
+        return {"value": case()}
+    except BaseException as error:
+        return {"error": f"{type(error).__name__}: " + str(error).replace("\n", " ")}
+
+
+@pytest.fixture(scope="module")
+def stock():
+    child = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+@pytest.fixture(autouse=True)
+def repaired(monkeypatch):
+    from elmo_plugin import compat
+
+    compat.repair()
+    monkeypatch.setattr(common_util, "spacy_download", common_util.spacy_download)
+
+
+without_model = pytest.mark.skipif(
+    spacy.util.is_package("en_core_web_sm"), reason="en_core_web_sm is installed"
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=without_model) if c is spacy_tokenizer else c for c in CASES],
+    ids=lambda case: case.__name__,
+)
+def test_stock_fails_and_the_repair_mends_it(case, stock):
+    failure, expected = CASES[case]
+    with pytest.raises(AssertionError, match=failure):
+        raise AssertionError(stock[case.__name__].get("error"))
+    value = outcome(case)
+    assert "error" not in value
+    if expected is not None:
+        assert value["value"] == expected
+
+
+def test_sparse_gradients_are_clipped_as_dense_ones():
+    norm, gradients = sparse_gradient_norm()
+    dense = embedding_and_dense_gradients(sparse=False)
+    assert norm == pytest.approx(torch.nn.utils.clip_grad_norm_(dense, 0.1).item())
+    for gradient, parameter in zip(gradients, dense, strict=True):
+        torch.testing.assert_close(torch.tensor(gradient), parameter.grad)
+
+
+def test_dense_gradients_go_to_pytorch():
+    ours, theirs = (embedding_and_dense_gradients(sparse=False) for _ in range(2))
+    norm = training_util.clip_grad_norm_(ours, 0.1)
+    assert torch.equal(norm, torch.nn.utils.clip_grad_norm_(theirs, 0.1))
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_loading_stays_safe():
+    class Attack:
+        def __reduce__(self):
+            return (os.getenv, ("HOME",))
+
+    for value in (Attack(), numpy.array([Attack()], dtype=object), numpy.zeros(3)):
+        buffer = io.BytesIO()
+        torch.save({"metric_tracker": value}, buffer)
+        buffer.seek(0)
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(buffer)
+
+
+@without_model
+def test_spacy_tokens_follow_the_english_rules():
+    assert spacy_tokenizer() == (
+        "Do n't split U.S. dollars , e.g. $ 5.00 ( five ) !".split()  # noqa: SIM905
+    )
+
+
+def test_repairing_twice_is_repairing_once():
+    from elmo_plugin import compat
+
+    before = gradient_descent_trainer.amp
+    compat.repair()
+    assert gradient_descent_trainer.amp is before
+
+
+if __name__ == "__main__":
+    print(json.dumps({case.__name__: outcome(case) for case in CASES}))

@@ -1,0 +1,402 @@
+"""
+Runs that are interrupted, killed and damaged must end as the run that was left alone.
+
+The runs are AllenNLP's own tagger on data written here, shuffled, with dropout.
+"""
+
+import errno
+import inspect
+import logging
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived, prepare_environment
+from allennlp.training import gradient_descent_trainer
+from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.checkpointer import Checkpointer
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.training.checkpointer import AtomicCheckpointer, save_atomically
+
+NUM_EPOCHS, NUM_BATCHES = 3, 4
+
+
+@TrainerCallback.register("at_batch")
+class AtBatch(TrainerCallback):
+    """Calls `AtBatch.action` once, at the end of batch `AtBatch.point` (epoch, batch)."""
+
+    point = action = None
+
+    def on_batch(
+        self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
+    ):
+        if AtBatch.point == (epoch, batch_number if is_training else "validation"):
+            AtBatch.point = None
+            AtBatch.action()
+
+
+@pytest.fixture(autouse=True)
+def listen_to_ctrl_c():
+    """A test run in the background ignores it, and so would the runs in here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def config(tmp_path):
+    rng = random.Random(0)
+    words = {"D": ["the", "a"], "N": ["dog", "river", "stone"], "V": ["sees", "takes"]}
+    for name, count in (("train", 32), ("dev", 8)):
+        lines = [
+            "\t".join(f"{rng.choice(words[tag])}###{tag}" for tag in "DNVDN"[rng.randrange(2) :])
+            for _ in range(count)
+        ]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    return {
+        "dataset_reader": {"type": "sequence_tagging"},
+        "train_data_path": str(tmp_path / "train"),
+        "validation_data_path": str(tmp_path / "dev"),
+        "model": {
+            "type": "simple_tagger",
+            "text_field_embedder": {
+                "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}
+            },
+            "encoder": {
+                "type": "lstm",
+                "input_size": 4,
+                "hidden_size": 4,
+                "num_layers": 2,
+                "dropout": 0.5,
+            },
+        },
+        "data_loader": {"batch_size": 32 // NUM_BATCHES, "shuffle": True},
+        "trainer": {
+            "optimizer": {"type": "adam", "lr": 0.03},
+            "num_epochs": NUM_EPOCHS,
+            "cuda_device": -1,
+            "callbacks": ["at_batch"],
+        },
+    }
+
+
+@pytest.fixture
+def train(config):
+    """Runs, and goes on from whatever checkpoints the directory holds, as --recover does."""
+
+    def train(directory, at=None, action=None, **trainer):
+        directory.mkdir(exist_ok=True)
+        AtBatch.point, AtBatch.action = at, action
+        params = Params({**config, "trainer": {**config["trainer"], **trainer}}).duplicate()
+        prepare_environment(params)
+        return TrainModel.from_params(
+            params=params, serialization_dir=str(directory), local_rank=0
+        ).run()
+
+    yield train
+    AtBatch.point = None
+
+
+def send(number):
+    return lambda: os.kill(os.getpid(), number)
+
+
+def names(directory):
+    return sorted(path.name for path in directory.glob("*.th*"))
+
+
+def assert_same_end(directory, undisturbed):
+    for name in ("best.th", f"model_state_e{NUM_EPOCHS}_b0.th"):
+        found, wanted = torch.load(directory / name), torch.load(undisturbed / name)
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[key], wanted[key]) for key in wanted), name
+
+
+def validation(metrics):
+    return {key: value for key, value in metrics.items() if "validation" in key}
+
+
+@pytest.fixture
+def undisturbed(train, tmp_path):
+    directory = tmp_path / "undisturbed"
+    return directory, train(directory)
+
+
+def test_it_is_the_default_without_a_key_in_the_config(tmp_path):
+    assert type(Checkpointer.from_params(Params({}), serialization_dir=tmp_path)) is (
+        AtomicCheckpointer
+    )
+
+
+def test_arguments_are_those_of_allennlp():
+    stock, ours = (
+        inspect.signature(c.__init__).parameters for c in (Checkpointer, AtomicCheckpointer)
+    )
+    assert {n: p.default for n, p in stock.items()} == {n: p.default for n, p in ours.items()}
+
+
+@pytest.mark.parametrize(
+    ("at", "saved"),
+    [((0, 1), "e0_b1"), ((1, 3), "e1_b3"), ((0, "validation"), "e1_b0"), ((2, 4), "e2_b4")],
+)
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
+)
+def test_a_signal_saves_and_the_run_goes_on_as_if_never_stopped(
+    train, tmp_path, undisturbed, at, saved, number, raised
+):
+    before = signal.getsignal(number)
+    with pytest.raises(raised):
+        train(tmp_path / "run", at, send(number))
+    assert signal.getsignal(number) is before
+    assert f"model_state_{saved}.th" in names(tmp_path / "run")
+    metrics = train(tmp_path / "run")
+    assert validation(metrics) == validation(undisturbed[1])
+    assert_same_end(tmp_path / "run", undisturbed[0])
+
+
+def test_without_the_random_state_a_run_goes_on_differently(train, tmp_path, undisturbed):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(run, (1, 3), send(signal.SIGINT))
+    training_state = torch.load(run / "training_state_e1_b3.th")
+    training_state["callbacks"] = [{} for _ in training_state["callbacks"]]
+    torch.save(training_state, run / "training_state_e1_b3.th")
+    train(run)
+    with pytest.raises(AssertionError):
+        assert_same_end(run, undisturbed[0])
+
+
+def test_a_second_signal_stops_at_once(train, tmp_path):
+    def twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still running")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", (0, 2), twice)
+    assert names(tmp_path / "run") == []
+
+
+def test_a_signal_while_skipping_stops_at_once(train, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    train(run, num_epochs=1)
+    state = names(run)
+    from elmo_plugin.training.interrupt import Interrupt
+
+    on_start = Interrupt.on_start
+
+    def on_start_and_signal(self, trainer, **kwargs):
+        on_start(self, trainer, **kwargs)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Interrupt, "on_start", on_start_and_signal)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(run)
+    assert names(run) == state
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("kind", ["model_state", "training_state"])
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_a_torn_newest_file_is_passed_over(
+    train, tmp_path, undisturbed, caplog, capsys, kind, kept
+):
+    run = tmp_path / "run"
+    train(run, num_epochs=2)
+    torn = run / f"{kind}_e2_b0.th"
+    content = torn.read_bytes()
+    torn.unlink()  # best.th is another name of the same file
+    torn.write_bytes(content[: int(kept * len(content))])
+    # AllenNLP's own checkpointer gives up here.
+    with pytest.raises((RuntimeError, EOFError, OSError)):
+        Checkpointer(run).load_checkpoint()
+    with caplog.at_level(logging.WARNING):
+        train(run)
+    assert f"cannot be read: {torn}" in caplog.text
+    assert_same_end(run, undisturbed[0])
+
+
+def test_half_a_pair_is_passed_over(train, tmp_path, undisturbed, caplog):
+    run = tmp_path / "run"
+    train(run, num_epochs=2)
+    (run / "training_state_e2_b0.th").unlink()
+    with caplog.at_level(logging.WARNING):
+        train(run)
+    assert f"half there: no {run / 'training_state_e2_b0.th'}" in caplog.text
+    assert_same_end(run, undisturbed[0])
+
+
+def test_a_kill_in_the_first_save_starts_from_the_beginning(train, tmp_path, undisturbed):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "model_state_e1_b0.th").write_bytes(b"")
+    (run / "training_state_e1_b0.th.tmp").write_bytes(b"torn")
+    train(run)
+    assert_same_end(run, undisturbed[0])
+    assert not [name for name in names(run) if name.endswith(".tmp")]
+
+
+def test_nothing_readable_is_an_error_that_names_the_files(train, tmp_path):
+    run = tmp_path / "run"
+    train(run, num_epochs=2)
+    for path in run.glob("training_state_*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigurationError, match=r"training_state_e2_b0\.th.*e1_b0\.th"):
+        train(run)
+    assert len(list(run.glob("training_state_*"))) == 2
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(train, tmp_path, undisturbed, monkeypatch):
+    run = tmp_path / "run"
+    save = torch.save
+
+    def full(state, file):
+        if "e2_b0" in file.name and "epochs_completed" in state:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=r"training_state_e2_b0\.th \(No space left on device\)"):
+        train(run)
+    assert {"model_state_e1_b0.th", "training_state_e1_b0.th"} <= set(names(run))
+    assert not [name for name in names(run) if name.endswith(".tmp")]
+    monkeypatch.undo()
+    train(run)
+    assert_same_end(run, undisturbed[0])
+
+
+def test_a_file_that_the_system_refuses_to_write_whole_changes_nothing(tmp_path):
+    path = tmp_path / "state.th"
+    save_atomically({"weight": torch.zeros(3)}, path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))  # a real failure in mid-file
+    try:
+        with pytest.raises(OSError, match=r"could not write .*state\.th \(File too large\)"):
+            save_atomically({"weight": torch.ones(100_000)}, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert torch.equal(torch.load(path)["weight"], torch.zeros(3))
+    assert names(tmp_path) == ["state.th"]
+
+
+@pytest.mark.parametrize("moving_average", [None, {"type": "exponential", "decay": 0.5}])
+def test_a_kill_before_the_best_weights_are_copied(train, tmp_path, monkeypatch, moving_average):
+    settings = {} if moving_average is None else {"moving_average": moving_average}
+    train(tmp_path / "undisturbed", **settings)
+    run = tmp_path / "run"
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    monkeypatch.setattr(gradient_descent_trainer, "hardlink_or_copy", kill)
+    monkeypatch.setattr(gradient_descent_trainer.GradientDescentTrainer, "_save_model_state", kill)
+    with pytest.raises(Killed):
+        train(run, **settings)
+    monkeypatch.undo()
+    assert "best.th" not in names(run)
+    AtomicCheckpointer(run).load_checkpoint()
+    assert "best.th" in names(run)
+    train(run, **settings)
+    assert_same_end(run, tmp_path / "undisturbed")
+
+
+def test_only_whole_old_checkpoints_are_removed(train, tmp_path):
+    run = tmp_path / "run"
+    train(run, num_epochs=1, checkpointer={"save_every_num_batches": 1})
+    assert [n for n in names(run) if n.startswith("model")] == [
+        "model_state_e0_b4.th",
+        "model_state_e1_b0.th",
+    ]
+
+
+def test_removing_batch_1_leaves_batch_10(tmp_path):
+    for point in ("e0_b1", "e0_b10"):
+        for kind in ("model", "training"):
+            (tmp_path / f"{kind}_state_{point}.th").touch()
+    AtomicCheckpointer(tmp_path)._remove_checkpoint(0, 1)
+    assert names(tmp_path) == ["model_state_e0_b10.th", "training_state_e0_b10.th"]
+
+
+def test_a_moved_directory_goes_on_with_its_own_best_weights(train, tmp_path, undisturbed):
+    train(tmp_path / "run", num_epochs=2)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    train(tmp_path / "moved")
+    assert_same_end(tmp_path / "moved", undisturbed[0])
+    assert not (tmp_path / "run").exists()
+
+
+KILLER = """
+import os, signal, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
+save = torch.save
+def save_half_and_die(state, file):
+    if "e2_b0" in file.name and "KILL" in os.environ and "epochs_completed" in state:
+        file.write(b"half")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(state, file)
+torch.save = save_half_and_die
+
+from allennlp.training.callbacks import TrainerCallback
+@TrainerCallback.register("at_batch")
+class Signal(TrainerCallback):
+    def on_batch(self, trainer, inputs, outputs, metrics, epoch, batch_number, **kwargs):
+        if os.environ.get("CTRL_C") == f"{epoch} {batch_number}":
+            os.killpg(0, signal.SIGINT)  # as a terminal does: data loader workers get it too
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("disturbance", "num_workers"),
+    [({"KILL": "yes"}, 0), ({"CTRL_C": "0 2"}, 0), ({"CTRL_C": "1 1"}, 1)],
+)
+def test_allennlp_train_recovers(config, tmp_path, disturbance, num_workers):
+    (tmp_path / "killer.py").write_text(KILLER)
+    config["data_loader"]["num_workers"] = num_workers
+    Params(config).to_file(str(tmp_path / "config.json"))
+
+    def allennlp_train(directory, *arguments, **environment):
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "allennlp", "train", "config.json", "-s", directory),
+                *("--include-package", "elmo_plugin.plugin", "--include-package", "killer"),
+                *arguments,
+            ],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            start_new_session=True,
+        )
+
+    assert allennlp_train("undisturbed").returncode == 0
+    assert allennlp_train("run", **disturbance).returncode != 0
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    again = allennlp_train("run", "--recover")
+    assert again.returncode == 0, again.stderr
+    assert "Recovering from" in again.stderr
+    assert_same_end(tmp_path / "run", tmp_path / "undisturbed")
+    found, wanted = (
+        Params.from_file(str(tmp_path / name / "metrics.json")).as_dict(quiet=True)
+        for name in ("run", "undisturbed")
+    )
+    assert validation(found) == validation(wanted)
+    assert Path(tmp_path / "run" / "model.tar.gz").exists()
