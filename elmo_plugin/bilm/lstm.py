@@ -215,7 +215,7 @@ class _Recurrence(torch.autograd.Function):
         batch_sizes, cell_clip, projection_clip = arguments[7:]
         saved = _Saved(inputs, inputs.shape[0], cell.shape[1])
         outputs, final_hidden, final_cell = _run(*arguments, saved)
-        ctx.save_for_backward(
+        ctx.save_for_backward(  # type: ignore[call-arg]
             inputs, input_weight, state_weight, projection, hidden, cell, outputs,
             saved.gates, saved.cells, saved.cell_tanhs,
         )  # fmt: skip
