@@ -214,8 +214,8 @@ class _Recurrence(torch.autograd.Function):
         inputs, input_weight, state_weight, _, projection, hidden, cell = arguments[:7]
         batch_sizes, cell_clip, projection_clip = arguments[7:]
         saved = _Saved(inputs, inputs.shape[0], cell.shape[1])
-        outputs, final_hidden, final_cell = _run(*arguments, saved)
-        ctx.save_for_backward(  # type: ignore[call-arg]
+        outputs, final_hidden, final_cell = _run(*arguments, saved)  # type: ignore[call-arg]
+        ctx.save_for_backward(
             inputs, input_weight, state_weight, projection, hidden, cell, outputs,
             saved.gates, saved.cells, saved.cell_tanhs,
         )  # fmt: skip
