@@ -34,3 +34,6 @@ import elmo_plugin.metrics.conlleval
 import elmo_plugin.data.indexer
 import elmo_plugin.modules.token_embedder
 import elmo_plugin.modules.alternating_lstm
+import elmo_plugin.models.crf_tagger
+import elmo_plugin.modules.input_variational_dropout
+import elmo_plugin.predictors.sentence_tagger
