@@ -1,0 +1,1 @@
+(import '../ner.jsonnet')(setup='released')

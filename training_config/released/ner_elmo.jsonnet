@@ -1,0 +1,1 @@
+(import '../ner_elmo.jsonnet')(setup='released')

@@ -1,0 +1,1 @@
+(import '../ner_elmo_paper.jsonnet')(setup='released')
