@@ -37,3 +37,6 @@ import elmo_plugin.modules.alternating_lstm
 import elmo_plugin.models.crf_tagger
 import elmo_plugin.modules.input_variational_dropout
 import elmo_plugin.predictors.sentence_tagger
+import elmo_plugin.commands.subcommands
+import elmo_plugin.models.bcn
+import elmo_plugin.models.esim

@@ -1,0 +1,51 @@
+"""
+Commands, in one registry: `python -m elmo_plugin NAME` (also `elmo-plugin NAME`) runs them without
+AllenNLP, and `elmo_plugin.commands.subcommands` offers the same ones as `allennlp NAME`.
+
+A command is a module with `add_arguments(parser)` and `run(args)`. It is imported for its arguments
+alone, so what is slow to import (torch, spaCy, matplotlib) is imported inside `run`. What the user
+did wrong is raised as `ValueError` or `OSError`, and shown as one line.
+"""
+
+import argparse
+import sys
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """
+    `module`: where `add_arguments` and `run` are. `help`: one line.
+    """
+
+    module: str
+    help: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The command's own arguments."""
+        import_module(self.module).add_arguments(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        """
+        Runs it; an error of the user's ends the process with status 1 and one line, Ctrl-C with
+        status 130.
+        """
+        try:
+            import_module(self.module).run(args)
+        except KeyboardInterrupt as interrupt:
+            sys.exit(_say(str(interrupt) or "interrupted", status=130))
+        except (ValueError, OSError) as error:
+            sys.exit(_say(f"error: {error}", status=1))
+
+
+def _say(text: str, status: int) -> int:
+    print(text, file=sys.stderr)
+    return status
+
+
+# One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
+COMMANDS = {
+    "sentences": Command(
+        "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
+    ),
+}

@@ -1,0 +1,42 @@
+"""`sentences IN... OUT`: prose to what pretraining reads, by `elmo_plugin.data.prose`."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`inputs`, `output`, `--encoding`, `--force`."""
+    parser.add_argument("inputs", nargs="+", help="text files, UTF-8 unless --encoding says else")
+    parser.add_argument("output", help="the file to write: one tokenized sentence a line")
+    parser.add_argument("--encoding", default="utf-8", help="of the inputs (default: utf-8)")
+    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        What `add_arguments` asks for.
+
+    # Raises
+
+    `ValueError`
+        If the output exists and `--force` is not given, or an input is not in this encoding.
+    """
+    from elmo_plugin.bilm.whole_file import whole_file
+    from elmo_plugin.data import prose
+
+    if Path(args.output).exists() and not args.force:
+        raise ValueError(f"{args.output} exists, expected a new file; --force replaces it")
+    count = 0
+    with whole_file(args.output) as aside, aside.open("w", encoding="utf-8") as output:
+        for path in args.inputs:
+            with Path(path).open(encoding=args.encoding) as lines:
+                try:
+                    for sentence in prose.sentences(lines):
+                        output.write(" ".join(sentence) + "\n")
+                        count += 1
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path} is not {args.encoding}: {error}") from error
+    print(f"{count} sentences in {args.output}")

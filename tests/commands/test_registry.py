@@ -1,0 +1,88 @@
+"""`python -m elmo_plugin`: the registry, errors as one line, what needs no AllenNLP."""
+
+import subprocess
+import sys
+
+import pytest
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.commands import COMMANDS
+
+ALLENNLP_HIDDEN = (
+    "import sys\n"
+    "class Hidden:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name.split('.')[0] in ('allennlp', 'allennlp_models'):\n"
+    "            raise ModuleNotFoundError(f'{name} is hidden')\n"
+    "sys.meta_path.insert(0, Hidden())\n"
+    "from elmo_plugin.__main__ import main\n"
+)
+
+
+def run_hidden(statement):
+    return subprocess.run(
+        [sys.executable, "-c", ALLENNLP_HIDDEN + statement], capture_output=True, text=True
+    )
+
+
+def test_every_command_has_help_and_imports_nothing_slow_for_it():
+    child = run_hidden(
+        "from elmo_plugin.commands import COMMANDS\n"
+        "import argparse\n"
+        "for name, command in COMMANDS.items():\n"
+        "    parser = argparse.ArgumentParser()\n"
+        "    command.add_arguments(parser)\n"
+        "    print(name, len(parser.format_help()) > 100, len(command.help) > 10)\n"
+        "print(sorted({'torch', 'spacy', 'matplotlib', 'allennlp'} & set(sys.modules)))\n"
+    )
+    assert child.returncode == 0, child.stderr
+    *lines, slow = child.stdout.splitlines()
+    assert lines == [f"{name} True True" for name in COMMANDS]
+    assert slow == "[]"
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command.help in " ".join(text.split()) for command in COMMANDS.values())
+
+
+def test_sentences_are_tokenized_one_a_line(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text('Mr. Smith came\nhome. "Why?" she asked.\n\nA new paragraph')
+    (tmp_path / "b.txt").write_text("Don't!")
+    main(["sentences", str(tmp_path / "a.txt"), str(tmp_path / "b.txt"), str(tmp_path / "out")])
+    assert (tmp_path / "out").read_text().splitlines() == [
+        "Mr. Smith came home .",
+        '" Why ? " she asked .',
+        "A new paragraph",
+        "Do n't !",
+    ]
+    assert capsys.readouterr().out.startswith("4 sentences in ")
+
+
+def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
+    (tmp_path / "in").write_bytes(b"ol\xe9")
+    (tmp_path / "out").write_text("kept")
+    arguments = ["sentences", str(tmp_path / "in"), str(tmp_path / "out")]
+    for extra, said in ((), "out exists, expected a new file"), (["--force"], "is not utf-8"):
+        with pytest.raises(SystemExit) as exit_:
+            main([*arguments, *extra])
+        assert exit_.value.code == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert said in error
+        assert len(error.splitlines()) == 1
+        assert (tmp_path / "out").read_text() == "kept"
+    main([*arguments, "--force", "--encoding", "latin-1"])
+    assert (tmp_path / "out").read_text() == "olé\n"
+
+
+def test_include_package_imports_it_first(tmp_path, monkeypatch):
+    (tmp_path / "marker_package.py").write_text("print('imported')")
+    (tmp_path / "in").write_text("Yes.")
+    monkeypatch.syspath_prepend(tmp_path)
+    files = [str(tmp_path / "in"), str(tmp_path / "out")]
+    main(["sentences", *files, "--include-package", "marker_package"])
+    assert "marker_package" in sys.modules
