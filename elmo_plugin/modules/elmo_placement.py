@@ -1,0 +1,104 @@
+"""Where a task model concatenates ELMo: to its inputs, to its encoder's outputs, or to both."""
+
+from typing import Optional, Tuple
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors
+from allennlp.modules import TextFieldEmbedder
+
+from elmo_plugin.modules.elmo import Elmo
+
+
+def check_elmo_placement(
+    elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool
+) -> None:
+    """
+    Checks that a model's ELMo and the flags that place it agree.
+
+    # Parameters
+
+    elmo : `Elmo`, optional
+        The model's `elmo` argument.
+    text_field_embedder : `TextFieldEmbedder`
+        Embeds the other inputs; must not know the key `elmo` if `elmo` is given.
+    flags : `bool`
+        The model's `use_*_elmo` arguments by name.
+
+    # Raises
+
+    `ConfigurationError`
+        If a flag is on without `elmo`, if `elmo` is given and no flag is on, if its
+        `num_output_representations` is not the number of flags that are on, or if
+        `text_field_embedder` embeds `elmo` too.
+    """
+    shown = ", ".join(f"{name}: {str(value).lower()}" for name, value in flags.items())
+    num_placements = sum(flags.values())
+    if elmo is None:
+        if num_placements:
+            raise ConfigurationError(f"found {shown} without elmo, expected the model's elmo")
+        return
+    if num_placements == 0:
+        raise ConfigurationError(f"found elmo and {shown}, expected at least one of them true")
+    if "elmo" in getattr(text_field_embedder, "_token_embedders", {}):
+        raise ConfigurationError(
+            f"found the key 'elmo' in text_field_embedder, expected it in the model's elmo only, "
+            f"placed by {', '.join(flags)}"
+        )
+    if elmo.num_output_representations != num_placements:
+        raise ConfigurationError(
+            f"found num_output_representations: {elmo.num_output_representations} and {shown}, "
+            f"expected as many representations as flags are true, {num_placements}"
+        )
+
+
+def embed_with_elmo(
+    tokens: TextFieldTensors,
+    text_field_embedder: TextFieldEmbedder,
+    elmo: Elmo,
+    at_input: bool,
+    at_output: bool,
+) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """
+    Embeds one text field whose ELMo characters are under `elmo`, running the biLM once.
+
+    # Parameters
+
+    tokens : `TextFieldTensors`
+        Character ids under `tokens["elmo"]["elmo_tokens"]`, shape
+        `(batch_size, num_tokens, num_characters)`; all else goes to `text_field_embedder`. With
+        ELMo alone it is not called.
+    text_field_embedder : `TextFieldEmbedder`
+    elmo : `Elmo`
+        Its representations are taken in the order input, output.
+    at_input : `bool`
+        Whether ELMo is concatenated to the embedding.
+    at_output : `bool`
+        Whether a representation is returned for the encoder's output.
+
+    # Returns
+
+    `Tuple[torch.Tensor, Optional[torch.Tensor]]`
+        The encoder's input, shape `(batch_size, num_tokens, input_dim)`, and what to concatenate to
+        its output, shape `(batch_size, num_tokens, embedding_dim)`, or `None`.
+
+    # Raises
+
+    `ConfigurationError`
+        If `tokens` has no key `elmo`, or nothing but `elmo` and it is not used at the input.
+    """
+    if "elmo" not in tokens:
+        raise ConfigurationError(
+            f"found the token indexers {sorted(tokens)}, expected one named 'elmo' of type "
+            f"elmo_characters, since the model has elmo"
+        )
+    others = {name: value for name, value in tokens.items() if name != "elmo"}
+    if not others and not at_input:
+        raise ConfigurationError(
+            "found no token indexer but 'elmo', which is not used at the input; expected another"
+        )
+    embedded = [text_field_embedder(others)] if others else []
+    representations = elmo(tokens["elmo"]["elmo_tokens"])["elmo_representations"]
+    if at_input:
+        embedded.append(representations[0])
+    return torch.cat(embedded, dim=-1), representations[-1] if at_output else None

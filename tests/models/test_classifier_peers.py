@@ -1,0 +1,92 @@
+"""`esim` and `bcn` compute what allennlp-models do: stored outputs, and live in `make peers`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.models import Model
+from classifier_cases import NAMES, build, cases, instances, outputs, tensors, write_bilm
+
+from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
+from elmo_plugin.models.esim import ESIM
+
+STORED = json.loads(Path(__file__).with_name("classifier_cases.json").read_text(encoding="utf-8"))
+OURS = {"esim": ESIM, "bcn": BiattentiveClassificationNetwork}
+
+
+@pytest.fixture
+def params(request, tmp_path):
+    return cases(write_bilm(tmp_path))[request.param]
+
+
+def theirs():
+    classification = pytest.importorskip("allennlp_models.classification")
+    pairs = pytest.importorskip("allennlp_models.pair_classification")
+    return {"esim": pairs.ESIM, "bcn": classification.BiattentiveClassificationNetwork}
+
+
+def assert_same_outputs(found, expected):
+    assert found.keys() == expected.keys()
+    for key in found:
+        if key in ("label", "names"):
+            assert found[key] == expected[key], key
+        else:
+            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
+
+
+def losses(model, params, steps=3):
+    """Of training steps with dropout; every random number is drawn in AllenNLP's order."""
+    batch = tensors(model, instances(params, type(model)))
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    torch.manual_seed(0)
+    model.train()
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize(("params", "name"), [(name, name) for name in NAMES], indirect=["params"])
+def test_equals_the_stored_outputs_of_allennlp_models(params, name):
+    assert_same_outputs(outputs(build(OURS, params), params), STORED[name])
+
+
+@pytest.mark.parametrize("params", NAMES, indirect=True)
+def test_a_changed_weight_is_seen(params):
+    model = build(OURS, params)
+    expected = outputs(model, params)
+    name = "_inference_encoder" if hasattr(model, "_inference_encoder") else "_integrator"
+    weight = getattr(model, name)._module.weight_hh_l0
+    weight.data[[0, 1]] = weight.data[[1, 0]]
+    with pytest.raises(AssertionError):
+        assert_same_outputs(outputs(model, params), expected)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("params", NAMES, indirect=True)
+def test_equals_allennlp_models_and_weights_move_both_ways(params):
+    ours, peer = build(OURS, params), build(theirs(), params)
+    for parameter in peer.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter)
+    ours.load_state_dict(peer.state_dict())
+    assert_same_outputs(outputs(ours, params), outputs(peer, params))
+    peer.load_state_dict(ours.state_dict())
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("params", NAMES, indirect=True)
+def test_trains_as_allennlp_models_does(params):
+    expected = losses(build(theirs(), params), params)
+    assert losses(build(OURS, params), params) == pytest.approx(expected, rel=1e-5)
+    assert len({round(loss, 3) for loss in expected}) == 3
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_registered_names_give_ours(name):
+    assert Model.by_name(name) is OURS[name]

@@ -1,0 +1,195 @@
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from classifier_cases import (
+    EMBEDDING_DIM,
+    build,
+    embedder,
+    esim,
+    instances,
+    lstm,
+    relu,
+    tensors,
+    write_bilm,
+)
+
+from elmo_plugin.models.esim import ESIM
+
+MODELS = {"esim": ESIM}
+# The initializer of AllenNLP's esim.jsonnet and esim_elmo.jsonnet.
+INITIALIZER = {
+    "regexes": [
+        [".*linear_layers.*weight", {"type": "xavier_uniform"}],
+        [".*linear_layers.*bias", {"type": "constant", "val": 0}],
+        [".*weight_ih.*", {"type": "xavier_uniform"}],
+        [".*weight_hh.*", {"type": "orthogonal"}],
+        [".*bias_ih.*", {"type": "constant", "val": 0}],
+        [".*bias_hh.*", {"type": "lstm_hidden_bias"}],
+    ]
+}
+
+
+@pytest.fixture
+def bilm(tmp_path):
+    return write_bilm(tmp_path)
+
+
+def placed(bilm, number, **flags):
+    """ESIM with word embeddings and ELMo where the flags say."""
+    return esim(
+        input_dim=5 + EMBEDDING_DIM * flags.get("use_input_elmo", False),
+        encoded_dim=4 + EMBEDDING_DIM * flags.get("use_output_elmo", False),
+        elmo={**bilm, "num_output_representations": number, "dropout": 0.0},
+        **flags,
+    )
+
+
+def run(model, params, chosen=slice(None)):
+    return model(**tensors(model, instances(params, ESIM)[chosen]))
+
+
+PLACEMENTS = [
+    (1, {"use_input_elmo": True}),
+    (1, {"use_output_elmo": True}),
+    (2, {"use_input_elmo": True, "use_output_elmo": True}),
+]
+
+
+def test_elmo_at_the_input_is_elmo_in_the_embedder(bilm):
+    in_embedder = esim(
+        EMBEDDING_DIM, text_field_embedder=embedder(words=False, elmo={**bilm, "dropout": 0.0})
+    )
+    in_model = placed(bilm, 1, use_input_elmo=True)
+    in_model["encoder"] = lstm(EMBEDDING_DIM)
+    in_model["text_field_embedder"] = embedder(words=False)
+    expected, found = build(MODELS, in_embedder), build(MODELS, in_model)
+    prefix = "_text_field_embedder.token_embedder_elmo._elmo."
+    weights = expected.state_dict()
+    found.load_state_dict({name.replace(prefix, "_elmo."): weights[name] for name in weights})
+    torch.testing.assert_close(
+        run(found, in_model)["label_logits"], run(expected, in_embedder)["label_logits"]
+    )
+
+
+def test_elmo_at_the_output_joins_the_encoding(bilm):
+    plain, params = esim(), placed(bilm, 1, use_output_elmo=True)
+    expected, found = build(MODELS, plain), build(MODELS, params)
+    name = "_projection_feedforward._linear_layers.0.weight"
+    weights = {n: v for n, v in found.state_dict().items() if n.startswith("_elmo.")}
+    weights.update(expected.state_dict())
+    # Four parts, each the encoding and then ELMo: the columns of ELMo do not matter if it is 0.
+    parts = expected.state_dict()[name].split(4, dim=1)
+    noise = torch.full((3, EMBEDDING_DIM), 7.0)
+    weights[name] = torch.cat([torch.cat([part, noise], dim=1) for part in parts], dim=1)
+    weights["_elmo.scalar_mix_0.gamma"] = torch.zeros(1)
+    found.load_state_dict(weights)
+    logits = run(expected, plain)["label_logits"]
+    torch.testing.assert_close(run(found, params)["label_logits"], logits)
+    found._elmo.scalar_mix_0.gamma.data.fill_(1.0)
+    assert not torch.allclose(run(found, params)["label_logits"], logits, atol=1e-3)
+
+
+def test_the_first_mix_is_the_inputs_and_the_second_the_outputs(bilm):
+    params = placed(bilm, 2, use_input_elmo=True, use_output_elmo=True)
+    model = build(MODELS, params)
+    seen = {}
+    model._encoder.register_forward_hook(lambda m, inputs, output: seen.update(x=inputs[0]))
+    model._elmo.scalar_mix_0.gamma.data.zero_()
+    run(model, params)
+    assert torch.equal(seen["x"][:, :, 5:], torch.zeros_like(seen["x"][:, :, 5:]))
+
+
+@pytest.mark.parametrize(("number", "flags"), PLACEMENTS)
+def test_every_mix_learns_and_the_bilm_stays(bilm, number, flags):
+    params = placed(bilm, number, **flags)
+    model = build(MODELS, params)
+    run(model, params)["loss"].backward()
+    for name, parameter in model._elmo.named_parameters():
+        if "scalar_mix" in name:
+            assert parameter.grad.abs().sum() > 0, name
+        else:
+            assert parameter.grad is None, name
+
+
+@pytest.mark.parametrize(("number", "flags"), PLACEMENTS)
+def test_a_pair_alone_gets_what_it_gets_in_a_padded_batch(bilm, number, flags):
+    params = placed(bilm, number, **flags)
+    params["elmo"]["state"] = "reset"
+    model = build(MODELS, params)
+    together = run(model, params)["label_probs"]
+    alone = [run(model, params, slice(i, i + 1))["label_probs"] for i in range(len(together))]
+    torch.testing.assert_close(torch.cat(alone), together, rtol=1e-5, atol=1e-6)
+
+
+def test_the_shipped_initializer_leaves_the_bilm_alone(bilm):
+    params = placed(bilm, 1, use_input_elmo=True, initializer=INITIALIZER)
+    vocab = Vocabulary.from_instances(instances(params, ESIM))
+    model = Model.from_params(Params(params), vocab=vocab)
+    bilm_weights = build(MODELS, placed(bilm, 1, use_input_elmo=True))._elmo._elmo_lstm.state_dict()
+    assert len(bilm_weights) > 20
+    for name, value in model._elmo._elmo_lstm.state_dict().items():
+        assert torch.equal(value, bilm_weights[name]), name
+    forget_gate = model._encoder._module.bias_hh_l0[2:4]
+    assert torch.equal(forget_gate, torch.ones(2))  # so that the initializer did run
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"elmo": None}, "use_input_elmo: true.* without elmo"),
+        ({"use_input_elmo": False}, "found elmo and .*expected at least one of them true"),
+        ({"use_output_elmo": True}, "num_output_representations: 1 .* 2"),
+        ({"encoder": lstm(5)}, "encoder input dim, but got 11 and 5"),
+        ({"projection_feedforward": relu(8, 3)}, "projection_feedforward input dim, .* 16 and 8"),
+        ({"inference_encoder": lstm(4)}, "inference_encoder input dim, but got 3 and 4"),
+        ({"output_feedforward": relu(8, 6)}, "output_feedforward input dim, but got 16 and 8"),
+    ],
+)
+def test_what_does_not_fit_is_named(bilm, change, message):
+    params = {**placed(bilm, 1, use_input_elmo=True), **change}
+    if params["elmo"] is None:
+        del params["elmo"]
+    with pytest.raises(ConfigurationError, match=message):
+        build(MODELS, params)
+
+
+def test_elmo_in_both_places_is_refused(bilm):
+    params = placed(bilm, 1, use_input_elmo=True)
+    params["text_field_embedder"] = embedder(elmo={**bilm, "dropout": 0.0})
+    with pytest.raises(ConfigurationError, match="'elmo' in text_field_embedder"):
+        build(MODELS, params)
+
+
+def test_a_missing_indexer_is_named(bilm):
+    model = build(MODELS, placed(bilm, 1, use_input_elmo=True))
+    with pytest.raises(ConfigurationError, match=r"\['tokens'\], expected one named 'elmo'"):
+        run(model, esim())
+
+
+def test_without_a_label_there_is_no_loss():
+    params = esim()
+    model = build(MODELS, params)
+    batch = tensors(model, instances(params, ESIM))
+    del batch["label"]
+    output = model(**batch)
+    assert "loss" not in output
+    assert model.get_metrics()["accuracy"] == 0.0
+    labels = model.make_output_human_readable(output)["label"]
+    names = model.vocab.get_index_to_token_vocabulary("labels")
+    assert labels == [names[int(i)] for i in output["label_probs"].argmax(dim=1)]
+
+
+def test_attention_dropout_reaches_the_projection_in_training_only():
+    params = esim(dropout=0.0, attention_dropout=0.5)
+    model = build(MODELS, params)
+    seen = []
+    model._projection_feedforward.register_forward_hook(lambda m, inputs, o: seen.append(inputs[0]))
+    run(model, params)
+    run(model.train(), params)
+    whole, dropped = seen[0], seen[2]
+    gone = dropped == 0
+    assert 0.3 < gone.float().mean() < 0.7
+    torch.testing.assert_close(dropped[~gone], 2 * whole[~gone])
