@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "elmo_plugin"
-BILM_MAY_IMPORT = {"torch", "numpy", "h5py", *sys.stdlib_module_names}
+# tqdm: the progress bar of pretraining; pure Python, needs nothing.
+BILM_MAY_IMPORT = {"torch", "numpy", "h5py", "tqdm", *sys.stdlib_module_names}
 
 
 def imports(source):
@@ -72,8 +73,8 @@ def test_models_do_not_import_training(path, source):
         "def f():\n    from allennlp.common import Params",
         "from elmo_plugin.modules import elmo",
         "from elmo_plugin import compat",
-        "import tqdm",
-        "try:\n    import tqdm\nexcept ValueError:\n    pass",
+        "import spacy",
+        "try:\n    import spacy\nexcept ValueError:\n    pass",
     ],
 )
 def test_a_foreign_import_is_seen(source):

@@ -41,7 +41,17 @@ class Highway(torch.nn.Module):
         return list(self._layers)  # type: ignore[arg-type]
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Any shape `(..., input_dim)` to the same shape."""
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Shape `(..., input_dim)`.
+
+        # Returns
+
+        `torch.Tensor`
+            The same shape.
+        """
         for layer in self._layers:
             transform, gate = layer(inputs).chunk(2, dim=-1)
             transform = torch.relu(transform)

@@ -383,7 +383,7 @@ def test_allennlp_train_recovers(config, tmp_path, disturbance, num_workers):
             env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             start_new_session=True,
         )
 
