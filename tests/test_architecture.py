@@ -99,10 +99,14 @@ try:
     import allennlp
 except ModuleNotFoundError:
     import elmo_plugin
+    assert "torch" not in sys.modules, "import elmo_plugin is not quick"
     import elmo_plugin.bilm
     for module in pkgutil.walk_packages(elmo_plugin.bilm.__path__, "elmo_plugin.bilm."):
         importlib.import_module(module.name)
         print(module.name)
+    for name, home in elmo_plugin._HOMES.items():
+        if home.startswith("elmo_plugin.bilm"):
+            getattr(elmo_plugin, name)
 """
 
 
