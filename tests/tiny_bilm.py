@@ -1,0 +1,91 @@
+"""
+Tiny biLMs of any shape with random weights, as files written by `save_weights`, and `Elmo` on them:
+ours and AllenNLP's, the peer of most numeric tests.
+"""
+
+import json
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.elmo import Elmo
+from elmo_plugin.bilm.options import ElmoOptions
+
+# The clips are low, so that they are reached; the released files have 3.
+OPTIONS = ElmoOptions(
+    projection_dim=6,
+    cell_size=10,
+    num_layers=2,
+    char_embedding_dim=4,
+    filters=((1, 3), (2, 4), (4, 5)),
+    num_highways=2,
+    cell_clip=0.6,
+    projection_clip=0.4,
+)
+
+# Lengths, rows and order differ; words come back, one is long, one is not ASCII.
+BATCHES = [
+    [["The", "cat", "sat"], ["Dogs", "bark", "at", "the", "moon", "."], ["Yes"]],
+    [["A", "naïve", "Überraschung"], ["." * 60]],
+    [["the", "cat"], ["The", "end", "of", "the", "day"], ["cat"], ["x", "y"], ["sat", "sat"]],
+    [["One"]],
+    [["a", "b", "c"], ["of", "the"], ["moon", "moon", "moon", "moon"], [","], ["Dogs"]],
+]
+
+
+class Files(NamedTuple):
+    """A biLM on disk."""
+
+    options: str
+    weights: str
+
+
+def random_bilm(options=OPTIONS, seed=1, **changes):
+    """A biLM in which every parameter, biases too, is random."""
+    torch.manual_seed(seed)
+    bilm = BiLm(replace(options, **changes))
+    with torch.no_grad():
+        for name, parameter in bilm.named_parameters():
+            parameter.normal_(0.0, 0.5)
+            if name.endswith("_char_embedding_weights"):
+                parameter[0] = 0.0
+    return bilm
+
+
+def write(folder, bilm=None, **options_json):
+    """Writes a biLM's two files; `options_json` replaces values, such as `n_characters=261`."""
+    bilm = bilm or random_bilm()
+    options = bilm.options.to_dict()
+    for part in options.values():
+        part.update({key: value for key, value in options_json.items() if key in part})
+    files = Files(str(folder / "options.json"), str(folder / "weights.hdf5"))
+    (folder / "options.json").write_text(json.dumps(options))
+    save_weights(bilm, files.weights)
+    return files
+
+
+def elmo_pair(files, num_output_representations=1, **arguments):
+    """Our `Elmo` and AllenNLP's on the same files, without dropout."""
+    from allennlp.modules.elmo import Elmo as StockElmo
+
+    pair = []
+    for kind in (Elmo, StockElmo):
+        elmo = kind(*files, num_output_representations, dropout=0.0, **arguments)
+        pair.append(elmo)
+    ours, theirs = pair
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    return ours, theirs
+
+
+def assert_same_output(ours, theirs):
+    """What both gave, at the tolerance of the stored outputs."""
+    assert ours.keys() == theirs.keys()
+    assert torch.equal(ours["mask"], theirs["mask"])
+    assert ours["mask"].dtype == torch.bool
+    ours, theirs = (output["elmo_representations"] for output in (ours, theirs))
+    assert len(ours) == len(theirs)
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, atol=1e-6, rtol=1e-5)
