@@ -1,0 +1,1 @@
+(import 'wikigold.libsonnet')((import '../../training_config/ner.jsonnet')())
