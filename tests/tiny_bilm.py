@@ -49,7 +49,7 @@ def random_bilm(options=OPTIONS, seed=1, **changes):
     bilm = BiLm(replace(options, **changes))
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():
-            parameter.normal_(0.0, 0.5)
+            parameter.normal_(0.0, 0.3)
             if name.endswith("_char_embedding_weights"):
                 parameter[0] = 0.0
     return bilm
@@ -76,7 +76,7 @@ def elmo_pair(files, num_output_representations=1, **arguments):
         elmo = kind(*files, num_output_representations, dropout=0.0, **arguments)
         pair.append(elmo)
     ours, theirs = pair
-    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
     return ours, theirs
 
 

@@ -9,6 +9,7 @@ from elmo_plugin.bilm.char_cnn import CharCnn
 from elmo_plugin.bilm.characters import (
     BEGIN_OF_SENTENCE,
     END_OF_SENTENCE,
+    NUM_CHARACTER_EMBEDDINGS,
     batch_to_ids,
     token_to_ids,
 )
@@ -72,7 +73,6 @@ class BiLm(torch.nn.Module):
             use_skip_connections=options.use_skip_connections,
         )
         self._word_embedding: Optional[torch.nn.Embedding] = None
-        self._boundary_vectors: Optional[torch.Tensor] = None
         self._carried: Optional[tuple[LstmState, LstmState]] = None
         self._primed: Optional[tuple[Any, tuple[LstmState, LstmState]]] = None
 
@@ -130,6 +130,13 @@ class BiLm(torch.nn.Module):
                 f"character ids have shape {tuple(inputs.shape)}, expected "
                 f"(batch_size, num_tokens, {self.options.num_characters})"
             )
+        if inputs.numel() > 0:
+            for character in (int(found) for found in inputs.aminmax()):
+                if not 0 <= character <= NUM_CHARACTER_EMBEDDINGS:
+                    raise ValueError(
+                        f"inputs hold the character id {character}, expected 0 to "
+                        f"{NUM_CHARACTER_EMBEDDINGS}"
+                    )
 
     def _with_boundaries(self, inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
         """Character ids of every real token and boundary, in packed forward order."""
@@ -145,7 +152,10 @@ class BiLm(torch.nn.Module):
         return padded.flatten(0, 1)[packing.forward_rows]
 
     def _contextual_layers(self, tokens: torch.Tensor, packing: Packing) -> list[torch.Tensor]:
-        starts = self._start(packing)
+        starts = [
+            state.map(lambda values: values[:, packing.order])
+            for state in self.start_states(len(packing.lengths))
+        ]
         per_direction, finals = [], []
         for direction, rows, start in zip(
             ("forward", "backward"), (packing.forward_rows, packing.backward_rows), starts
@@ -156,14 +166,13 @@ class BiLm(torch.nn.Module):
             per_direction.append([packing.pad(output, rows) for output in outputs])
             finals.append(final.map(lambda values: values[:, packing.unsorted]))
         if self.state == "carry":
-            self._keep(finals[0], finals[1])
+            self.keep_states(*finals)
         return [torch.cat(halves, dim=-1) for halves in zip(*per_direction)]
 
     # --- state ---------------------------------------------------------------------------------
 
-    def _start(self, packing: Packing) -> list[LstmState]:
-        """Both directions' state at the start of the batch's sentences, in packed order."""
-        batch_size = len(packing.lengths)
+    def start_states(self, batch_size: int) -> list[LstmState]:
+        """Both directions' state at the start of a batch's sentences, forward first."""
         if self.state == "primed":
             return [
                 state.map(lambda values: values.expand(-1, batch_size, -1))
@@ -172,19 +181,18 @@ class BiLm(torch.nn.Module):
         zeros = self._elmo_lstm.initial_state(batch_size)
         if self.state == "reset" or self._carried is None:
             return [zeros, zeros]
-        starts = []
-        for carried in self._carried:
-            # A batch larger than any before starts its new rows at zero.
-            known = carried.hidden.shape[1]
-            filled = LstmState(
-                torch.cat([carried.hidden, zeros.hidden[:, known:]], dim=1)[:, packing.order],
-                torch.cat([carried.cell, zeros.cell[:, known:]], dim=1)[:, packing.order],
+        # A batch larger than any before starts its new rows at zero.
+        known = min(self._carried[0].hidden.shape[1], batch_size)
+        return [
+            LstmState(
+                torch.cat([carried.hidden[:, :known], zeros.hidden[:, known:]], dim=1),
+                torch.cat([carried.cell[:, :known], zeros.cell[:, known:]], dim=1),
             )
-            starts.append(filled)
-        return starts
+            for carried in self._carried
+        ]
 
-    def _keep(self, *finals: LstmState) -> None:
-        """Rows past a small batch keep what they had."""
+    def keep_states(self, *finals: LstmState) -> None:
+        """Carries these on; rows past a small batch keep what they had."""
         if self._carried is None:
             self._carried = (finals[0], finals[1])
             return
@@ -203,9 +211,8 @@ class BiLm(torch.nn.Module):
         if self._primed is None or self._primed[0] != key:
             sentences = [line.split() for line in WARM_UP_TEXT.splitlines()]
             device = self._token_embedder._char_embedding_weights.device
-            training, state, carried = self.training, self.state, self._carried
+            state, carried = self.state, self._carried
             self.state, self._carried = "carry", None
-            self.eval()
             try:
                 with torch.no_grad():
                     for sentence in sentences:
@@ -214,16 +221,21 @@ class BiLm(torch.nn.Module):
                 self._primed = (key, self._carried)
             finally:
                 self.state, self._carried = state, carried
-                self.train(training)
         return self._primed[1]
+
+    def train(self, mode: bool = True) -> "BiLm":
+        """
+        Also runs the warm-up text again: weights changed by way of `.data`, as AllenNLP's moving
+        average does it before and after an evaluation, show no sign of it.
+        """
+        self._primed = None
+        return super().train(mode)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
         """`.to()`, `.double()` and the like move the state too."""
         super()._apply(fn, recurse)
         if self._carried is not None:
             self._carried = (self._carried[0].map(fn), self._carried[1].map(fn))
-        if self._boundary_vectors is not None:
-            self._boundary_vectors = fn(self._boundary_vectors)
         self._primed = None
         return self
 
@@ -247,7 +259,7 @@ class BiLm(torch.nn.Module):
         """
         device = self._token_embedder._char_embedding_weights.device
         vectors = []
-        for start in range(0, len(tokens), batch_size):
+        for start in range(0, max(len(tokens), 1), batch_size):
             ids = batch_to_ids([tokens[start : start + batch_size]], self.options.num_characters)
             vectors.append(self._token_embedder.encode(ids[0].to(device)))
         return torch.cat(vectors)
@@ -264,7 +276,6 @@ class BiLm(torch.nn.Module):
             Whether the cached vectors train.
         """
         with torch.no_grad():
-            self._boundary_vectors = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
             vectors = self.token_vectors(tokens)
             vectors[0] = 0.0
         self._word_embedding = torch.nn.Embedding.from_pretrained(
@@ -280,9 +291,10 @@ class BiLm(torch.nn.Module):
 
     def _cached_tokens(self, word_inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
         assert self._word_embedding is not None
-        assert self._boundary_vectors is not None
         words = functional.pad(self._word_embedding(word_inputs), (0, 0, 1, 1))
         rows = torch.arange(len(word_inputs), device=words.device)
-        words[:, 0] = self._boundary_vectors[0]
-        words[rows, packing.lengths - 1] = self._boundary_vectors[1]
+        # Not kept with the words: the weights may change, by an archive's for one.
+        begin, end = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
+        words[:, 0] = begin
+        words[rows, packing.lengths - 1] = end
         return words.flatten(0, 1)[packing.forward_rows]

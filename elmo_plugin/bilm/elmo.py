@@ -67,7 +67,7 @@ class Elmo(torch.nn.Module):
         super().__init__()
         if module is None:
             module = load_bilm(options_file, weight_file, requires_grad=requires_grad, state=state)
-            if vocab_to_cache is not None:
+            if vocab_to_cache:
                 module.cache_vocabulary(vocab_to_cache, requires_grad)
         elif options_file is not None or weight_file is not None:
             raise ValueError(
@@ -122,10 +122,10 @@ class Elmo(torch.nn.Module):
         """
         leading = inputs.shape[:-2]
         if word_inputs is not None:
-            word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
+            word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
         if not self._has_cached_vocab:
             word_inputs = None
-        output = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]), word_inputs)
+        output = self._elmo_lstm(inputs.reshape(leading.numel(), *inputs.shape[-2:]), word_inputs)
         mask = output["mask"]
         mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]
         if not self._keep_sentence_boundaries:

@@ -121,7 +121,7 @@ class LstmCellWithProjection(torch.nn.Module):
             sentence's at its own last step, detached.
         """
         arguments = (
-            inputs,
+            inputs.to(self.input_linearity.weight.dtype),
             self.input_linearity.weight,
             self.state_linearity.weight,
             self.state_linearity.bias,
@@ -135,10 +135,12 @@ class LstmCellWithProjection(torch.nn.Module):
         needs_gradient = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in arguments[:5]
         )
-        if needs_gradient:
-            return _Recurrence.apply(*arguments)
-        with torch.no_grad():
-            return _run(*arguments)
+        # In mixed precision too (the trainer's `use_amp`) the recurrence keeps the weights' type.
+        with torch.autocast(inputs.device.type, enabled=False):
+            if needs_gradient:
+                return _Recurrence.apply(*arguments)
+            with torch.no_grad():
+                return _run(*arguments)
 
 
 class _Saved:
