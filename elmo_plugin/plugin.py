@@ -40,3 +40,9 @@ import elmo_plugin.predictors.sentence_tagger
 import elmo_plugin.commands.subcommands
 import elmo_plugin.models.bcn
 import elmo_plugin.models.esim
+import elmo_plugin.data.bilm_vocabulary
+import elmo_plugin.data.readers.bilm_text
+import elmo_plugin.data.token_streams
+import elmo_plugin.training.bilm_language_model
+import elmo_plugin.training.bilm_resume
+import elmo_plugin.training.export_bilm

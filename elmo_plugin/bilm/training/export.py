@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 import h5py
+import torch
 
 from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.checkpoint import save_weights
@@ -59,6 +60,47 @@ def export_bilm(
         _save_json(card, directory / CARD_FILE)
     save_weights(bilm, directory / WEIGHTS_FILE, dtype)
     _save_json(bilm.options.to_dict(), directory / OPTIONS_FILE)
+
+
+def load_softmax(softmax: WordSoftmax, path: Union[str, Path]) -> None:
+    """
+    Fills a softmax from a `softmax.hdf5`.
+
+    # Parameters
+
+    softmax : `WordSoftmax`
+        Over the vocabulary that the file was made with.
+    path : `Union[str, Path]`
+        What `export_bilm` wrote.
+
+    # Raises
+
+    `FileNotFoundError`
+        If there is no such file.
+    `ValueError`
+        If it is not a softmax, or one of another size; the text names shapes found and wanted.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no softmax file {path}")
+    try:
+        with h5py.File(path, "r") as file:
+            weight, bias = (
+                torch.from_numpy(file[key][...].astype("float32")) if key in file else None
+                for key in ("softmax/W", "softmax/b")
+            )
+    except OSError as error:
+        raise ValueError(f"{path} is not a whole HDF5 file, expected a softmax: {error}") from error
+    num_words, projection_dim = softmax.weight.shape
+    shapes = [None if tensor is None else tuple(tensor.shape) for tensor in (weight, bias)]
+    if weight is None or bias is None or shapes != [(num_words, projection_dim), (num_words,)]:
+        raise ValueError(
+            f"{path}: softmax/W and softmax/b have shapes {shapes[0]} and {shapes[1]}, expected "
+            f"{(num_words, projection_dim)} and {(num_words,)}: the same vocabulary and "
+            "projection_dim as in the run that wrote it"
+        )
+    with torch.no_grad():
+        softmax.weight.copy_(weight)
+        softmax.bias.copy_(bias.unsqueeze(-1))
 
 
 def _save_softmax(softmax: WordSoftmax, path: Path, dtype: str) -> None:

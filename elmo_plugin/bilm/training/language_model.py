@@ -79,3 +79,11 @@ class LanguageModel(torch.nn.Module):
             losses.append(self.softmax(top, one.targets.t().flatten()))
             finals.append(final)
         return StepOutput(losses[0], losses[1], (finals[0], finals[1]))
+
+
+def scale_gradient(loss: torch.Tensor, factor: float) -> torch.Tensor:
+    """
+    The same value with `factor` times the gradient: bilm-tf takes gradients of `loss * num_steps`
+    but reports the loss.
+    """
+    return loss if factor == 1.0 else loss + (factor - 1.0) * (loss - loss.detach())

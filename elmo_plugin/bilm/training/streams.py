@@ -6,15 +6,70 @@ where it stopped, so that the LSTM's state can be carried. Forward and backward 
 streams over differently shuffled sentences.
 """
 
+import itertools
 import random
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
 import numpy
 import torch
 
 from elmo_plugin.bilm.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_sentences
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_lines
+
+
+class Pending(NamedTuple):
+    """
+    A sentence that a row is reading.
+
+    `tokens`: boundaries included, in the order of reading. `offset`: of the next input.
+    `path`, `line`: where it stands, counted from 1.
+    """
+
+    tokens: tuple[str, ...]
+    offset: int
+    path: str
+    line: int
+
+
+@dataclass(frozen=True)
+class StreamPosition:
+    """
+    Where one direction's streams stand: enough to go on exactly there, without what came before.
+
+    # Parameters
+
+    epoch : `int`, optional (default = `0`)
+        Passes over the text that are done.
+    file, sentence : `int`, optional (default = `0`)
+        Files of this pass that are done, and sentences of the next one, in their shuffled order.
+    rows : `tuple[Pending, ...]`, optional (default = `()`)
+        What each row was reading; nothing at the very start.
+    """
+
+    epoch: int = 0
+    file: int = 0
+    sentence: int = 0
+    rows: tuple[Pending, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists, for a checkpoint."""
+        rows = [[list(row.tokens[row.offset :]), row.path, row.line] for row in self.rows]
+        return {
+            "epoch": self.epoch,
+            "file": self.file,
+            "sentence": self.sentence,
+            "rows": rows,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "StreamPosition":
+        """What `to_dict` gave."""
+        rows = tuple(
+            Pending(tuple(tokens), 0, path, line) for tokens, path, line in content["rows"]
+        )
+        return cls(content["epoch"], content["file"], content["sentence"], rows)
 
 
 class StreamBatch(NamedTuple):
@@ -23,10 +78,14 @@ class StreamBatch(NamedTuple):
 
     `characters`: int64, shape `(batch_size, num_steps, num_characters)`.
     `targets`: int64 word ids, shape `(batch_size, num_steps)`.
+    `position`: where the streams stand after it.
+    `sources`: files and lines (from 1) that it was read from.
     """
 
     characters: torch.Tensor
     targets: torch.Tensor
+    position: StreamPosition
+    sources: list[tuple[str, int]]
 
 
 class TokenStreams:
@@ -35,7 +94,7 @@ class TokenStreams:
 
     A sentence `w` is read as `<S> w </S>`, or from its end in the backward direction; its last
     boundary is only ever a target. Files and the sentences within a file come in a new random order
-    in every epoch where `shuffle` is on, in the given order otherwise.
+    in every pass where `shuffle` is on, in the given order otherwise. Empty files are passed over.
 
     # Parameters
 
@@ -52,9 +111,12 @@ class TokenStreams:
     num_characters : `int`, optional (default = `50`)
         Character ids per token.
     shuffle : `bool`, optional (default = `True`)
-        Whether sentences are shuffled.
+        Whether sentences are shuffled; one file is then held in memory at a time.
     seed : `int`, optional (default = `0`)
         Of the shuffling.
+    rank, world_size : `int`, optional (default = `0`, `1`)
+        With several processes there are `world_size * batch_size` streams, of which this one reads
+        its share: together they see what a single process with as many streams would.
 
     # Raises
 
@@ -73,6 +135,8 @@ class TokenStreams:
         num_characters: int = 50,
         shuffle: bool = True,
         seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         if direction not in ("forward", "backward"):
             raise ValueError(f"direction is {direction!r}, expected 'forward' or 'backward'")
@@ -86,64 +150,125 @@ class TokenStreams:
         self.num_characters = num_characters
         self.shuffle = shuffle
         self.seed = seed
+        self.own_rows = range(rank * batch_size, (rank + 1) * batch_size)
+        self.num_rows = world_size * batch_size
 
     def epoch(self, number: int) -> Iterator[StreamBatch]:
         """
+        One pass over the text; what is left when the sentences run out is dropped.
+
         # Parameters
 
         number : `int`
             Counts from 0; gives the order of the sentences.
+        """
+        return self.batches(StreamPosition(number))
+
+    def batches(
+        self,
+        start: Optional[StreamPosition] = None,
+        endless: bool = False,
+        worker: int = 0,
+        num_workers: int = 1,
+    ) -> Iterator[StreamBatch]:
+        """
+        # Parameters
+
+        start : `Optional[StreamPosition]`, optional (default = `None`)
+            Where to go on; at the beginning if not given.
+        endless : `bool`, optional (default = `False`)
+            Whether another pass follows when the sentences run out.
+        worker, num_workers : `int`, optional (default = `0`, `1`)
+            Give the batches `worker`, `worker + num_workers`, ... only; the others cost little.
 
         # Returns
 
         `Iterator[StreamBatch]`
-            Whole batches only: what is left when the sentences run out is dropped.
-        """
-        sentences = self._sentences(number)
-        # What each row has yet to read; the first of it is the next input.
-        rows: list[list[str]] = [[] for _ in range(self.batch_size)]
-        shape = (self.batch_size, self.num_steps)
-        while True:
-            characters = numpy.empty((*shape, self.num_characters), dtype=numpy.int64)
-            targets = numpy.empty(shape, dtype=numpy.int64)
-            for row, pending in enumerate(rows):
-                filled = 0
-                while filled < self.num_steps:
-                    if len(pending) < 2:
-                        tokens = next(sentences, None)
-                        if tokens is None:
-                            return
-                        pending[:] = tokens
-                    taken = min(self.num_steps - filled, len(pending) - 1)
-                    for offset in range(taken):
-                        characters[row, filled + offset] = token_row(
-                            pending[offset], self.num_characters
-                        )
-                        targets[row, filled + offset] = self.vocabulary.id(pending[offset + 1])
-                    del pending[:taken]
-                    filled += taken
-            yield StreamBatch(torch.from_numpy(characters), torch.from_numpy(targets))
 
-    def _sentences(self, epoch: int) -> Iterator[list[str]]:
-        order = random.Random(f"{self.seed} {self.direction} {epoch}")
-        paths = list(self.paths)
-        if self.shuffle:
-            order.shuffle(paths)
-        found = False
-        for path in paths:
-            sentences: Any = read_sentences(path)
-            if self.shuffle:
-                sentences = list(sentences)
-                order.shuffle(sentences)
-            for tokens in sentences:
-                found = True
-                bounded = [BEGIN_OF_SENTENCE, *tokens, END_OF_SENTENCE]
-                yield bounded if self.direction == "forward" else bounded[::-1]
-        if not found:
+        # Raises
+
+        `ValueError`
+            If `start` belongs to another number of streams.
+        """
+        position = start or StreamPosition()
+        rows: list[Optional[Pending]] = list(position.rows) or [None] * self.num_rows
+        if len(rows) != self.num_rows:
             raise ValueError(
-                f"no sentence in {', '.join(str(path) for path in self.paths[:3])}"
-                f"{' and more' if len(self.paths) > 3 else ''}, expected one a line"
+                f"the position to go on from has {len(rows)} streams, expected {self.num_rows}"
             )
+        sentences = self._sentences(position, endless)
+        for number in itertools.count():
+            pieces: list[tuple[Pending, int]] = []
+            for index, pending in enumerate(rows):
+                missing = self.num_steps
+                while missing:
+                    if pending is None or len(pending.tokens) - pending.offset < 2:
+                        dealt = next(sentences, None)
+                        if dealt is None:
+                            return
+                        pending, position = dealt
+                    taken = min(missing, len(pending.tokens) - pending.offset - 1)
+                    if index in self.own_rows:
+                        pieces.append((pending, taken))
+                    pending = pending._replace(offset=pending.offset + taken)
+                    missing -= taken
+                rows[index] = pending
+            if number % num_workers == worker:
+                now = [pending for pending in rows if pending is not None]
+                yield self._batch(
+                    pieces,
+                    StreamPosition(position.epoch, position.file, position.sentence, tuple(now)),
+                )
+
+    def _batch(self, pieces: list[tuple[Pending, int]], after: StreamPosition) -> StreamBatch:
+        inputs: list[str] = []
+        targets: list[str] = []
+        for pending, taken in pieces:
+            end = pending.offset + taken
+            inputs += pending.tokens[pending.offset : end]
+            targets += pending.tokens[pending.offset + 1 : end + 1]
+        shape = (self.batch_size, self.num_steps)
+        rows = numpy.stack([token_row(token, self.num_characters) for token in inputs])
+        characters = torch.from_numpy(rows.astype(numpy.int64)).view(*shape, self.num_characters)
+        ids = torch.tensor([self.vocabulary.id(token) for token in targets]).view(shape)
+        return StreamBatch(characters, ids, after, [(p.path, p.line) for p, _ in pieces])
+
+    def _sentences(
+        self, position: StreamPosition, endless: bool
+    ) -> Iterator[tuple[Pending, StreamPosition]]:
+        """Every sentence, and the position behind it."""
+        epoch, first_file, done = position.epoch, position.file, position.sentence
+        found = bool(position.rows)
+        while True:
+            paths = self._shuffled(self.paths, f"{epoch}")
+            for file in range(first_file, len(paths)):
+                path = str(paths[file])
+                lines: Iterable[tuple[int, str]] = read_lines(path)
+                if self.shuffle:
+                    lines = self._shuffled(list(lines), f"{epoch} {file}")
+                for number, line in itertools.islice(lines, done, None):
+                    found = True
+                    done += 1
+                    tokens = (BEGIN_OF_SENTENCE, *line.split(), END_OF_SENTENCE)
+                    if self.direction == "backward":
+                        tokens = tokens[::-1]
+                    yield Pending(tokens, 0, path, number), StreamPosition(epoch, file, done)
+                done = 0
+            if not found:
+                raise ValueError(
+                    f"no sentence in {', '.join(str(path) for path in self.paths[:3])}"
+                    f"{' and more' if len(self.paths) > 3 else ''}, expected one a line"
+                )
+            if not endless:
+                return
+            epoch, first_file = epoch + 1, 0
+
+    def _shuffled(self, items: list[Any], occasion: str) -> list[Any]:
+        # Each shuffle has a generator of its own, so that none need be replayed to go on.
+        if self.shuffle:
+            items = list(items)
+            random.Random(f"{self.seed} {self.direction} {occasion}").shuffle(items)
+        return items
 
 
 class BatchPair(NamedTuple):
@@ -161,7 +286,8 @@ def both_directions(
     **options: Any,
 ) -> Iterator[BatchPair]:
     """
-    Both directions' batches side by side; stops when either runs out, or after `limit` batches.
+    One pass, both directions' batches side by side; stops when either runs out, or after `limit`
+    batches.
 
     # Parameters
 
@@ -178,7 +304,5 @@ def both_directions(
             for direction in ("forward", "backward")
         )
     )
-    for number, (forward, backward) in enumerate(pairs):
-        if limit is not None and number >= limit:
-            return
+    for forward, backward in itertools.islice(pairs, limit):
         yield BatchPair(forward, backward)

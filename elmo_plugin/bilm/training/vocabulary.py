@@ -1,5 +1,6 @@
 """The words a biLM predicts."""
 
+import glob
 import heapq
 from collections import Counter
 from pathlib import Path
@@ -56,7 +57,12 @@ class WordVocabulary:
     @classmethod
     def from_file(cls, path: Union[str, Path]) -> "WordVocabulary":
         """Reads a vocabulary file: UTF-8, one word a line."""
-        text = Path(path).read_text(encoding="utf-8")
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is not UTF-8 ({error.reason}), expected a word a line"
+            ) from error
         return cls(text.removesuffix("\n").split("\n"), source=str(path))
 
     def save(self, path: Union[str, Path]) -> None:
@@ -104,8 +110,20 @@ def count_words(paths: Iterable[Union[str, Path]]) -> Counter:
 
 def read_sentences(path: Union[str, Path]) -> Iterator[list[str]]:
     """
-    The sentences of a text file, one a line, tokens separated by white space; blank lines are
-    passed over.
+    The sentences of a text file, one a line, tokens separated by white space.
+
+    # Raises
+
+    `ValueError`
+        See `read_lines`.
+    """
+    for _, line in read_lines(path):
+        yield line.split()
+
+
+def read_lines(path: Union[str, Path]) -> Iterator[tuple[int, str]]:
+    """
+    The lines of a text file that are not blank, with their numbers from 1.
 
     # Raises
 
@@ -115,8 +133,35 @@ def read_sentences(path: Union[str, Path]) -> Iterator[list[str]]:
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                tokens = line.decode("utf-8").split()
+                text = line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}:{number}: not UTF-8 ({error.reason})") from error
-            if tokens:
-                yield tokens
+            if text.strip():
+                yield number, text
+
+
+def count_targets(paths: Iterable[Union[str, Path]]) -> int:
+    """What one pass over text files has to predict: their tokens, and the end of each sentence."""
+    return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
+
+
+def find_text_files(pattern: Union[str, Path]) -> list[Path]:
+    """
+    The files that a path or glob pattern (`**` for any depth) names, sorted.
+
+    # Parameters
+
+    pattern : `Union[str, Path]`
+        A file's path, or a pattern.
+
+    # Raises
+
+    `FileNotFoundError`
+        If there is none.
+    """
+    names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (absolute patterns too)
+    # A file whose own name looks like a pattern.
+    paths = [Path(name) for name in names or [str(pattern)] if Path(name).is_file()]
+    if not paths:
+        raise FileNotFoundError(f"there is no text file {pattern}, expected a path or a glob")
+    return paths

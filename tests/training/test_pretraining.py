@@ -1,0 +1,133 @@
+"""The job `bilm_tiny.jsonnet`, from text to files that AllenNLP's own ELMo reads."""
+
+import json
+import math
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from allennlp.training.callbacks import TrainerCallback
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.export import load_softmax
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.streams import both_directions
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+
+EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
+
+
+@TrainerCallback.register("ctrl_c")
+class CtrlC(TrainerCallback):
+    def on_epoch(self, trainer, metrics, epoch, is_primary=True, **kwargs):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def tiny(repository):
+    """The config with paths that do not depend on the working directory."""
+
+    def config(**trainer):
+        params = Params.from_file(str(repository / "training_config/bilm_tiny.jsonnet")).as_dict()
+        params["train_data_path"] = str(repository / params["train_data_path"])
+        params["validation_data_path"] = str(repository / params["validation_data_path"])
+        params["trainer"] |= {"cuda_device": -1, **trainer}
+        return Params(params)
+
+    return config
+
+
+@pytest.fixture(scope="module")
+def run(tiny, tmp_path_factory):
+    """Two epochs of it."""
+    directory = tmp_path_factory.mktemp("run") / "out"
+    train_model(tiny(num_epochs=2), str(directory))
+    return directory
+
+
+def test_the_job_learns_and_says_so(run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    first = json.loads((run / "metrics_epoch_0.json").read_text())
+    num_words = len(WordVocabulary.from_file(run / "vocabulary.txt"))
+    assert metrics["best_validation_perplexity"] < first["validation_perplexity"] < num_words / 3
+    forward, backward = (
+        metrics[f"validation_{direction}_perplexity"] for direction in ("forward", "backward")
+    )
+    assert metrics["validation_perplexity"] == pytest.approx(math.sqrt(forward * backward))
+    assert math.exp(metrics["validation_loss"]) == pytest.approx(metrics["validation_perplexity"])
+
+
+def test_the_job_leaves_what_elmo_needs(run, repository):
+    assert {path.name for path in run.iterdir()} >= EXPORTED
+    words = (run / "vocabulary.txt").read_text().splitlines()
+    assert tuple(words[:3]) == SPECIAL_WORDS
+    counts = (repository / "examples/text/train.txt").read_text().split()
+    assert words[3] == max(set(counts), key=counts.count)
+    card = json.loads((run / "card.json").read_text())
+    assert card["steps"] == 2 * 31
+    assert card["metrics"]["validation_perplexity"] > 1
+
+
+def test_allennlps_own_elmo_reads_the_export(run):
+    files = str(run / "options.json"), str(run / "weights.hdf5")
+    theirs, ours = AllenNlpElmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0)
+    ids = batch_to_ids([["The", "miller", "came", "."], ["Snow", "lay"]])
+    expected = theirs(ids)["elmo_representations"][0]
+    assert expected.shape == (2, 4, 64)
+    torch.testing.assert_close(ours(ids)["elmo_representations"][0], expected, atol=1e-6, rtol=1e-5)
+    assert expected[0].std() > 0.01
+
+
+def test_evaluate_gives_the_full_softmax_perplexity_of_the_exported_files(run, repository):
+    heldout = repository / "examples/text/heldout.txt"
+    metrics = evaluate_from_archive(str(run / "model.tar.gz"), str(heldout))
+    best = json.loads((run / "metrics.json").read_text())
+    assert metrics["perplexity"] == pytest.approx(best["best_validation_perplexity"])
+    words = WordVocabulary.from_file(run / "vocabulary.txt")
+    softmax = WordSoftmax(len(words), 32)
+    load_softmax(softmax, run / "softmax.hdf5")
+    bilm = load_bilm(str(run / "options.json"), str(run / "weights.hdf5"))
+    batches = both_directions([heldout], words, batch_size=4, num_steps=20, shuffle=False)
+    again = perplexity(LanguageModel(bilm, softmax), batches)
+    assert metrics["forward_perplexity"] == pytest.approx(again.forward, rel=1e-5)
+    assert metrics["backward_perplexity"] == pytest.approx(again.backward, rel=1e-5)
+
+
+def test_an_interrupted_run_exports_nothing(tiny, tmp_path):
+    config = tiny(num_epochs=2, callbacks=["bilm_resume", "export_bilm", "ctrl_c"])
+    config["data_loader"]["batches_per_epoch"] = 2
+    with pytest.raises(KeyboardInterrupt):
+        train_model(config, str(tmp_path / "out"))
+    assert not EXPORTED & {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_no_text_is_an_error_that_names_the_pattern(tiny, tmp_path):
+    config = tiny()
+    config["train_data_path"] = str(tmp_path / "*.txt")
+    with pytest.raises(ConfigurationError, match=r"there is no text file .*\*\.txt"):
+        train_model(config, str(tmp_path / "out"))
+
+
+def test_text_shorter_than_a_batch_is_an_error(tiny, tmp_path):
+    (tmp_path / "short.txt").write_text("Two words\n")
+    config = tiny()
+    config["train_data_path"] = str(tmp_path / "short.txt")
+    with pytest.raises(ConfigurationError, match="holds 3 tokens, expected at least the 320"):
+        train_model(config, str(tmp_path / "out"))
+
+
+def test_a_loss_that_is_no_number_names_step_file_and_line(tiny, tmp_path):
+    config = tiny(num_epochs=2, optimizer={"type": "sgd", "lr": 1e30})
+    del config["trainer"]["grad_norm"]
+    config["data_loader"]["batches_per_epoch"] = 1
+    with pytest.raises(ValueError, match=r"at step 2, .*examples/text/train.txt:\d+, "):
+        train_model(config, str(tmp_path / "out"))
+    assert (tmp_path / "out" / "model_state_e1_b0.th").exists()
