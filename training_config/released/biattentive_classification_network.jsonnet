@@ -1,0 +1,1 @@
+(import '../biattentive_classification_network.jsonnet')(setup='released')

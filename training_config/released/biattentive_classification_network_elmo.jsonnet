@@ -1,0 +1,1 @@
+(import '../biattentive_classification_network_elmo.jsonnet')(setup='released')

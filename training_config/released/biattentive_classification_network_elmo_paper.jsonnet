@@ -1,0 +1,1 @@
+(import '../biattentive_classification_network_elmo_paper.jsonnet')(setup='released')

@@ -1,0 +1,1 @@
+(import '../esim.jsonnet')(setup='released')

@@ -1,0 +1,1 @@
+(import '../esim_elmo.jsonnet')(setup='released')

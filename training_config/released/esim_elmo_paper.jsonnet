@@ -1,0 +1,1 @@
+(import '../esim_elmo_paper.jsonnet')(setup='released')
