@@ -45,6 +45,7 @@ def _say(text: str, status: int) -> int:
 
 # One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
 COMMANDS = {
+    "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
     "sentences": Command(
         "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
     ),

@@ -1,0 +1,220 @@
+"""`elmo INPUT OUTPUT.hdf5 (--all | --top | --average)`: AllenNLP 0.9's command, and more."""
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Iterator, Optional
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """0.9's arguments; `--state` and those behind it are new."""
+    parser.add_argument(
+        "input_file", help="one sentence a line, tokens apart by white space; - for standard input"
+    )
+    parser.add_argument("output_file", help="the HDF5 file to make")
+    layers = parser.add_mutually_exclusive_group(required=True)
+    for name, text in (
+        ("all", "all layers, shape (3, tokens, dimension)"),
+        ("top", "the top layer, shape (tokens, dimension)"),
+        ("average", "the average of the layers, shape (tokens, dimension)"),
+    ):
+        layers.add_argument(f"--{name}", dest="layers", action="store_const", const=name, help=text)
+    parser.add_argument("--vocab-path", help="accepted as in AllenNLP 0.9, which never read it")
+    add_bilm_arguments(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        help="sentences run together at most (default: 64 with --state carry, else as many as "
+        "--max-tokens lets in)",
+    )
+    parser.add_argument(
+        "--file-friendly-logging",
+        action="store_true",
+        help="progress on lines of its own, every 10 seconds",
+    )
+    parser.add_argument(
+        "--forget-sentences",
+        action="store_true",
+        help="leave out sentence_to_index, the JSON dictionary from sentence to name (ragged: the "
+        "dataset sentences)",
+    )
+    parser.add_argument(
+        "--use-sentence-keys",
+        action="store_true",
+        help="name datasets by their sentence, not its number; / becomes U+2215, and a further "
+        "line with the same text has a newline and its number behind it",
+    )
+    parser.add_argument(
+        "--include-sentence-indices",
+        action="store_true",
+        help="write sentence_to_index: the default; not with --forget-sentences",
+    )
+    parser.add_argument(
+        "--state",
+        choices=("primed", "carry", "reset"),
+        default="primed",
+        help="where a sentence's LSTM state starts: after a fixed text, so that a sentence always "
+        "has the same vectors; where the batch before ended, as in AllenNLP; or at zero (default: "
+        "primed)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=4096,
+        help="tokens run together at most; longer sentences are run in chunks (default: 4096)",
+    )
+    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32")
+    parser.add_argument("--compress", action="store_true", help="gzip, lossless")
+    parser.add_argument(
+        "--layout",
+        choices=("sentences", "ragged"),
+        default="sentences",
+        help="a dataset a sentence, or one array (embeddings) and offsets, for millions",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with an interrupted run, if there is one; the result is the same to the byte",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--replace-bad-utf8",
+        action="store_true",
+        help="read bytes that are not UTF-8 as U+FFFD, not as an error",
+    )
+
+
+def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which biLM, on which device."""
+    parser.add_argument(
+        "--options-file",
+        help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
+        "5.5B; default: embedded)",
+    )
+    parser.add_argument("--weight-file", help="its weights.hdf5; not needed with a name")
+    parser.add_argument(
+        "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
+    )
+
+
+def load(args: argparse.Namespace, state: str = "primed") -> Any:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        From `add_bilm_arguments`.
+    state : `str`, optional (default = `"primed"`)
+        See `BiLm`.
+
+    # Returns
+
+    `BiLm`
+        In evaluation mode; says on stderr which it is.
+    """
+    import torch
+
+    from elmo_plugin.bilm.elmo import load_bilm
+
+    if args.cuda_device >= torch.cuda.device_count():
+        raise ValueError(
+            f"--cuda-device is {args.cuda_device}, expected less than "
+            f"{torch.cuda.device_count()}, the number of GPUs, or -1 for the CPU"
+        )
+    source = " ".join(filter(None, (args.options_file, args.weight_file))) or "embedded"
+    print(f"biLM: {source}", file=sys.stderr)
+    bilm = load_bilm(args.options_file, args.weight_file, state=state, default="embedded").eval()
+    return bilm.cuda(args.cuda_device) if args.cuda_device >= 0 else bilm
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        What `add_arguments` asks for.
+
+    # Raises
+
+    `ValueError`, `OSError`
+        See `elmo_plugin.bilm.extract.extract`.
+    """
+    if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
+        raise ValueError(
+            "--include-sentence-indices was given with --forget-sentences or --use-sentence-keys, "
+            "which leave them out; expected one of them"
+        )
+    from tqdm import tqdm
+
+    from elmo_plugin.bilm.extract import extract
+    from elmo_plugin.bilm.extraction.settings import Extraction
+
+    wanted = Extraction(
+        layers=args.layers,
+        batch_size=args.batch_size,
+        max_tokens=args.max_tokens,
+        dtype=args.dtype,
+        layout=args.layout,
+        compress=args.compress,
+        forget_sentences=args.forget_sentences,
+        use_sentence_keys=args.use_sentence_keys,
+    )
+    with ExitStack() as stack:
+        lines, total = _open(args.input_file, stack)
+        bilm = load(args, args.state)
+        bar = tqdm(
+            total=total,
+            unit=" sentences",
+            mininterval=10 if args.file_friendly_logging else 0.5,
+            file=_Lines() if args.file_friendly_logging else sys.stderr,
+        )
+        stack.enter_context(bar)
+        try:
+            count = extract(
+                bilm,
+                lines,
+                args.output_file,
+                wanted,
+                resume=args.resume,
+                force=args.force,
+                replace_bad_utf8=args.replace_bad_utf8,
+                name=args.input_file,
+                progress=bar,
+            )
+        except KeyboardInterrupt:
+            bar.close()
+            raise KeyboardInterrupt("interrupted: the same command with --resume goes on") from None
+        except OSError as error:
+            bar.close()
+            raise OSError(f"{error}; the same command with --resume goes on") from error
+    print(f"{count} sentences in {args.output_file}", file=sys.stderr)
+
+
+def _open(path: str, stack: ExitStack) -> tuple[IO[str], Optional[int]]:
+    """The input's lines, and how many where that can be known. Bad bytes come as surrogates."""
+    encoding: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
+    if path == "-":
+        sys.stdin.reconfigure(**encoding)  # type: ignore[union-attr]
+        return sys.stdin, None
+    total = None
+    if Path(path).is_file():  # and not a pipe
+        with Path(path).open("rb") as file:
+            total = sum(block.count(b"\n") for block in _blocks(file))
+    return stack.enter_context(Path(path).open(**encoding)), total
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(1 << 20):
+        yield block
+
+
+class _Lines:
+    """For logs: a bar's states on lines of their own."""
+
+    def write(self, text: str) -> None:
+        text = text.strip("\r\n ")
+        if text:
+            sys.stderr.write(text + "\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
