@@ -44,7 +44,7 @@ class Files(NamedTuple):
 
 
 def random_bilm(options=OPTIONS, seed=1, **changes):
-    """A biLM in which every parameter, biases too, is random."""
+    """A biLM in which every parameter, biases too, is random; forget biases around 1, as trained."""
     torch.manual_seed(seed)
     bilm = BiLm(replace(options, **changes))
     with torch.no_grad():
@@ -52,6 +52,8 @@ def random_bilm(options=OPTIONS, seed=1, **changes):
             parameter.normal_(0.0, 0.3)
             if name.endswith("_char_embedding_weights"):
                 parameter[0] = 0.0
+            if name.endswith("state_linearity.bias"):
+                parameter[bilm.options.cell_size : 2 * bilm.options.cell_size] += 1.0
     return bilm
 
 

@@ -80,12 +80,14 @@ def save_weights(bilm: BiLm, path: Union[str, Path], dtype: str = "float32") -> 
     path : `Union[str, Path]`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
-        How numbers are stored; bilm-tf and AllenNLP read any float type.
+        How matrices are stored; bilm-tf and AllenNLP read any float type. Biases take at least
+        float32: AllenNLP adds the forget bias of 1 in the type of the file, and would round.
     """
     with whole_file(path) as aside, h5py.File(aside, "w") as file:
         for entry in _entries(bilm):
             compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
-            file.create_dataset(entry.key, data=entry.get().astype(dtype), **compression)
+            stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
+            file.create_dataset(entry.key, data=entry.get().astype(stored), **compression)
 
 
 def _read(file: h5py.File, entry: _Entry, path: str) -> numpy.ndarray:
