@@ -10,11 +10,11 @@
 // rate 0.001, there 0.0001: biattentive_classification_network_elmo_paper.jsonnet has the paper's, with ELMo.
 //
 // To expect on SST-5 (test accuracy): 51.4 in the paper, 51.3 from AllenNLP's (one run). Ours: not run (GloVe is needed).
-// The sample setup is the same model, smaller and with its own word vectors; results/README.md has runs on SST-5 without GloVe.
+// The sample setup is the same model, smaller and with its own word vectors; results/sst5 has runs on SST-5 without GloVe.
 function(setup='sample') {
   local released = setup == 'released',
-  local embedding_dim = if released then 300 else 30,
-  local dim = if released then 300 else 30,
+  local embedding_dim = if released then 300 else 50,
+  local dim = if released then 300 else 64,
   dataset_reader: {
     type: 'sst_tokens',
     use_subtrees: true,

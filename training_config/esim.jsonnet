@@ -8,11 +8,11 @@
 // deviate from the paper's: GloVe trains here and is fixed there, gradient norms are clipped at 10, there at 5.
 //
 // To expect on SNLI (test accuracy): 88.0 in the paper. Ours: not run (GloVe and the whole of SNLI are needed).
-// The sample setup is the same model, smaller and with its own word vectors; results/README.md has runs on a part of SNLI.
+// The sample setup is the same model, smaller and with its own word vectors; results/snli has runs on a part of SNLI.
 function(setup='sample') {
   local released = setup == 'released',
-  local embedding_dim = if released then 300 else 30,
-  local dim = if released then 300 else 30,
+  local embedding_dim = if released then 300 else 50,
+  local dim = if released then 300 else 64,
   dataset_reader: {
     type: 'snli',
     token_indexers: { tokens: { type: 'single_id', lowercase_tokens: true } },

@@ -1,0 +1,1 @@
+(import 'snli.libsonnet')((import '../../training_config/esim.jsonnet')())
