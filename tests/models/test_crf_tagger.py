@@ -7,11 +7,16 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.testing import run_distributed_test
 from allennlp.data import Vocabulary
+from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 from crf_tagger_cases import CASES, batch_of, instances, outputs, tagger
 
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.models.crf_tagger import CrfTagger
 from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
@@ -130,6 +135,80 @@ def test_wrong_dimensions():
     }
     with pytest.raises(ConfigurationError, match="encoder input dim"):
         Model.from_params(Params(params), vocab=Vocabulary.from_instances(instances()))
+
+
+@pytest.fixture
+def tagger_with_elmo(tmp_path):
+    """Builds from config parts, as `allennlp train` does, over a tiny biLM of random weights."""
+    torch.manual_seed(3)
+    options = ElmoOptions(4, 6, 2, 3, ((1, 4), (2, 3)), 1)
+    bilm = BiLm(options)
+    for parameter in bilm.parameters():
+        torch.nn.init.normal_(parameter)
+    save_weights(bilm, tmp_path / "weights.hdf5")
+
+    def build(num_output_representations, input_size, key="tokens", **flags):
+        single_id = {"type": "embedding", "embedding_dim": 4}
+        params = {
+            "type": "crf_tagger",
+            "label_encoding": "BIOUL",
+            "text_field_embedder": {"token_embedders": {key: single_id}},
+            "encoder": {"type": "lstm", "input_size": input_size, "hidden_size": 3},
+            "elmo": {
+                "options": options.to_dict(),
+                "pretrained_file": str(tmp_path / "weights.hdf5"),
+                "num_output_representations": num_output_representations,
+                "dropout": 0.0,
+                "state": "reset",
+            },
+            **flags,
+        }
+        indexers = {"tokens": SingleIdTokenIndexer(), "elmo": ElmoTokenCharactersIndexer()}
+        chosen = instances()
+        for instance in chosen:
+            instance["tokens"]._token_indexers = indexers
+        model = Model.from_params(Params(params), vocab=Vocabulary.from_instances(chosen))
+        return model.eval(), batch_of(model.vocab, chosen)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("at_input", "at_output", "input_size", "projected"),
+    [(True, False, 4 + 8, 3), (False, True, 4, 3 + 8), (True, True, 4 + 8, 3 + 8)],
+    ids=["input", "output", "both"],
+)
+def test_elmo_stands_where_the_flags_say(
+    tagger_with_elmo, at_input, at_output, input_size, projected
+):
+    flags = {"use_input_elmo": at_input, "use_output_elmo": at_output}
+    model, batch = tagger_with_elmo(at_input + at_output, input_size, **flags)
+    seen = {}
+    model.encoder.register_forward_pre_hook(lambda _, inputs: seen.update(input=inputs[0]))
+    layer = model.tag_projection_layer._module
+    layer.register_forward_pre_hook(lambda _, inputs: seen.update(output=inputs[0]))
+    model(**batch)["loss"].backward()
+    mixes = model._elmo(batch["tokens"]["elmo"]["elmo_tokens"])["elmo_representations"]
+    assert seen["input"].shape[-1] == input_size
+    assert seen["output"].shape[-1] == layer.in_features == projected
+    if at_input:
+        torch.testing.assert_close(seen["input"][..., 4:], mixes[0])
+    if at_output:
+        torch.testing.assert_close(seen["output"][:, 3:], mixes[-1].flatten(0, 1))
+    weights = [p for name, p in model._elmo.named_parameters() if "scalar_parameters" in name]
+    assert len(weights) == 3 * (at_input + at_output)
+    assert all(weight.grad is not None and weight.grad != 0 for weight in weights)
+
+
+def test_elmo_and_flags_must_agree(tagger_with_elmo):
+    with pytest.raises(ConfigurationError, match="expected at least one of them true"):
+        tagger_with_elmo(1, 4)
+    with pytest.raises(ConfigurationError, match="num_output_representations: 2"):
+        tagger_with_elmo(2, 12, use_input_elmo=True)
+    with pytest.raises(ConfigurationError, match="with ELMo, if at the input"):
+        tagger_with_elmo(1, 4, use_input_elmo=True)
+    with pytest.raises(ConfigurationError, match="the key 'elmo' in text_field_embedder"):
+        tagger_with_elmo(1, 12, key="elmo", use_input_elmo=True)
 
 
 def metrics_in_one_of_two_processes(rank, world_size, gpu_id, expected):

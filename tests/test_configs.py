@@ -1,0 +1,198 @@
+"""Every file in training_config/, found by itself: its keys are known, it builds, it trains."""
+
+import inspect
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+import torch
+from allennlp.commands.train import TrainModel, train_model
+from allennlp.common import Params
+from allennlp.common.util import prepare_environment
+from allennlp.models.archival import load_archive
+from allennlp.training import Trainer
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.weights import NAMED_BILMS
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))
+RELEASED = sorted((ROOT / "training_config" / "released").glob("*.jsonnet"))
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+
+TOP_LEVEL = {
+    "dataset_reader",
+    "validation_dataset_reader",
+    "train_data_path",
+    "validation_data_path",
+    "test_data_path",
+    "evaluate_on_test",
+    "datasets_for_vocab_creation",
+    "vocabulary",
+    "model",
+    "data_loader",
+    "validation_data_loader",
+    "trainer",
+    "distributed",
+    "random_seed",
+    "numpy_seed",
+    "pytorch_seed",
+}
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)  # the samples' paths are relative to it
+
+
+def sample(path: Path) -> Dict[str, Any]:
+    if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
+        pytest.skip("elmo_plugin/pretrained has no biLM yet")
+    return Params.from_file(path).as_dict()
+
+
+def released(path: Path, monkeypatch) -> Dict[str, Any]:
+    if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
+        pytest.skip("elmo_plugin/pretrained has no biLM yet")
+    for variable in re.findall(r"extVar\('(\w+)'\)", "".join(p.read_text() for p in CONFIGS)):
+        monkeypatch.setenv(variable, f"path/of/{variable}")
+    return Params.from_file(ROOT / "training_config" / "released" / path.name).as_dict()
+
+
+def blocks(config: Any) -> Iterator[Dict[str, Any]]:
+    """Every object in a config."""
+    if isinstance(config, dict):
+        yield config
+    for value in config.values() if isinstance(config, dict) else config:
+        if isinstance(value, (dict, list)):
+            yield from blocks(value)
+
+
+def check_keys(config: Dict[str, Any]) -> None:
+    unknown = set(config) - TOP_LEVEL
+    assert not unknown, f"unknown keys: {unknown}"
+    trainer = config["trainer"]
+    arguments = set(
+        inspect.signature(
+            Trainer.by_name(trainer.get("type", Trainer.default_implementation))
+        ).parameters
+    )
+    # The trainer takes any key and drops those it does not know, without a word.
+    unknown = set(trainer) - {"type"} - (arguments - {"kwargs"})
+    assert not unknown, f"unknown trainer keys: {unknown}"
+
+
+def build(config: Dict[str, Any], directory: Path) -> TrainModel:
+    params = Params(json.loads(json.dumps(config)))
+    prepare_environment(params)
+    return TrainModel.from_params(
+        params=params, serialization_dir=str(directory), local_rank=0, batch_weight_key=""
+    )
+
+
+def test_there_are_configs():
+    assert {"ner", "ner_elmo", "ner_elmo_paper"} <= {path.stem for path in CONFIGS}
+    assert [path.name for path in RELEASED] == [path.name for path in CONFIGS]
+
+
+@each_config
+def test_the_released_file_is_one_line(path):
+    text = (ROOT / "training_config" / "released" / path.name).read_text()
+    assert text == f"(import '../{path.name}')(setup='released')\n"
+
+
+@each_config
+def test_keys_are_known_in_both_setups(path, monkeypatch):
+    check_keys(sample(path))
+    check_keys(released(path, monkeypatch))
+
+
+def test_a_stale_trainer_key_is_seen():
+    config = {"trainer": {"num_serialized_models_to_keep": 3, "num_epochs": 1}}
+    with pytest.raises(AssertionError, match="num_serialized_models_to_keep"):
+        check_keys(config)
+
+
+@each_config
+def test_the_model_is_never_chosen_on_the_test_split(path, monkeypatch):
+    for config in (sample(path), released(path, monkeypatch)):
+        assert config["validation_data_path"] != config.get("test_data_path")
+        assert config["train_data_path"] != config["validation_data_path"]
+
+
+@each_config
+def test_training_batches_are_shuffled(path, monkeypatch):
+    for config in (sample(path), released(path, monkeypatch)):
+        loader = config["data_loader"]
+        assert loader.get("shuffle") or loader.get("batch_sampler", {}).get("type") == "bucket"
+
+
+@each_config
+def test_sample_files_are_there_and_need_no_network(path):
+    config = sample(path)
+    for key in ("train_data_path", "validation_data_path", "test_data_path"):
+        assert key not in config or (ROOT / config[key]).exists()
+    assert "https://" not in json.dumps(config)
+
+
+@each_config
+def test_sample_builds_and_gives_a_loss(path, tmp_path):
+    trainer = build(sample(path), tmp_path).trainer
+    batch = next(iter(trainer.data_loader))
+    loss = trainer.batch_outputs(batch, for_training=True)["loss"]
+    assert math.isfinite(loss.item())
+    loss.backward()
+
+
+def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Path) -> None:
+    """Puts sample data, a few word vectors and small biLMs where a released config names files."""
+    for key in ("train_data_path", "validation_data_path", "test_data_path"):
+        if key in config:
+            config[key] = plain[key]
+    for block in blocks(config):
+        if "options" in block and "pretrained_file" in block:
+            options = json.loads(json.dumps(block["options"]))
+            # The width that a task model sees stays; what is inside the biLM shrinks.
+            options["lstm"]["dim"] = 8
+            options["char_cnn"].update(filters=[[1, 8]], n_highway=1)
+            weights = tmp_path / f"weights_{options['lstm']['projection_dim']}.hdf5"
+            save_weights(BiLm(ElmoOptions.from_dict(options)), weights)
+            block.update(options=options, pretrained_file=str(weights))
+        elif "embedding_dim" in block and "glove" in block.get("pretrained_file", ""):
+            dim = block["embedding_dim"]
+            vectors = tmp_path / f"glove_{dim}.txt"
+            vectors.write_text("".join(f"{w} {' '.join(['0.5'] * dim)}\n" for w in ("the", "a")))
+            block["pretrained_file"] = str(vectors)
+
+
+@each_config
+def test_released_classes_and_dimensions_fit(path, tmp_path, monkeypatch):
+    config = released(path, monkeypatch)
+    with_small_files(config, sample(path), tmp_path)
+    trainer = build(config, tmp_path / "run").trainer
+    batch = next(iter(trainer.data_loader))
+    with torch.no_grad():
+        assert math.isfinite(trainer.batch_outputs(batch, for_training=True)["loss"].item())
+
+
+@pytest.mark.slow
+@each_config
+def test_sample_trains_an_epoch_and_its_archive_evaluates_and_predicts(path, tmp_path):
+    config = sample(path)
+    config["trainer"]["num_epochs"] = 1
+    model = train_model(Params(json.loads(json.dumps(config))), str(tmp_path / "run"))
+    archive = load_archive(tmp_path / "run" / "model.tar.gz")
+    for name, parameter in archive.model.state_dict().items():
+        torch.testing.assert_close(parameter, model.state_dict()[name])
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert math.isfinite(metrics["validation_loss"])
+    instances: List[Any] = list(
+        archive.validation_dataset_reader.read(config["validation_data_path"])
+    )
+    assert archive.model.forward_on_instance(instances[0])
