@@ -44,7 +44,7 @@ class Files(NamedTuple):
 
 
 def random_bilm(options=OPTIONS, seed=1, **changes):
-    """A biLM in which every parameter, biases too, is random; forget biases around 1, as trained."""
+    """A biLM in which every parameter is random, biases too; forget biases around 1."""
     torch.manual_seed(seed)
     bilm = BiLm(replace(options, **changes))
     with torch.no_grad():

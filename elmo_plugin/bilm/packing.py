@@ -64,4 +64,4 @@ class Packing:
         batch_size = len(self.lengths)
         flat = packed.new_zeros(batch_size * self.padded_length, packed.shape[-1])
         flat = flat.index_copy(0, self.forward_rows if rows is None else rows, packed)
-        return flat.view(batch_size, self.padded_length, -1)
+        return flat.view(batch_size, self.padded_length, packed.shape[-1])

@@ -93,6 +93,15 @@ def test_primed_is_carry_after_the_warm_up_text():
     assert largest_difference(primed, vectors(bilm_in("reset"), SENTENCES)) > 1e-2
 
 
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_a_batch_of_no_sentences(state):
+    bilm = bilm_in(state)
+    vectors(bilm, SENTENCES)
+    output = bilm(torch.zeros(0, 3, 50, dtype=torch.long))
+    assert output["mask"].shape == (0, 5)
+    assert [layer.shape for layer in output["activations"]] == [(0, 5, 12)] * 3
+
+
 def test_later_tokens_do_not_reach_back_nor_earlier_ones_forward():
     bilm = bilm_in("reset", cell_clip=None, projection_clip=None)
     one, other = vectors(bilm, [["a", "b", "c", "d"], ["a", "b", "X", "d"]])
