@@ -109,6 +109,9 @@ class ElmoOptions:
             raise ValueError(
                 f"{source}: char_cnn.activation is {activation!r}, expected one of {ACTIVATIONS}"
             )
+        num_highways = reader.value("char_cnn.n_highway", int, default=0)
+        if num_highways < 0:
+            raise ValueError(f"{source}: char_cnn.n_highway is {num_highways}, expected 0 or more")
         num_characters = reader.count("char_cnn.max_characters_per_token", default=50)
         widest = max(width for width, _ in filters)
         if num_characters < max(3, widest):
@@ -122,7 +125,7 @@ class ElmoOptions:
             num_layers=reader.count("lstm.n_layers", default=1),
             char_embedding_dim=reader.count("char_cnn.embedding.dim"),
             filters=tuple((width, number) for width, number in filters),
-            num_highways=reader.value("char_cnn.n_highway", int, default=0) or 0,
+            num_highways=num_highways,
             num_characters=num_characters,
             activation=activation,
             use_skip_connections=bool(

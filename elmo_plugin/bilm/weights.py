@@ -120,7 +120,10 @@ def local_file(location: str, argument: str) -> Path:
     if "://" not in location:
         path = Path(location).expanduser()
         if not path.is_file():
-            raise FileNotFoundError(f"{argument}: there is no file {location}; {advice}")
+            raise FileNotFoundError(
+                f"{argument}: there is no file {location}, and the names are "
+                f"{', '.join(NAMED_BILMS)}; {advice}"
+            )
         return path
     try:
         from cached_path import cached_path

@@ -32,7 +32,8 @@ class ElmoTokenCharactersIndexer(TokenIndexer):
     # Raises
 
     `ConfigurationError`
-        If `tokens_to_add` gives an id that the biLM has no row for.
+        If `tokens_to_add` gives an id that the biLM has no row for, or `max_characters_per_token`
+        leaves no room for a word.
     """
 
     def __init__(
@@ -49,6 +50,11 @@ class ElmoTokenCharactersIndexer(TokenIndexer):
                     f"tokens_to_add gives {token!r} the character id {character}, expected 0 to "
                     f"{NUM_CHARACTER_EMBEDDINGS - 1}"
                 )
+        if max_characters_per_token < 3:
+            raise ConfigurationError(
+                f"max_characters_per_token is {max_characters_per_token}, expected at least 3 "
+                "(a word's two marks and a byte)"
+            )
         self._namespace = namespace
         self._tokens_to_add = tokens_to_add or {}
         self._num_characters = max_characters_per_token
