@@ -1,0 +1,244 @@
+import importlib.util
+import json
+import os
+import shutil
+
+import pytest
+from allennlp.common.testing import run_distributed_test
+from allennlp.training.metrics import Metric
+from make_srl_eval import EXPECTED, cases, run_script
+
+from elmo_plugin.metrics.srl_eval import (
+    SrlEvalScorer,
+    convert_bio_tags_to_conll_format,
+    join_continuations,
+    read_phrases,
+)
+
+SCRIPT = os.environ.get("SRL_EVAL_PL")
+if SCRIPT is None and importlib.util.find_spec("allennlp_models") is not None:
+    from allennlp_models.structured_prediction.metrics.srl_eval_scorer import (
+        DEFAULT_SRL_EVAL_PATH as SCRIPT,
+    )
+
+
+def counts(propositions, **arguments):
+    scorer = SrlEvalScorer(**arguments)
+    scorer(*map(list, zip(*propositions, strict=True)))
+    return counts_of(scorer)
+
+
+def counts_of(scorer):
+    roles = scorer._correct.keys() | scorer._excess.keys() | scorer._missed.keys()
+    return {
+        role: [scorer._correct[role], scorer._excess[role], scorer._missed[role]] for role in roles
+    }
+
+
+def score(predicted, gold, **arguments):
+    """Of one sentence in BIO tags whose predicate is its first token."""
+    scorer = SrlEvalScorer(**arguments)
+    columns = [[convert_bio_tags_to_conll_format(tags.split())] for tags in (predicted, gold)]
+    scorer([0], [["w"] * len(columns[0][0])], *columns)
+    return scorer
+
+
+def test_by_hand():
+    metrics = score(
+        "B-V B-A0 I-A0 O B-A1 B-AM-TMP", "B-V B-A0 I-A0 O B-A1 I-A1", ignore_classes=["V"]
+    ).get_metric()
+    assert metrics == {
+        "precision-A0": 1.0,
+        "recall-A0": 1.0,
+        "f1-measure-A0": 1.0,
+        "precision-A1": 0.0,
+        "recall-A1": 0.0,
+        "f1-measure-A1": 0.0,
+        "precision-AM-TMP": 0.0,
+        "recall-AM-TMP": 0.0,
+        "f1-measure-AM-TMP": 0.0,
+        "precision-overall": 1 / 3,
+        "recall-overall": 1 / 2,
+        "f1-measure-overall": 2 / 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("predicted", "gold", "expected"),
+    [
+        # All pieces right: one argument.
+        ("B-V B-A1 O B-C-A1", "B-V B-A1 O B-C-A1", {"A1": [1, 0, 0]}),
+        # The head alone, a piece alone: one too many, one missed.
+        ("B-V B-A1 O O", "B-V B-A1 O B-C-A1", {"A1": [0, 1, 1]}),
+        ("B-V O O B-C-A1", "B-V B-A1 O B-C-A1", {"A1": [0, 1, 1]}),
+        # A continuation of nothing is an argument.
+        ("B-V O O B-C-A1", "B-V O O B-A1", {"A1": [1, 0, 0]}),
+        # References are roles of their own.
+        (
+            "B-V B-R-A0 B-A0",
+            "B-V B-R-A0 B-A1",
+            {"R-A0": [1, 0, 0], "A0": [0, 1, 0], "A1": [0, 0, 1]},
+        ),
+        # The same outer tokens, other pieces.
+        ("B-V B-A1 O B-C-A1 I-C-A1", "B-V B-A1 O O B-C-A1", {"A1": [0, 1, 1]}),
+        # A verb of two pieces.
+        ("B-V O B-C-V", "B-V O B-C-V", {}),
+    ],
+)
+def test_continuations_and_references(predicted, gold, expected):
+    found = counts_of(score(predicted, gold))
+    found.pop("V", None)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "cells"),
+    [
+        ("O B-A0 I-A0 B-A0 O", "* (A0* *) (A0*) *"),
+        ("I-A0 I-A1 I-A1", "(A0*) (A1* *)"),
+        ("B-A0 I-A1 B-V", "(A0*) (A1*) (V*)"),
+    ],
+)
+def test_bio_to_columns_by_hand(tags, cells):
+    assert convert_bio_tags_to_conll_format(tags.split()) == cells.split()
+
+
+def test_counts_are_the_scripts_stored_ones():
+    stored = json.loads(EXPECTED.read_text())
+    assert len(stored) >= 10
+    for batch in stored:
+        assert counts(batch["cases"]) == batch["counts"]
+    seen = {role for batch in stored for role in batch["counts"]}
+    assert {"V", "A0", "A1", "R-A0", "AM-TMP", "C-A1"} <= seen
+
+
+@pytest.mark.skipif(
+    SCRIPT is None or shutil.which("perl") is None,
+    reason="needs perl, and srl-eval.pl (its path in SRL_EVAL_PL, or allennlp-models)",
+)
+def test_counts_are_the_scripts():
+    for seed in range(100, 112):
+        batch = cases(seed, 150)
+        assert counts(batch) == run_script(SCRIPT, batch), f"seed {seed}"
+
+
+def test_stored_counts_see_a_wrong_rule(monkeypatch):
+    # Without the joining of continuations the stored counts are missed.
+    monkeypatch.setattr("elmo_plugin.metrics.srl_eval.join_continuations", list)
+    batch = json.loads(EXPECTED.read_text())[0]
+    assert counts(batch["cases"]) != batch["counts"]
+
+
+def test_ignored_classes_change_only_what_is_left_out():
+    batch = cases(7, 60)
+    everything, without = SrlEvalScorer(), SrlEvalScorer(ignore_classes=["V"])
+    columns = list(map(list, zip(*batch, strict=True)))
+    everything(*columns)
+    without(*columns)
+    whole, part = everything.get_metric(), without.get_metric()
+    assert set(whole) - set(part) == {"precision-V", "recall-V", "f1-measure-V"}
+    assert whole["f1-measure-overall"] != part["f1-measure-overall"]
+    assert whole["f1-measure-A1"] == part["f1-measure-A1"] > 0
+
+
+def test_batches_add_up_and_reset_forgets():
+    batch = cases(8, 60)
+    once, twice = SrlEvalScorer(), SrlEvalScorer()
+    once(*map(list, zip(*batch, strict=True)))
+    for part in (batch[:25], batch[25:]):
+        twice(*map(list, zip(*part, strict=True)))
+    expected = once.get_metric()
+    assert twice.get_metric(reset=True) == expected
+    assert expected["f1-measure-overall"] > 0
+    assert twice.get_metric() == {
+        "precision-overall": 0.0,
+        "recall-overall": 0.0,
+        "f1-measure-overall": 0.0,
+    }
+
+
+def flat(column):
+    """Whether no span holds another."""
+    depth = 0
+    for cell in column:
+        depth += cell.count("(")
+        if depth > 1:
+            return False
+        depth -= cell.count(")")
+    return True
+
+
+def test_gold_against_itself_is_perfect_and_a_swap_swaps_precision_and_recall():
+    batch = [case for case in cases(9, 80) if flat(case[2]) and flat(case[3])]
+    perfect, forward, backward = SrlEvalScorer(), SrlEvalScorer(), SrlEvalScorer()
+    perfect(*map(list, zip(*[(v, w, g, g) for v, w, _, g in batch], strict=True)))
+    assert set(perfect.get_metric().values()) == {1.0}
+    forward(*map(list, zip(*batch, strict=True)))
+    backward(*map(list, zip(*[(v, w, g, p) for v, w, p, g in batch], strict=True)))
+    there, back = forward.get_metric(), backward.get_metric()
+    assert there["precision-overall"] == back["recall-overall"] != back["precision-overall"]
+
+
+def test_sentences_without_predicate_are_not_counted():
+    scorer = SrlEvalScorer()
+    scorer([None], [["a", "b"]], [["(A0*", "*)"]], [["*", "*"]])
+    assert scorer.get_metric()["precision-overall"] == 0.0
+    assert counts_of(scorer) == {}
+
+
+def add_half(rank, batch, expected):
+    scorer = SrlEvalScorer(ignore_classes=["V"])
+    # One process sees roles that the other never does.
+    scorer(*map(list, zip(*batch[rank::2], strict=True)))
+    metrics = scorer.get_metric()
+    assert metrics == expected
+
+
+def _distributed(global_rank, world_size, gpu_id, batch, expected):
+    add_half(global_rank, batch, expected)
+
+
+def test_distributed_counts_are_those_of_one_process():
+    batch = cases(10, 40)
+    batch[0] = (0, ["w"], ["(RARE*)"], ["(RARE*)"])
+    whole = SrlEvalScorer(ignore_classes=["V"])
+    whole(*map(list, zip(*batch, strict=True)))
+    expected = whole.get_metric()
+    assert expected["f1-measure-RARE"] == 1.0
+    run_distributed_test([-1, -1], _distributed, batch, expected)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["(A0*", "*"], "'A0' open at the end"),
+        (["*)"], "closes nothing open"),
+        (["(A0*", "*A1)"], "expected the end of 'A0'"),
+        (["A0"], r"expected \(ROLE"),
+        (["(*)"], r"expected \(ROLE"),
+        (["(A0(A1*)"], "'A0' open at the end"),
+    ],
+)
+def test_brackets_that_do_not_match_are_errors(cells, message):
+    with pytest.raises(ValueError, match=message):
+        read_phrases(cells)
+
+
+def test_lengths_that_differ_are_errors():
+    with pytest.raises(ValueError, match="found 1 predicted and 2 gold tags, expected 2"):
+        SrlEvalScorer()([0], [["a", "b"]], [["*"]], [["*", "*"]])
+
+
+def test_a_role_called_overall_is_an_error():
+    with pytest.raises(ValueError, match="a role called 'overall'"):
+        score("B-overall", "B-overall").get_metric()
+
+
+def test_discontinuous_arguments_keep_their_pieces():
+    (argument,) = join_continuations(read_phrases(["(A1*)", "*", "(C-A1*", "*)"]))
+    assert (argument.role, argument.start, argument.end) == ("A1", 0, 3)
+    assert [(piece.start, piece.end) for piece in argument.pieces] == [(0, 0), (2, 3)]
+
+
+def test_registered():
+    assert Metric.by_name("srl_eval") is SrlEvalScorer
