@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, List, Tuple
 import numpy
 import spacy
 import torch
+from allennlp.common import cached_transformers
 from allennlp.common import util as common_util
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
@@ -36,6 +37,7 @@ def repair() -> None:
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
     _spacy_tokenizer()
+    _transformers_tokenizer()
 
 
 def _reduce_on_plateau() -> None:
@@ -131,3 +133,18 @@ def _spacy_tokenizer() -> None:
     for pos_tags in (True, False):
         key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
         common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank("en"))
+
+
+def _transformers_tokenizer() -> None:
+    """
+    AllenNLP passes `add_special_tokens` to tokenizers' constructors, which took no notice of it and
+    now refuse it as the name of a method. It says it again at each call, where it counts.
+    """
+    stock = cached_transformers.get_tokenizer
+
+    @functools.wraps(stock)
+    def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
+        kwargs.pop("add_special_tokens", None)
+        return stock(model_name, **kwargs)
+
+    cached_transformers.get_tokenizer = get_tokenizer

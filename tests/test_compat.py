@@ -10,7 +10,9 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy
 import pytest
@@ -18,12 +20,13 @@ import spacy
 import torch
 from allennlp.common import Params
 from allennlp.common import util as common_util
-from allennlp.data.tokenizers import SpacyTokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.moving_average import ExponentialMovingAverage
+from transformers import BertTokenizerFast
 
 
 def reduce_on_plateau():
@@ -109,6 +112,16 @@ def spacy_tokenizer():
 
 
 # Case, what the stock run says, what the repaired run gives (`None`: see the test of its own).
+def transformers_tokenizer():
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder, "vocab.txt")
+        vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nit\n")
+        BertTokenizerFast(str(vocabulary)).save_pretrained(folder)
+        Path(folder, "config.json").write_text('{"model_type": "bert"}')
+        tokenizer = PretrainedTransformerTokenizer(folder)
+        return [token.text for token in tokenizer.tokenize("it")]
+
+
 CASES = {
     reduce_on_plateau: ("TypeError: .*verbose", [1.0, 1.0, 0.5, 0.5]),
     autocast: ("FutureWarning: .*deprecated", False),
@@ -120,6 +133,10 @@ CASES = {
     ),
     moving_average: ("AssertionError: the average does not move", 0.5),
     spacy_tokenizer: ("ConnectionError: en_core_web_sm would be downloaded", None),
+    transformers_tokenizer: (
+        "AttributeError: add_special_tokens conflicts",
+        ["[CLS]", "it", "[SEP]"],
+    ),
 }
 
 
