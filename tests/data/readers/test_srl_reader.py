@@ -1,0 +1,249 @@
+from pathlib import Path
+
+import pytest
+from allennlp.data import DatasetReader, Token, Vocabulary
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from transformers import BertTokenizerFast
+
+from elmo_plugin import compat
+from elmo_plugin.data.readers.srl import SrlReader, read_sentences
+
+EXAMPLES = Path(__file__).parents[3] / "examples/srl"
+
+
+def write(path, *sentences):
+    """A file of sentences, each a list of `word cell cell ...`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["#begin document (d); part 000"]
+    for sentence in sentences:
+        for position, row in enumerate(sentence):
+            word, *cells = row.split()
+            lines.append(f"d 0 {position} {word} XX * - - - - * {' '.join(cells)} -")
+        lines.append("")
+    path.write_text("\n".join([*lines, "#end document"]) + "\n", encoding="utf-8")
+    return path
+
+
+SAID = ["He (ARG0*) *", "said (V*) *", "it (ARG1* (ARG0*)", "rained *) (V*)", ". * *"]
+QUIET = ["Quiet", "!"]
+
+
+def test_instances_by_hand(tmp_path):
+    write(tmp_path / "a.gold_conll", SAID, QUIET)
+    said, rained, quiet = SrlReader().read(str(tmp_path))
+    assert [token.text for token in said["tokens"]] == ["He", "said", "it", "rained", "."]
+    assert said["tags"].labels == ["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"]
+    assert said["verb_indicator"].labels == [0, 1, 0, 0, 0]
+    assert said["metadata"].metadata == {
+        "words": ["He", "said", "it", "rained", "."],
+        "verb": "said",
+        "verb_index": 1,
+        "gold_tags": ["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"],
+    }
+    assert rained["tags"].labels == ["O", "O", "B-ARG0", "B-V", "O"]
+    assert rained["metadata"]["verb_index"] == 3
+    # A sentence without predicates is one instance.
+    assert quiet["tags"].labels == ["O", "O"]
+    assert quiet["verb_indicator"].labels == [0, 0]
+    assert quiet["metadata"]["verb"] is None
+    assert quiet["metadata"]["verb_index"] is None
+
+
+def test_a_predicate_without_arguments_is_an_instance(tmp_path):
+    write(tmp_path / "a.gold_conll", ["Rain *", "falls (V*)"])
+    (instance,) = SrlReader().read(str(tmp_path))
+    assert instance["tags"].labels == ["O", "B-V"]
+
+
+def test_a_verb_of_several_words_and_its_continuation(tmp_path):
+    write(tmp_path / "a.gold_conll", ["Look (V*)", "it (ARG1*)", "up (C-V*)", "now (ARGM-TMP*)"])
+    (instance,) = SrlReader().read(str(tmp_path))
+    assert instance["verb_indicator"].labels == [1, 0, 1, 0]
+    assert instance["metadata"]["verb"] == "Look"
+
+
+def test_files_at_any_depth_in_the_order_of_their_paths(tmp_path):
+    write(tmp_path / "b/nw/x.gold_conll", ["two (V*)"])
+    write(tmp_path / "a/bc/x.gold_conll", ["one (V*)"])
+    write(tmp_path / "c.v4_gold_conll", ["three (V*)"])
+    write(tmp_path / "d.gold_skel", ["no (V*)"])
+
+    def words(**arguments):
+        reader = SrlReader(**arguments)
+        return [i["metadata"]["verb"] for i in reader.read(str(tmp_path))]
+
+    assert words() == ["one", "two", "three"]
+    assert words(domain_identifier="nw") == ["two"]
+    with pytest.raises(ValueError, match=r"none of 3 .* is in a directory 'tc'"):
+        words(domain_identifier="tc")
+
+
+def test_a_file_is_read_sentence_by_sentence(tmp_path):
+    path = write(tmp_path / "a.gold_conll", QUIET, ["broken (V*"])
+    sentences = read_sentences(path)
+    assert next(sentences).words == ["Quiet", "!"]
+    with pytest.raises(ValueError, match="line 5"):
+        next(sentences)
+
+
+def test_the_last_sentence_needs_no_blank_line_behind_it(tmp_path):
+    path = write(tmp_path / "a.gold_conll", QUIET)
+    path.write_text(path.read_text().replace("\n\n#end document\n", ""))
+    assert [sentence.words for sentence in read_sentences(path)] == [["Quiet", "!"]]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        (["a (ARG0*", "b (V*)"], r"a\.gold_conll, line 3, column 12: .* 'ARG0' open"),
+        (["a (V*)", "b *)"], r"line 3, column 12: found '\*\)', which closes more spans"),
+        (["a (V*)", "b * *"], r"line 3: found 14 columns, expected 13 as in .* first line, 2"),
+        (["a ARG0", "b (V*)"], r"line 2, column 12: found 'ARG0', expected \(ROLE\*"),
+        (["a (*)", "b (V*)"], r"line 2, column 12: found '\(\*\)', expected \(ROLE\*"),
+    ],
+)
+def test_files_that_are_not_well_formed_are_named_with_their_line(tmp_path, sentence, message):
+    write(tmp_path / "a.gold_conll", sentence)
+    with pytest.raises(ValueError, match=message):
+        list(SrlReader().read(str(tmp_path)))
+
+
+def test_too_few_columns(tmp_path):
+    (tmp_path / "a.gold_conll").write_text("d 0 0 word XX\n")
+    with pytest.raises(ValueError, match="line 1: found 5 columns, expected at least 12"):
+        list(SrlReader().read(str(tmp_path)))
+
+
+def test_directories_without_files_are_errors(tmp_path):
+    with pytest.raises(ValueError, match=r"expected a directory that has \*gold_conll files"):
+        list(SrlReader().read(str(tmp_path)))
+    path = write(tmp_path / "a.gold_conll", QUIET)
+    with pytest.raises(ValueError, match="expected a directory"):
+        list(SrlReader().read(str(path)))
+    with pytest.raises(FileNotFoundError):
+        list(SrlReader().read(str(tmp_path / "missing")))
+
+
+def test_an_empty_file_has_no_instances(tmp_path):
+    (tmp_path / "a.gold_conll").write_text("")
+    assert list(SrlReader().read(str(tmp_path))) == []
+
+
+def test_of_nested_spans_the_outer_counts(tmp_path, caplog):
+    write(tmp_path / "a.gold_conll", ["a (ARG2(ARG1*)", "b *)", "c (V*)"])
+    (instance,) = SrlReader().read(str(tmp_path))
+    assert instance["tags"].labels == ["B-ARG2", "I-ARG2", "B-V"]
+    assert "line 2, column 12" in caplog.text
+
+
+def test_arguments_of_no_predicate_are_left_out(tmp_path, caplog):
+    write(tmp_path / "a.gold_conll", ["a (ARG0*) (ARG1*)", "b * (V*)"])
+    (instance,) = SrlReader().read(str(tmp_path))
+    assert instance["tags"].labels == ["B-ARG1", "B-V"]
+    assert "column 12 has arguments and no (V*" in caplog.text
+
+
+def test_sample_data_has_every_kind_of_argument():
+    instances = list(SrlReader().read(str(EXAMPLES / "train")))
+    tags = {tag for instance in instances for tag in instance["tags"].labels}
+    assert {"B-V", "B-ARG0", "B-ARG1", "B-ARG2", "B-C-ARG1", "B-R-ARG0", "B-ARGM-NEG"} <= tags
+    assert len(instances) > 220
+    assert any(instance["metadata"]["verb"] is None for instance in instances)
+
+
+def test_workers_share_the_instances(tmp_path):
+    from allennlp.data.data_loaders import MultiProcessDataLoader
+
+    write(tmp_path / "a.gold_conll", SAID, QUIET, SAID)
+    loader = MultiProcessDataLoader(SrlReader(), str(tmp_path), batch_size=1, num_workers=2)
+    assert len(list(loader.iter_instances())) == 5
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A BERT of a few word pieces, without weights."""
+    compat.repair()
+    folder = tmp_path / "bert-tiny-uncased"
+    folder.mkdir()
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "anno",
+        "##tate",
+        "##d",
+        "she",
+        "it",
+        "a",
+        "b",
+    ]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "bert", "vocab_size": 12}')
+    return str(folder)
+
+
+def test_word_pieces_by_hand(bert):
+    reader = SrlReader(bert_model_name=bert)
+    words = [Token(word) for word in ("She", "Annotated", "it")]
+    instance = reader.text_to_instance(words, [0, 1, 0], ["B-ARG0", "B-V", "I-V"])
+    pieces = ["[CLS]", "she", "anno", "##tate", "##d", "it", "[SEP]"]
+    assert [token.text for token in instance["tokens"]] == pieces
+    assert [token.text_id for token in instance["tokens"]] == [2, 8, 5, 6, 7, 9, 3]
+    assert instance["verb_indicator"].labels == [0, 0, 1, 1, 1, 0, 0]
+    assert instance["tags"].labels == ["O", "B-ARG0", "B-V", "I-V", "I-V", "I-V", "O"]
+    metadata = instance["metadata"].metadata
+    assert metadata["offsets"] == [1, 2, 5]
+    assert metadata["words"] == ["She", "Annotated", "it"]
+    assert metadata["gold_tags"] == ["B-ARG0", "B-V", "I-V"]
+    assert (metadata["verb"], metadata["verb_index"]) == ("Annotated", 1)
+
+
+def test_word_pieces_take_a_given_indexer(bert):
+    reader = SrlReader({"words": SingleIdTokenIndexer()}, bert_model_name=bert)
+    instance = reader.text_to_instance([Token("it")], [0])
+    assert set(instance["tokens"].token_indexers) == {"words"}
+    assert "tags" not in instance.fields
+    assert "gold_tags" not in instance["metadata"].metadata
+    instance.index_fields(Vocabulary())
+
+
+def test_registered():
+    assert DatasetReader.by_name("srl") is SrlReader
+
+
+@pytest.mark.gold
+@pytest.mark.slow
+def test_real_data_is_read(shared):
+    directory = shared / "data/srl_ewt"
+    if not directory.is_dir():
+        pytest.skip("../shared/data/srl_ewt is not unpacked")
+    instances = list(SrlReader().read(str(directory / "dev")))
+    assert len(instances) > 4000
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_instances_are_those_of_allennlp_models(split):
+    stock = pytest.importorskip("allennlp_models.structured_prediction")
+    same(stock.SrlReader(), SrlReader(), str(EXAMPLES / split), more_than=60)
+
+
+@pytest.mark.peers
+def test_word_pieces_are_those_of_allennlp_models(bert):
+    stock = pytest.importorskip("allennlp_models.structured_prediction")
+    readers = (stock.SrlReader(bert_model_name=bert), SrlReader(bert_model_name=bert))
+    same(*readers, str(EXAMPLES / "dev"), more_than=60)
+
+
+def same(stock, ours, path, more_than):
+    expected, found = list(stock.read(path)), list(ours.read(path))
+    assert len(found) == len(expected) > more_than
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.fields.keys() == theirs.fields.keys()
+        assert mine["tokens"].tokens == theirs["tokens"].tokens
+        assert mine["tags"].labels == theirs["tags"].labels
+        assert mine["verb_indicator"].labels == theirs["verb_indicator"].labels
+        assert mine["metadata"].metadata == theirs["metadata"].metadata

@@ -1,0 +1,25 @@
+import runpy
+from pathlib import Path
+
+from elmo_plugin.data.readers.srl import SrlReader
+
+EXAMPLES = Path(__file__).parents[2] / "examples/srl"
+
+
+def test_the_generator_writes_the_committed_files():
+    files = runpy.run_path(str(EXAMPLES / "make.py"))["make"]()
+    assert sorted(files) == [f"{split}/sample.gold_conll" for split in ("dev", "test", "train")]
+    for name, text in files.items():
+        assert (EXAMPLES / name).read_text(encoding="utf-8") == text
+
+
+def test_no_sentence_is_there_twice():
+    splits = [
+        {
+            " ".join(instance["metadata"]["words"])
+            for instance in SrlReader().read(str(EXAMPLES / split))
+        }
+        for split in ("train", "dev", "test")
+    ]
+    assert [len(split) for split in splits] == [220, 60, 60]
+    assert len(set.union(*splits)) == 340
