@@ -46,3 +46,8 @@ import elmo_plugin.data.token_streams
 import elmo_plugin.training.bilm_language_model
 import elmo_plugin.training.bilm_resume
 import elmo_plugin.training.export_bilm
+import elmo_plugin.metrics.srl_eval
+import elmo_plugin.data.readers.srl
+import elmo_plugin.models.srl
+import elmo_plugin.predictors.srl
+import elmo_plugin.training.warmup_cosine

@@ -10,6 +10,7 @@ from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder, TokenEmbedder
 from allennlp.nn import InitializerApplicator
 from allennlp.predictors import Predictor
+from allennlp.training.metrics import Metric
 
 from elmo_plugin.bilm.weights import NAMED_BILMS
 
@@ -36,6 +37,7 @@ REGISTERED = [
         "semantic_role_labeling",
         "_models.structured_prediction.SemanticRoleLabelerPredictor",
     ),
+    (Metric, "srl_eval", "_models.structured_prediction.metrics.SrlEvalScorer"),
     (Model, "esim", "_models.pair_classification.ESIM"),
     (DatasetReader, "snli", "_models.pair_classification.SnliReader"),
     (Predictor, "textual_entailment", "_models.pair_classification.TextualEntailmentPredictor"),
@@ -75,6 +77,8 @@ def assert_superset(ours, theirs) -> None:
             assert isinstance(default, InitializerApplicator), name
         elif parameter.default in NAMED_BILMS["original"]:
             assert default is None, name  # None: the released Original biLM
+        elif name == "srl_eval_path":  # theirs is where the package lies; both have one
+            assert default is not None, name
         else:
             assert default == parameter.default, f"{name}: {default} != {parameter.default}"
     order = [name for name in found if name in expected]

@@ -1,0 +1,284 @@
+"""Semantic role labelling as tagging with a deep alternating LSTM, with or without ELMo."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import Seq2SeqEncoder, TextFieldEmbedder, TimeDistributed
+from allennlp.modules.token_embedders import Embedding
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import (
+    get_lengths_from_binary_sequence_mask,
+    get_text_field_mask,
+    sequence_cross_entropy_with_logits,
+    viterbi_decode,
+)
+
+from elmo_plugin.metrics.srl_eval import (
+    DEFAULT_SRL_EVAL_PATH,
+    SrlEvalScorer,
+    convert_bio_tags_to_conll_format,
+)
+from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo_placement import check_elmo_placement, embed_with_elmo
+
+
+@Model.register("srl", exist_ok=True)
+class SemanticRoleLabeler(Model):
+    """
+    He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next": each word's vector
+    and one that says whether it is the predicate go through a deep alternating LSTM to BIO tags;
+    Viterbi decoding keeps the tags well-formed.
+
+    ELMo may stand in `text_field_embedder`, as in AllenNLP, or in `elmo`, which can place it at the
+    input of `encoder`, at its output, or at both (Peters et al. 2018, table 3).
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        Its namespace `labels` holds the tags.
+    text_field_embedder : `TextFieldEmbedder`
+        Embeds the tokens, all but the key `elmo` if `elmo` is given.
+    encoder : `Seq2SeqEncoder`
+        Takes the embedded tokens with the predicate feature.
+    binary_feature_dim : `int`
+        The width of the predicate feature.
+    embedding_dropout : `float`, optional (default = `0.0`)
+        Probability of dropping an element of the embedded tokens, ELMo at the input included.
+    initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
+    label_smoothing : `float`, optional (default = `None`)
+        The probability mass that the loss spreads over all tags.
+    ignore_span_metric : `bool`, optional (default = `False`)
+        Neither compute nor report the score of arguments.
+    srl_eval_path : `str`, optional (default = `DEFAULT_SRL_EVAL_PATH`)
+        In allennlp-models the path of `srl-eval.pl`. Any path stands for `SrlEvalScorer`, which
+        counts the same without perl; with `None` there is no score, and asking for it is an error
+        unless `ignore_span_metric`.
+    elmo : `Elmo`, optional (default = `None`)
+        Its characters come under the key `elmo` of the text field.
+    use_input_elmo : `bool`, optional (default = `False`)
+        Whether ELMo is concatenated to the embedded tokens.
+    use_output_elmo : `bool`, optional (default = `False`)
+        Whether ELMo is concatenated to the output of `encoder`.
+
+    # Raises
+
+    `ConfigurationError`
+        If dimensions do not fit, or `elmo` and the flags that place it do not agree.
+    """
+
+    default_predictor = "semantic_role_labeling"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_field_embedder: TextFieldEmbedder,
+        encoder: Seq2SeqEncoder,
+        binary_feature_dim: int,
+        embedding_dropout: float = 0.0,
+        initializer: InitializerApplicator = InitializerApplicator(),  # noqa: B008
+        label_smoothing: Optional[float] = None,
+        ignore_span_metric: bool = False,
+        srl_eval_path: Optional[str] = DEFAULT_SRL_EVAL_PATH,
+        elmo: Optional[Elmo] = None,
+        use_input_elmo: bool = False,
+        use_output_elmo: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        check_elmo_placement(
+            elmo,
+            text_field_embedder,
+            use_input_elmo=use_input_elmo,
+            use_output_elmo=use_output_elmo,
+        )
+        self.text_field_embedder = text_field_embedder
+        self._elmo = elmo
+        self._use_input_elmo = use_input_elmo
+        self._use_output_elmo = use_output_elmo
+        self.num_classes = self.vocab.get_vocab_size("labels")
+        # The predicate is given, so its own span is no prediction.
+        self.span_metric = (
+            None if srl_eval_path is None else SrlEvalScorer(srl_eval_path, ignore_classes=["V"])
+        )
+        self.encoder = encoder
+        self.binary_feature_embedding = Embedding(
+            num_embeddings=2, embedding_dim=binary_feature_dim
+        )
+        elmo_dim = 0 if elmo is None else elmo.get_output_dim()
+        encoded_dim = encoder.get_output_dim() + elmo_dim * use_output_elmo
+        self.tag_projection_layer = TimeDistributed(torch.nn.Linear(encoded_dim, self.num_classes))
+        self.embedding_dropout = torch.nn.Dropout(p=embedding_dropout)
+        self._label_smoothing = label_smoothing
+        self.ignore_span_metric = ignore_span_metric
+        check_dimensions_match(
+            text_field_embedder.get_output_dim() + elmo_dim * use_input_elmo + binary_feature_dim,
+            encoder.get_input_dim(),
+            "text field embedding dim (with ELMo, if at the input) + binary_feature_dim",
+            "encoder input dim",
+        )
+        initializer(self)
+
+    def forward(
+        self,
+        tokens: TextFieldTensors,
+        verb_indicator: torch.Tensor,
+        tags: Optional[torch.Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, torch.Tensor]:
+        """
+        # Parameters
+
+        tokens : `TextFieldTensors`
+        verb_indicator : `torch.Tensor`
+            1 for the predicate's words, else 0, shape `(batch_size, num_tokens)`.
+        tags : `torch.Tensor`, optional (default = `None`)
+            Tag ids, shape `(batch_size, num_tokens)`.
+        metadata : `List[Dict[str, Any]]`, optional (default = `None`)
+            Of each sentence `words`, `verb`, and for the score `verb_index` and `gold_tags`.
+
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            `logits` and `class_probabilities`, shape `(batch_size, num_tokens, num_classes)`;
+            `mask`; with `tags` the scalar `loss`; with `metadata` the lists `words` and `verb`.
+        """
+        mask = get_text_field_mask(tokens)
+        output_elmo = None
+        if self._elmo is None:
+            embedded = self.text_field_embedder(tokens)
+        else:
+            embedded, output_elmo = embed_with_elmo(
+                tokens,
+                self.text_field_embedder,
+                self._elmo,
+                at_input=self._use_input_elmo,
+                at_output=self._use_output_elmo,
+            )
+        predicate = self.binary_feature_embedding(verb_indicator.long())
+        # Shape: (batch_size, num_tokens, encoder input dim)
+        inputs = torch.cat([self.embedding_dropout(embedded), predicate], dim=-1)
+        encoded = self.encoder(inputs, mask)
+        if output_elmo is not None:
+            encoded = torch.cat([encoded, output_elmo], dim=-1)
+        logits = self.tag_projection_layer(encoded)
+        output: Dict[str, Any] = {
+            "logits": logits,
+            "class_probabilities": logits.softmax(dim=-1),
+            "mask": mask,
+        }
+        if tags is not None:
+            output["loss"] = sequence_cross_entropy_with_logits(
+                logits, tags, mask, label_smoothing=self._label_smoothing
+            )
+            scored = not self.ignore_span_metric and not self.training
+            if scored and self.span_metric is not None and metadata is not None:
+                self._score(output, metadata)
+        if metadata is not None:
+            output["words"] = [sentence["words"] for sentence in metadata]
+            output["verb"] = [sentence["verb"] for sentence in metadata]
+        return output
+
+    def _score(self, output: Dict[str, Any], metadata: List[Dict[str, Any]]) -> None:
+        assert self.span_metric is not None
+        predicted = self._decode(output["class_probabilities"], output["mask"])
+        self.span_metric(
+            [sentence["verb_index"] for sentence in metadata],
+            [sentence["words"] for sentence in metadata],
+            [convert_bio_tags_to_conll_format(tags) for tags in predicted],
+            [convert_bio_tags_to_conll_format(sentence["gold_tags"]) for sentence in metadata],
+        )
+
+    def _decode(self, probabilities: torch.Tensor, mask: torch.Tensor) -> List[List[str]]:
+        """
+        Each sentence's best well-formed tags. Viterbi adds up probabilities here, not their
+        logarithms: AllenNLP 0.9 and 2.10.1 do, and the published scores are made so.
+        """
+        lengths = get_lengths_from_binary_sequence_mask(mask).tolist()
+        transitions = self.get_viterbi_pairwise_potentials()
+        starts = self.get_start_transitions()
+        names = self.vocab.get_index_to_token_vocabulary("labels")
+        decoded = []
+        for sentence, length in zip(probabilities.detach().cpu(), lengths, strict=True):
+            best, _ = viterbi_decode(
+                sentence[:length], transitions, allowed_start_transitions=starts
+            )
+            decoded.append([names[index] for index in best])
+        return decoded
+
+    def make_output_human_readable(
+        self, output_dict: Dict[str, torch.Tensor]
+    ) -> Dict[str, torch.Tensor]:
+        """
+        # Parameters
+
+        output_dict : `Dict[str, torch.Tensor]`
+            As `forward` returns it.
+
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            The same with `tags`, the best well-formed tags of each sentence as strings.
+        """
+        probabilities, mask = output_dict["class_probabilities"], output_dict["mask"]
+        if probabilities.dim() == 2:
+            probabilities, mask = probabilities.unsqueeze(0), mask.view(1, -1)
+        output_dict["tags"] = self._decode(probabilities, mask)  # type: ignore[assignment]
+        return output_dict
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        # Parameters
+
+        reset : `bool`, optional (default = `False`)
+            Whether to start counting anew.
+
+        # Returns
+
+        `Dict[str, float]`
+            `precision-overall`, `recall-overall` and `f1-measure-overall`, from 0 to 1; nothing
+            with `ignore_span_metric`.
+
+        # Raises
+
+        `ConfigurationError`
+            If `srl_eval_path` is `None` without `ignore_span_metric`.
+        """
+        if self.ignore_span_metric:
+            return {}
+        if self.span_metric is None:
+            raise ConfigurationError(
+                "found srl_eval_path: null and ignore_span_metric: false, expected "
+                "ignore_span_metric: true where no score is wanted"
+            )
+        metrics = self.span_metric.get_metric(reset=reset)
+        return {name: value for name, value in metrics.items() if name.endswith("-overall")}
+
+    def get_viterbi_pairwise_potentials(self) -> torch.Tensor:
+        """
+        # Returns
+
+        `torch.Tensor`
+            Shape `(num_classes, num_classes)`: minus infinity from the row's tag to the column's
+            where that is an `I-X` and the row's is neither `B-X` nor `I-X`, else 0.
+        """
+        names = self.vocab.get_index_to_token_vocabulary("labels")
+        transitions = torch.zeros(len(names), len(names))
+        for after, name in names.items():
+            if name[0] == "I":
+                for before, previous in names.items():
+                    if previous not in (name, "B" + name[1:]):
+                        transitions[before, after] = -torch.inf
+        return transitions
+
+    def get_start_transitions(self) -> torch.Tensor:
+        """
+        # Returns
+
+        `torch.Tensor`
+            Shape `(num_classes,)`: minus infinity for each `I-X`, which cannot start a sentence.
+        """
+        names = self.vocab.get_index_to_token_vocabulary("labels")
+        return torch.tensor([-torch.inf if names[i][0] == "I" else 0.0 for i in range(len(names))])

@@ -1,0 +1,139 @@
+import json
+from pathlib import Path
+
+import pytest
+import spacy
+from allennlp.common import Params
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.data.readers.srl import SrlReader
+from elmo_plugin.predictors.srl import SemanticRoleLabelerPredictor
+
+EXAMPLES = Path(__file__).parents[2] / "examples/srl"
+without_model = pytest.mark.skipif(
+    spacy.util.is_package("en_core_web_sm"), reason="spaCy's en_core_web_sm is installed"
+)
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    reader = SrlReader()
+    vocab = Vocabulary.from_instances(reader.read(str(EXAMPLES / "dev")))
+    params = {
+        "type": "srl",
+        "text_field_embedder": {
+            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}
+        },
+        "encoder": {"type": "alternating_lstm", "input_size": 6, "hidden_size": 5, "num_layers": 2},
+        "binary_feature_dim": 2,
+    }
+    model = Model.from_params(Params(params), vocab=vocab).eval()
+    return SemanticRoleLabelerPredictor(model, reader)
+
+
+def test_given_words_and_indices(predictor):
+    by_word = predictor.predict_json({"sentence": "Tom sold the door.", "verbs": ["sold"]})
+    assert by_word["words"] == ["Tom", "sold", "the", "door", "."]
+    (frame,) = by_word["verbs"]
+    assert set(frame) == {"verb", "description", "tags"}
+    assert frame["verb"] == "sold"
+    assert len(frame["tags"]) == 5
+    assert by_word == predictor.predict_json({"sentence": "Tom sold the door.", "verbs": [1]})
+    tokens = {"tokens": ["Tom", "sold", "the", "door", "."], "verbs": [1]}
+    assert by_word == predictor.predict_json(tokens)
+    json.dumps(by_word)
+
+
+def test_every_place_of_a_word_is_a_predicate(predictor):
+    found = predictor.predict_json(
+        {"tokens": ["sold", "and", "sold", "sang"], "verbs": ["sold", 3]}
+    )
+    assert [frame["verb"] for frame in found["verbs"]] == ["sold", "sold", "sang"]
+
+
+def test_batches_are_the_sentences_one_by_one(predictor):
+    inputs = [
+        {"sentence": "Tom sold the door.", "verbs": ["sold"]},
+        {"sentence": "No verbs here", "verbs": []},
+        {"tokens": ["She", "sang", "and", "slept"], "verbs": [1, 3]},
+    ]
+    batch = predictor.predict_batch_json(inputs)
+    assert batch == [predictor.predict_json(one) for one in inputs]
+    assert batch[1] == {"verbs": [], "words": ["No", "verbs", "here"]}
+    assert [len(result["verbs"]) for result in batch] == [1, 0, 2]
+
+
+@without_model
+def test_verbs_to_be_found_without_a_tagger_are_an_error(predictor):
+    for inputs in ({"sentence": "Tom sold it."}, {"tokens": ["Tom", "sold", "it"]}):
+        with pytest.raises(ValueError, match=r"'en_core_web_sm', which finds verbs, .*\"verbs\""):
+            predictor.predict_json(inputs)
+    with pytest.raises(ValueError, match="which finds verbs"):
+        predictor.predict("Tom sold it.")
+    with pytest.raises(ValueError, match="which finds verbs"):
+        predictor.predict_tokenized(["Tom", "sold", "it"])
+
+
+def test_a_tagger_finds_verbs_and_auxiliaries(predictor, monkeypatch):
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("attribute_ruler", name="tagger")
+    for word, tag in (("sold", "VERB"), ("was", "AUX"), ("door", "NOUN")):
+        ruler.add([[{"ORTH": word}]], {"POS": tag})
+    monkeypatch.setattr(predictor._tokenizer, "spacy", nlp)
+    found = predictor.predict("The door was sold.")
+    assert [frame["verb"] for frame in found["verbs"]] == ["was", "sold"]
+    assert found == predictor.predict_tokenized(["The", "door", "was", "sold", "."])
+    monkeypatch.setattr(predictor, "_language", "de_core_news_sm")
+    assert [frame["verb"] for frame in predictor.predict("The door was sold.")["verbs"]] == ["sold"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"verbs": [0]}, r"found the keys \['verbs'\]; expected a string as `sentence`"),
+        ({"sentence": 3}, "expected a string as `sentence`"),
+        ({"tokens": "a b"}, "a list of strings"),
+        ({"tokens": ["a", 1]}, "a list of strings"),
+        ({"tokens": ["a"], "sentence": "a"}, "expected a string as `sentence` or a list"),
+        ({"tokens": ["a", "b"], "verbs": ["c"]}, r"found 'c', expected a word of \['a', 'b'\]"),
+        ({"tokens": ["a", "b"], "verbs": [2]}, "found 2, .* token index below 2"),
+        ({"tokens": ["a", "b"], "verbs": [-1]}, "found -1"),
+    ],
+)
+def test_wrong_inputs_are_named(predictor, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        predictor.predict_json(inputs)
+
+
+def test_descriptions_by_hand():
+    words = ["The", "dog", "in", "the", "yard", "barks", "now", "."]
+    tags = ["B-ARG0", "I-ARG0", "I-ARG0", "I-ARG0", "I-ARG0", "B-V", "B-ARGM-TMP", "O"]
+    assert SemanticRoleLabelerPredictor.make_srl_string(words, tags) == (
+        "[ARG0: The dog in the yard] [V: barks] [ARGM-TMP: now] ."
+    )
+
+
+def test_registered():
+    assert Predictor.by_name("semantic_role_labeling") is SemanticRoleLabelerPredictor
+
+
+@pytest.mark.peers
+def test_output_is_that_of_allennlp_models(predictor, monkeypatch):
+    stock = pytest.importorskip("allennlp_models.structured_prediction")
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("attribute_ruler", name="tagger")
+    ruler.add([[{"ORTH": "sold"}]], {"POS": "VERB"})
+    theirs = stock.SemanticRoleLabelerPredictor(predictor._model, stock.SrlReader())
+    monkeypatch.setattr(predictor._tokenizer, "spacy", nlp)
+    monkeypatch.setattr(theirs._tokenizer, "spacy", nlp)
+    inputs = [
+        {"sentence": "Tom sold the door."},
+        {"sentence": "Nothing."},
+        {"sentence": "sold sold"},
+    ]
+    assert predictor.predict_batch_json(inputs) == theirs.predict_batch_json(inputs)
+    assert predictor.predict("Tom sold it.") == theirs.predict("Tom sold it.")
+    assert predictor.predict_tokenized(["Tom", "sold"]) == theirs.predict_tokenized(["Tom", "sold"])
