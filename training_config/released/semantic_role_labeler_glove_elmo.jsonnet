@@ -1,0 +1,1 @@
+(import '../semantic_role_labeler_glove_elmo.jsonnet')(setup='released')
