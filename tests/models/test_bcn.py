@@ -2,6 +2,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
+from allennlp.predictors import Predictor
 from classifier_cases import (
     EMBEDDING_DIM,
     bcn,
@@ -14,6 +15,8 @@ from classifier_cases import (
     write_bilm,
 )
 
+from elmo_plugin import compat
+from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
 from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 
 MODELS = {"bcn": BiattentiveClassificationNetwork}
@@ -139,3 +142,14 @@ def test_without_a_label_there_is_no_loss():
     labels = model.make_output_human_readable(output)["label"]
     best = output["class_probabilities"].argmax(dim=1).tolist()
     assert labels == [model.vocab.get_token_from_index(i, "labels") for i in best]
+
+
+def test_predicts_from_json_without_a_spacy_model():
+    compat.repair()
+    model = build(MODELS, bcn())
+    predictor = Predictor.by_name(BiattentiveClassificationNetwork.default_predictor)(
+        model, StanfordSentimentTreeBankDatasetReader()
+    )
+    found = predictor.predict_json({"sentence": "The walk was long, but splendid."})
+    assert found["label"] in "01234"
+    assert sum(found["class_probabilities"]) == pytest.approx(1.0)

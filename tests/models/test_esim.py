@@ -4,6 +4,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.predictors import Predictor
 from classifier_cases import (
     EMBEDDING_DIM,
     build,
@@ -16,7 +17,10 @@ from classifier_cases import (
     write_bilm,
 )
 
+from elmo_plugin import compat
+from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.models.esim import ESIM
+from elmo_plugin.predictors.textual_entailment import TextualEntailmentPredictor  # noqa: F401
 
 MODELS = {"esim": ESIM}
 # The initializer of AllenNLP's esim.jsonnet and esim_elmo.jsonnet.
@@ -193,3 +197,13 @@ def test_attention_dropout_reaches_the_projection_in_training_only():
     gone = dropped == 0
     assert 0.3 < gone.float().mean() < 0.7
     torch.testing.assert_close(dropped[~gone], 2 * whole[~gone])
+
+
+def test_predicts_from_json_without_a_spacy_model():
+    compat.repair()
+    model = build(MODELS, esim())
+    predictor = Predictor.by_name(ESIM.default_predictor)(model, SnliReader())
+    found = predictor.predict_json({"premise": "Two dogs run.", "hypothesis": "It rains."})
+    assert found["label"] in ("entailment", "neutral", "contradiction")
+    assert sum(found["label_probs"]) == pytest.approx(1.0)
+    assert predictor.predict("Two dogs run.", "It rains.") == found
