@@ -1,0 +1,111 @@
+"""The configurable `Elmo`: what a model's `elmo` argument builds."""
+
+import json
+from pathlib import Path
+from typing import Optional
+
+import pytest
+import torch
+from allennlp.common import FromParams, Params
+from allennlp.common.checks import ConfigurationError
+from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.modules.elmo import Elmo
+
+
+class Holder(FromParams):
+    """As a model has it."""
+
+    def __init__(self, elmo: Optional[Elmo] = None) -> None:
+        self.elmo = elmo
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_a_models_argument_equals_allennlps_elmo(inlined, files):
+    if inlined:
+        content = json.loads(Path(files.options).read_text())
+        source = {"options": content, "pretrained_file": files.weights}
+    else:
+        source = {"options_file": files.options, "weight_file": files.weights}
+    arguments = {**source, "num_output_representations": 2, "dropout": 0.0}
+    elmo = Holder.from_params(Params({"elmo": arguments})).elmo
+    assert isinstance(elmo, Elmo)
+    assert elmo.get_output_dim() == 12
+    _, theirs = elmo_pair(files, 2)
+    assert elmo.state_dict().keys() == theirs.state_dict().keys()
+    for batch in BATCHES:
+        ids = batch_to_ids(batch)
+        assert_same_output(elmo(ids), theirs(ids))
+
+
+def test_every_argument(files):
+    elmo = Elmo.from_params(
+        Params(
+            {
+                "options_file": files.options,
+                "weight_file": files.weights,
+                "num_output_representations": 3,
+                "requires_grad": True,
+                "do_layer_norm": True,
+                "dropout": 0.25,
+                "vocab_to_cache": ["@@PADDING@@", "a"],
+                "keep_sentence_boundaries": True,
+                "scalar_mix_parameters": [1, 2, 3],
+                "state": "reset",
+            }
+        )
+    )
+    assert len(elmo.scalar_mixes) == 3
+    assert all(mix.do_layer_norm for mix in elmo.scalar_mixes)
+    assert all(parameter.requires_grad for parameter in elmo._elmo_lstm.parameters())
+    assert elmo._dropout.p == 0.25
+    assert elmo._elmo_lstm.state == "reset"
+    assert elmo(batch_to_ids([["a", "b"]]))["mask"].shape == (1, 4)
+
+
+def test_options_without_weights_wait_for_an_archive(files):
+    """As AllenNLP loads one: `pretrained_file` gone, the parameters from the archive."""
+    options = random_bilm().options.to_dict()
+    empty = Elmo.from_params(Params({"options": options, "dropout": 0.0}))
+    full = Elmo(*files, dropout=0.0)
+    ids = batch_to_ids(BATCHES[0])
+    with pytest.raises(AssertionError):
+        assert_same_output(empty(ids), full(ids))
+    empty.reset_states()
+    full.reset_states()
+    empty.load_state_dict(full.state_dict())
+    assert_same_output(empty(ids), full(ids))
+
+
+def test_a_module_from_python():
+    elmo = Elmo(module=BiLm(random_bilm().options), dropout=0.0)
+    assert elmo(batch_to_ids([["a"]]))["elmo_representations"][0].shape == (1, 1, 12)
+
+
+def test_dropout_falls_on_each_representation_alone(files):
+    elmo = Elmo(*files, 2, dropout=0.5, state="reset")
+    torch.manual_seed(0)
+    first, second = elmo(batch_to_ids([["a", "b"] * 20]))["elmo_representations"]
+    assert not torch.equal(first == 0, second == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options_file": "nowhere.json", "weight_file": "w"}, "there is no file nowhere.json"),
+        ({"options": {}, "options_file": "small"}, "options and options_file 'small' are both"),
+        ({"pretrained_file": "a", "weight_file": "b"}, "pretrained_file 'a' and weight_file 'b'"),
+        ({"options": {"lstm": 1}}, "options: the key char_cnn.filters is missing"),
+    ],
+    ids=str,
+)
+def test_what_a_config_says_wrong(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Elmo.from_params(Params(arguments))

@@ -1,0 +1,181 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules import TextFieldEmbedder, TokenEmbedder
+from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
+from tiny_bilm import BATCHES, random_bilm, write
+
+from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+
+WORDS = ["@@PADDING@@", "The", "cat", "sat"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+def pair(files, **arguments):
+    ours, theirs = (kind(*files, dropout=0.0, **arguments) for kind in EMBEDDERS)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    ours.load_state_dict(theirs.state_dict())  # the projection is drawn at random
+    return ours, theirs
+
+
+EMBEDDERS = (ElmoTokenEmbedder, StockEmbedder)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"projection_dim": 4},
+        {"do_layer_norm": True},
+        {"scalar_mix_parameters": [-9e10, -9e10, 1]},
+        {"scalar_mix_parameters": [0, 0, 0]},
+        {"requires_grad": True},
+    ],
+    ids=str,
+)
+def test_equals_allennlp(arguments, files):
+    ours, theirs = pair(files, **arguments)
+    assert ours.get_output_dim() == theirs.get_output_dim() == arguments.get("projection_dim", 12)
+    assert {name: p.requires_grad for name, p in ours.named_parameters()} == {
+        name: p.requires_grad for name, p in theirs.named_parameters()
+    }
+    for batch in BATCHES:
+        ids = batch_to_ids(batch)
+        torch.testing.assert_close(ours(ids), theirs(ids), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("projection_dim", [None, 4])
+def test_four_dimensions_equal_allennlp(projection_dim, files):
+    ours, theirs = pair(files, projection_dim=projection_dim)
+    ids = torch.stack([batch_to_ids(BATCHES[0])] * 2)
+    torch.testing.assert_close(ours(ids), theirs(ids), atol=1e-6, rtol=1e-5)
+
+
+def test_cached_words_equal_allennlp(files):
+    ours, theirs = pair(files, vocab_to_cache=WORDS)
+    ids, words = batch_to_ids([["The", "cat", "sat"]]), torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(ours(ids, words), theirs(ids, words), atol=1e-6, rtol=1e-5)
+
+
+def test_the_top_layer_alone_and_the_average(files):
+    ids = batch_to_ids([["The", "cat"]])
+    layers = random_bilm()(ids)["activations"]
+    for parameters, expected in (
+        ([-9e10, -9e10, 1], layers[2]),
+        ([0, 0, 0], sum(layers) / 3),
+    ):
+        embedder = ElmoTokenEmbedder(*files, dropout=0.0, scalar_mix_parameters=parameters)
+        torch.testing.assert_close(embedder(ids), expected[:, 1:-1])
+
+
+def test_dropout_is_for_training(files):
+    embedder = ElmoTokenEmbedder(*files, dropout=0.9, state="reset")
+    ids = batch_to_ids([["The", "cat"] * 10])
+    assert (embedder(ids) == 0).float().mean() > 0.7
+    embedder.eval()
+    assert torch.equal(embedder(ids), embedder(ids))
+    assert (embedder(ids) == 0).float().mean() < 0.1
+
+
+def test_from_params_with_every_argument(files):
+    assert TokenEmbedder.by_name("elmo_token_embedder") is ElmoTokenEmbedder
+    arguments = {
+        "options_file": files.options,
+        "weight_file": files.weights,
+        "do_layer_norm": True,
+        "dropout": 0.25,
+        "requires_grad": True,
+        "projection_dim": 4,
+        "vocab_to_cache": WORDS,
+        "scalar_mix_parameters": [0.5, 1.0, 2.0],
+        "state": "primed",
+    }
+    embedder = TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **arguments}))
+    elmo = embedder._elmo
+    assert elmo.scalar_mixes[0].do_layer_norm
+    assert [float(s) for s in elmo.scalar_mixes[0].scalar_parameters] == [0.5, 1.0, 2.0]
+    assert elmo._dropout.p == 0.25
+    assert all(parameter.requires_grad for parameter in elmo._elmo_lstm.parameters())
+    assert embedder._projection.out_features == embedder.get_output_dim() == 4
+    assert elmo._elmo_lstm._word_embedding.num_embeddings == 4
+    assert elmo._elmo_lstm.state == "primed"
+
+
+def test_in_a_text_field_embedder_beside_the_options_inlined(files):
+    options = json.loads(Path(files.options).read_text())
+    params = Params(
+        {
+            "token_embedders": {
+                "elmo": {
+                    "type": "elmo_token_embedder",
+                    "options": options,
+                    "pretrained_file": files.weights,
+                    "dropout": 0.0,
+                }
+            }
+        }
+    )
+    embedder = TextFieldEmbedder.from_params(params)
+    assert embedder.get_output_dim() == 12
+    ids = batch_to_ids(BATCHES[0])
+    expected = ElmoTokenEmbedder(*files, dropout=0.0)(ids)
+    torch.testing.assert_close(embedder({"elmo": {"elmo_tokens": ids}}), expected)
+
+
+def test_initializers_of_tasks_leave_the_bilm_alone(files):
+    """Shipped configs draw `.*weight_ih.*`, `.*weight_hh.*` and biases of theirs anew."""
+    names = [name for name, _ in ElmoTokenEmbedder(*files).named_parameters()]
+    assert not [name for name in names if "weight_ih" in name or "weight_hh" in name]
+    assert not [name for name in names if "bias_ih" in name or "bias_hh" in name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"options_file": "nowhere.json", "weight_file": "w"},
+            "options_file: there is no file",
+        ),
+        ({"options_file": "{options}"}, "was given without weight_file"),
+        ({"weight_file": "{weights}"}, "was given without options_file"),
+        ({"options_file": "{options}", "weight_file": "{options}"}, "not a whole HDF5 file"),
+        (
+            {"options": {"lstm": {}}, "pretrained_file": "{weights}"},
+            "the key char_cnn.filters is missing",
+        ),
+        ({"options": {}, "options_file": "{options}"}, "are both given, expected one of them"),
+        (
+            {"options_file": "x", "weight_file": "x", "pretrained_file": "y"},
+            "pretrained_file 'y' and weight_file 'x' are both given",
+        ),
+        (
+            {"options_file": "{options}", "weight_file": "{weights}", "state": "warm"},
+            "state is 'warm', expected one of",
+        ),
+        (
+            {
+                "options_file": "{options}",
+                "weight_file": "{weights}",
+                "scalar_mix_parameters": [1, 2],
+            },
+            r"\[1.*, 2.*\] are 2 numbers, expected 3",
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_a_config_says_wrong(arguments, message, files):
+    arguments = {
+        key: value.format(**files._asdict()) if isinstance(value, str) else value
+        for key, value in arguments.items()
+    }
+    with pytest.raises(ConfigurationError, match=message):
+        TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **arguments}))
