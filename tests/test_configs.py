@@ -171,7 +171,12 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
             block["pretrained_file"] = str(vectors)
 
 
-@each_config
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",  # a full-size biLM to be trained is no matter of seconds; its own tests build small ones
+    [path for path in CONFIGS if not path.stem.startswith("bilm")],
+    ids=lambda path: path.stem,
+)
 def test_released_classes_and_dimensions_fit(path, tmp_path, monkeypatch):
     config = released(path, monkeypatch)
     with_small_files(config, sample(path), tmp_path)
