@@ -1,0 +1,198 @@
+"""The command `elmo`: 0.9's arguments, found by AllenNLP both ways, and run without it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy
+import pytest
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.embedder import ElmoEmbedder
+from tests.bilm.test_extract import datasets, names, text
+from tests.commands.test_registry import run_hidden
+from tests.tiny_bilm import write
+
+SENTENCES = ["The cat sat .", "Dogs bark at the moon", "Yes"]
+
+
+@pytest.fixture(scope="module")
+def bilm(tmp_path_factory):
+    files = write(tmp_path_factory.mktemp("bilm"))
+    return ["--options-file", files.options, "--weight-file", files.weights]
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(SENTENCES) + "\n")
+    return str(tmp_path / "in.txt")
+
+
+def allennlp(*arguments, folder, home):
+    """`allennlp ...` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "allennlp", *arguments],
+        cwd=folder,
+        env={**os.environ, "HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("where", [".allennlp_plugins", "home/.allennlp/plugins"])
+def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
+    (tmp_path / "home").mkdir()
+    plugins = tmp_path / where
+    plugins.parent.mkdir(exist_ok=True)
+    plugins.write_text("elmo_plugin.plugin\n")
+    arguments = [inputs, "out.hdf5", "--all", *bilm, "--include-package", "elmo_plugin.bilm"]
+    child = allennlp("elmo", *arguments, folder=tmp_path, home=tmp_path / "home")
+    assert child.returncode == 0, child.stderr
+    main(["elmo", inputs, str(tmp_path / "own.hdf5"), "--all", *bilm])
+    assert datasets(tmp_path / "out.hdf5") == datasets(tmp_path / "own.hdf5")
+
+
+def test_it_runs_where_allennlp_is_absent(tmp_path, inputs, bilm):
+    arguments = ["elmo", inputs, str(tmp_path / "out"), "--top", *bilm]
+    child = run_hidden(f"main({arguments!r})")
+    assert child.returncode == 0, child.stderr
+    assert "3 sentences in" in child.stderr
+    assert "sentences/s" in child.stderr
+    assert "biLM: " in child.stderr
+    with h5py.File(tmp_path / "out") as file:
+        assert file.get("1").shape == (5, 12)
+
+
+def test_every_argument_of_0_9_is_taken_and_the_how_to_s_lines_run(tmp_path, inputs, bilm, capsys):
+    output = str(tmp_path / "elmo_layers.hdf5")
+    old = ["--all", "--vocab-path", "v.txt", "--batch-size", "2", "--cuda-device", "-1"]
+    old += ["--file-friendly-logging", "--include-sentence-indices"]
+    main(["elmo", inputs, output, *old, *bilm])
+    h5py_file = h5py.File(output, "r")
+    embedding = h5py_file.get("0")
+    assert embedding.shape == (3, 4, 12)
+    assert len(embedding[0]) == len(SENTENCES[0].split())
+    assert json.loads(h5py_file["sentence_to_index"][0])["Yes"] == "2"
+    h5py_file.close()
+    assert "\r" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--forget-sentences", "--use-sentence-keys"])
+def test_sentences_may_be_left_out_or_be_the_keys(tmp_path, inputs, bilm, flag):
+    main(["elmo", inputs, str(tmp_path / "out"), "--average", flag, *bilm])
+    expected = ["0", "1", "2"] if flag == "--forget-sentences" else SENTENCES
+    assert list(datasets(tmp_path / "out")) == expected
+
+
+def test_standard_input_is_read(tmp_path, bilm):
+    child = subprocess.run(
+        [sys.executable, "-m", "elmo_plugin", "elmo", "-", str(tmp_path / "out"), "--all", *bilm],
+        input="naïve\n\nYes\n".encode(),
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"},
+        capture_output=True,
+    )
+    assert child.returncode == 0, child.stderr
+    with h5py.File(tmp_path / "out") as file:
+        assert [file[str(index)].shape[1] for index in range(3)] == [1, 0, 1]
+        assert list(json.loads(file["sentence_to_index"][0])) == ["naïve", "", "Yes"]
+
+
+def test_the_new_options_reach_the_file(tmp_path, inputs, bilm):
+    new = ["--dtype", "float16", "--compress", "--layout", "ragged", "--max-tokens", "9"]
+    main(["elmo", inputs, str(tmp_path / "out"), "--all", "--state", "carry", *new, *bilm])
+    with h5py.File(tmp_path / "out") as file:
+        assert file["embeddings"].dtype == numpy.float16
+        assert file["embeddings"].compression == "gzip"
+        assert file["offsets"][...].tolist() == [0, 4, 9, 10]
+        embedder = ElmoEmbedder(bilm[1], bilm[3], state="carry")
+        expected = embedder.embed_batch([sentence.split() for sentence in SENTENCES])
+        found = file["embeddings"][:, 4:9]
+        numpy.testing.assert_allclose(found, expected[1], atol=2e-3)
+
+
+def test_the_default_is_primed_and_embedded(tmp_path, inputs, capsys):
+    main(["elmo", inputs, str(tmp_path / "out"), "--all"])
+    assert "biLM: embedded\n" in capsys.readouterr().err
+    with h5py.File(tmp_path / "out") as file:
+        assert json.loads(file.attrs["elmo_plugin"])["settings"]["state"] == "primed"
+        expected = ElmoEmbedder().embed_sentence(SENTENCES[1].split())
+        numpy.testing.assert_allclose(file["1"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.txt", "out", "--all"], "No such file or directory: 'missing.txt'"),
+        (["{in}", "no/out", "--all"], "there is no folder no to write out to"),
+        (["{in}", "{in}", "--all"], "in.txt exists, expected a new file; --force replaces it"),
+        (["{in}", "out", "--all", "--cuda-device", "99"], "--cuda-device is 99, expected less"),
+        (["{in}", "out", "--all", "--batch-size", "0"], "batch_size is 0, expected 1 or more"),
+        (["{in}", "out", "--all", "--weight-file", "w"], "was given without options_file"),
+        (["{in}", "out", "--all", "--options-file", "o"], "there is no file o"),
+        (
+            ["{in}", "out", "--all", "--include-sentence-indices", "--forget-sentences"],
+            "--include-sentence-indices was given with --forget-sentences",
+        ),
+        (
+            ["{in}", "out", "--all", "--layout", "ragged", "--use-sentence-keys"],
+            "use_sentence_keys was given with the ragged layout",
+        ),
+    ],
+)
+def test_errors_are_one_line(tmp_path, inputs, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        main(["elmo", *[argument.replace("{in}", inputs) for argument in arguments]])
+    assert exit_.value.code == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert names(tmp_path) == ["in.txt"]
+
+
+@pytest.mark.parametrize("layers", [[], ["--all", "--top"]])
+def test_exactly_one_of_all_top_average(inputs, layers, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["elmo", inputs, "out", *layers])
+    assert exit_.value.code == 2
+    assert "--all" in capsys.readouterr().err
+
+
+def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
+    (tmp_path / "in").write_bytes(b"fine\nol\xe9\n")
+    arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "in, line 2: the byte 0xe9 is not UTF-8" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    main([*arguments, "--replace-bad-utf8", "--force"])
+    with h5py.File(tmp_path / "out") as file:
+        assert list(json.loads(file["sentence_to_index"][0])) == ["fine", "ol\ufffd"]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
+    lines = text(5000)
+    (tmp_path / "in").write_text("\n".join(lines))
+    (tmp_path / "out").write_text("precious")
+    arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]
+    arguments += [*bilm, "--force"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "elmo_plugin", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    progress = tmp_path / "out.partial" / "progress.json"
+    while not progress.exists():
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate()
+    assert child.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted: the same command with --resume goes on"
+    assert (tmp_path / "out").read_text() == "precious"
+    main([*arguments, "--resume"])
+    with h5py.File(tmp_path / "out") as file:
+        assert len(file) == len(lines) + 1
+    assert names(tmp_path) == ["in", "out"]
