@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
@@ -51,10 +52,19 @@ def in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)  # the samples' paths are relative to it
 
 
+@cache
+def as_json(path: Path) -> str:
+    return json.dumps(Params.from_file(path).as_dict())
+
+
+def evaluated(path: Path) -> Dict[str, Any]:
+    return json.loads(as_json(path))
+
+
 def sample(path: Path) -> Dict[str, Any]:
     if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
         pytest.skip("elmo_plugin/pretrained has no biLM yet")
-    return Params.from_file(path).as_dict()
+    return evaluated(path)
 
 
 def released(path: Path, monkeypatch) -> Dict[str, Any]:
@@ -62,7 +72,7 @@ def released(path: Path, monkeypatch) -> Dict[str, Any]:
         pytest.skip("elmo_plugin/pretrained has no biLM yet")
     for variable in re.findall(r"extVar\('(\w+)'\)", "".join(p.read_text() for p in CONFIGS)):
         monkeypatch.setenv(variable, f"path/of/{variable}")
-    return Params.from_file(ROOT / "training_config" / "released" / path.name).as_dict()
+    return evaluated(ROOT / "training_config" / "released" / path.name)
 
 
 def blocks(config: Any) -> Iterator[Dict[str, Any]]:
@@ -173,7 +183,7 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path",  # a full-size biLM to be trained is no matter of seconds; its own tests build small ones
+    "path",  # training a full-size biLM is no matter of seconds; its own tests build small ones
     [path for path in CONFIGS if not path.stem.startswith("bilm")],
     ids=lambda path: path.stem,
 )
