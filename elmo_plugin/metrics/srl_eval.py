@@ -276,7 +276,7 @@ class SrlEvalScorer(Metric):
         roles = (self._correct.keys() | self._excess.keys() | self._missed.keys()) - self._ignored
         if "overall" in roles:
             raise ValueError("found a role called 'overall', expected another name")
-        rows = {
+        rows: Dict[str, Tuple[int, ...]] = {
             role: (self._correct[role], self._excess[role], self._missed[role])
             for role in sorted(roles)
         }

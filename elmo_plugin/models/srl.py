@@ -125,7 +125,7 @@ class SemanticRoleLabeler(Model):
         self,
         tokens: TextFieldTensors,
         verb_indicator: torch.Tensor,
-        tags: Optional[torch.Tensor] = None,
+        tags: Optional[torch.LongTensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, torch.Tensor]:
         """
@@ -171,7 +171,10 @@ class SemanticRoleLabeler(Model):
         }
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(
-                logits, tags, mask, label_smoothing=self._label_smoothing
+                logits,
+                tags,
+                mask,
+                label_smoothing=self._label_smoothing,  # type: ignore[arg-type]
             )
             scored = not self.ignore_span_metric and not self.training
             if scored and self.span_metric is not None and metadata is not None:
@@ -191,7 +194,7 @@ class SemanticRoleLabeler(Model):
             [convert_bio_tags_to_conll_format(sentence["gold_tags"]) for sentence in metadata],
         )
 
-    def _decode(self, probabilities: torch.Tensor, mask: torch.Tensor) -> List[List[str]]:
+    def _decode(self, probabilities: torch.Tensor, mask: torch.BoolTensor) -> List[List[str]]:
         """
         Each sentence's best well-formed tags. Viterbi adds up probabilities here, not their
         logarithms: AllenNLP 0.9 and 2.10.1 do, and the published scores are made so.
@@ -225,7 +228,7 @@ class SemanticRoleLabeler(Model):
         probabilities, mask = output_dict["class_probabilities"], output_dict["mask"]
         if probabilities.dim() == 2:
             probabilities, mask = probabilities.unsqueeze(0), mask.view(1, -1)
-        output_dict["tags"] = self._decode(probabilities, mask)  # type: ignore[assignment]
+        output_dict["tags"] = self._decode(probabilities, mask)  # type: ignore[assignment, arg-type]
         return output_dict
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:

@@ -158,8 +158,10 @@ class SemanticRoleLabelerPredictor(Predictor):
         sentence, tokens = json_dict.get("sentence"), json_dict.get("tokens")
         if isinstance(sentence, str) and tokens is None:
             return self._tokenizer.tokenize(sentence)
-        words = tokens if isinstance(tokens, list) and sentence is None else [None]
-        if all(isinstance(word, str) for word in words):
+        words = (
+            [word for word in tokens if isinstance(word, str)] if isinstance(tokens, list) else []
+        )
+        if sentence is None and words == tokens:
             doc = Doc(self._tokenizer.spacy.vocab, words=words)
             for _, component in self._tokenizer.spacy.pipeline:
                 doc = component(doc)

@@ -1,13 +1,13 @@
 """Reader of semantic roles in the columns of the CoNLL-2012 shared task (OntoNotes 5)."""
 
 import logging
-import os
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Field, Instance, Token, TokenIndexer
+from allennlp.data.dataset_readers.dataset_reader import PathOrStr
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
 
@@ -184,7 +184,7 @@ class SrlReader(DatasetReader):
             verb_indicator = [int(tag.endswith("-V")) for tag in tags]
             yield self.text_to_instance([Token(word) for word in words], verb_indicator, tags)
 
-    def _frames(self, directory: os.PathLike) -> Iterator[Tuple[List[str], List[str]]]:
+    def _frames(self, directory: PathOrStr) -> Iterator[Tuple[List[str], List[str]]]:
         for path in self._files(Path(directory)):
             for sentence in read_sentences(path):
                 for tags in sentence.frames or [["O"] * len(sentence.words)]:
@@ -204,7 +204,7 @@ class SrlReader(DatasetReader):
             )
         return selected
 
-    def text_to_instance(  # type: ignore[override]
+    def text_to_instance(
         self, tokens: List[Token], verb_label: List[int], tags: Optional[List[str]] = None
     ) -> Instance:
         """
@@ -221,7 +221,7 @@ class SrlReader(DatasetReader):
 
         `Instance`
         """
-        words = [token.text for token in tokens]
+        words = [token.text or "" for token in tokens]
         verb_index = verb_label.index(1) if 1 in verb_label else None
         metadata: Dict[str, Any] = {
             "words": words,
@@ -249,7 +249,7 @@ class SrlReader(DatasetReader):
             "tokens": text_field,
             "verb_indicator": SequenceLabelField(indicator, text_field),
         }
-        if tags:
+        if tags and labels:
             fields["tags"] = SequenceLabelField(labels, text_field)
             metadata["gold_tags"] = tags
         fields["metadata"] = MetadataField(metadata)
@@ -262,7 +262,7 @@ class SrlReader(DatasetReader):
         instance : `Instance`
             Its tokens get the reader's indexers.
         """
-        instance["tokens"].token_indexers = self._token_indexers
+        instance["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _word_pieces(self, word: str) -> List[str]:
         assert self.bert_tokenizer is not None
