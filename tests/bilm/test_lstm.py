@@ -50,7 +50,7 @@ CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 512])
 def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chunk, monkeypatch):
-    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ROWS", chunk)
+    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     cell.requires_grad_(requires_grad)
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)

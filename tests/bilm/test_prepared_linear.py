@@ -1,0 +1,159 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm import prepared_linear
+from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.prepared_linear import onednn_works, prepare
+
+BATCH_SIZES = [5, 4, 4, 2, 1]
+# Largest error over the largest value.
+TOLERANCE = {None: 2e-6, "bfloat16": 0.01, "int8": 0.02}
+
+
+@pytest.fixture(params=["onednn", "public"])
+def operators(request, monkeypatch):
+    """Both paths; where oneDNN's operators are missing, the public one twice."""
+    if request.param == "public":
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    return request.param
+
+
+def rows_and_weight(num_rows=9, input_dim=70, output_dim=48):
+    torch.manual_seed(0)
+    weight = torch.randn(output_dim, input_dim) * torch.rand(output_dim, 1)
+    return torch.randn(num_rows, input_dim) * 3 * torch.rand(num_rows, 1), weight
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("num_rows", [0, 1, 9, 300])
+def test_the_product_and_its_sum(operators, dtype, num_rows):
+    rows, weight = rows_and_weight(num_rows)
+    product, bias = prepare(weight, dtype), torch.randn(48)
+    expected = functional.linear(rows, weight, bias)
+    atol = TOLERANCE[dtype] * float((rows @ weight.t()).abs().max()) if num_rows else 0
+    torch.testing.assert_close(product(rows, bias), expected, atol=atol, rtol=0)
+    torch.testing.assert_close(product(rows) + bias, expected, atol=atol, rtol=0)
+    sums = bias.repeat(num_rows, 1)
+    product.add_to(sums, rows)
+    torch.testing.assert_close(sums, expected, atol=atol, rtol=0)
+
+
+def test_here_onednn_is_what_runs():
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("PyTorch was built without oneDNN")
+    _, weight = rows_and_weight()
+    assert onednn_works("float32")
+    assert prepare(weight).weight.layout == torch._mkldnn
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_lower_precision_gives_the_same_without_the_private_operators(dtype, monkeypatch):
+    rows, weight = rows_and_weight()
+    private = prepare(weight, dtype)(rows)
+    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    # bfloat16: both round their sums to it; int8: sums of integers, exact.
+    rtol = 0.01 if dtype == "bfloat16" else 1e-5
+    torch.testing.assert_close(prepare(weight, dtype)(rows), private, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("dtype", ["int8"])
+def test_a_row_does_not_depend_on_the_rows_beside_it(operators, dtype):
+    rows, weight = rows_and_weight()
+    product = prepare(weight, dtype)
+    together = product(rows)
+    rows[1:] *= 1000
+    torch.testing.assert_close(product(rows)[:1], together[:1], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(product(rows[:1]), together[:1], rtol=1e-6, atol=1e-6)
+
+
+def test_rows_of_zeros_in_int8(operators):
+    _, weight = rows_and_weight()
+    assert torch.equal(prepare(weight, "int8")(torch.zeros(3, 70)), torch.zeros(3, 48))
+    assert torch.equal(prepare(weight * 0, "int8")(torch.ones(3, 70)), torch.zeros(3, 48))
+
+
+@pytest.mark.parametrize("fault", [AttributeError, RuntimeError, "wrong"])
+def test_operators_that_fail_or_err_are_not_used(fault, monkeypatch):
+    def broken(rows, weight, bias):
+        if fault == "wrong":
+            return torch.zeros(5, 48, dtype=rows.dtype)
+        raise fault("gone")
+
+    monkeypatch.setattr(prepared_linear, "_linear", broken)
+    onednn_works.cache_clear()
+    try:
+        assert not onednn_works("float32")
+        assert not onednn_works("bfloat16")
+        rows, weight = rows_and_weight()
+        torch.testing.assert_close(prepare(weight)(rows), functional.linear(rows, weight))
+    finally:
+        onednn_works.cache_clear()
+
+
+def cell_and_inputs(dtype=None):
+    torch.manual_seed(2)
+    cell = LstmCellWithProjection(24, 16, 32, 0.5, 0.3).requires_grad_(False)
+    cell.dtype = dtype
+    start = torch.randn(5, 16) * 0.2, torch.randn(5, 32) * 0.4
+    return cell, (torch.randn(sum(BATCH_SIZES), 24), BATCH_SIZES, *start)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_frozen_cell_equals_one_that_trains(operators, dtype):
+    cell, inputs = cell_and_inputs(dtype)
+    frozen = cell(*inputs)
+    training = cell.requires_grad_()(*inputs)
+    for ours, theirs in zip(frozen, training, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=TOLERANCE[dtype], rtol=0)
+    if dtype is not None:
+        assert not torch.allclose(frozen[0], training[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_changed_parameters_are_seen(operators, dtype):
+    cell, inputs = cell_and_inputs(dtype)
+    before = cell(*inputs)[0]
+
+    def in_place():
+        cell.state_linearity.weight.mul_(0.5)
+
+    def replaced():
+        cell.state_projection.weight = torch.nn.Parameter(
+            -cell.state_projection.weight, requires_grad=False
+        )
+
+    def by_data():
+        cell.input_linearity.weight.data.neg_()
+        cell.eval()
+
+    def loaded():
+        cell.load_state_dict({key: 0.7 * value for key, value in cell.state_dict().items()})
+
+    def moved():
+        cell.bfloat16().float()
+
+    for change in (in_place, replaced, by_data, loaded, moved):
+        change()
+        after = cell(*inputs)[0]
+        fresh, _ = cell_and_inputs(dtype)
+        fresh.load_state_dict(cell.state_dict())
+        assert torch.equal(after, fresh(*inputs)[0])
+        assert not torch.equal(after, before), change
+        before = after
+
+
+def test_prepared_weights_are_in_no_copy_and_no_checkpoint():
+    cell, inputs = cell_and_inputs()
+    keys = set(cell.state_dict())
+    output = cell(*inputs)[0]
+    assert cell._products
+    assert set(cell.state_dict()) == keys
+    for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
+        assert not twin._products
+        assert torch.equal(twin(*inputs)[0], output)
+    cell.to(torch.float64)
+    assert not cell._products
