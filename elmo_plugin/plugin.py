@@ -50,3 +50,4 @@ import elmo_plugin.metrics.srl_eval
 import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
+import elmo_plugin.training.warmup_cosine

@@ -4,15 +4,16 @@
 // `out` then holds options.json and weights.hdf5, which every ELMo reads, and vocabulary.txt, softmax.hdf5 and card.json.
 //
 // To expect: held-out perplexity (average of both directions) about 2.2 after 10 epochs, from 230 (its words) at the start.
-local batch_size = 16;
-local num_steps = 20;
-
-{
+// The released setup reads the paths of bilm.jsonnet, with no vocabulary file: words that occur 5 times.
+function(setup='sample') {
+  local released = setup == 'released',
+  local num_steps = 20,
   dataset_reader: { type: 'bilm_text' },
-  vocabulary: { type: 'bilm_words' },
+  vocabulary: { type: 'bilm_words', min_count: if released then 5 else 1 },
   datasets_for_vocab_creation: ['train'],
-  train_data_path: 'examples/text/train.txt',
-  validation_data_path: 'examples/text/heldout.txt',
+  train_data_path: if released then std.extVar('BIDIRECTIONAL_LM_TRAIN_PATH') else 'examples/text/train.txt',
+  validation_data_path:
+    if released then std.extVar('BIDIRECTIONAL_LM_HELDOUT_PATH') else 'examples/text/heldout.txt',
   model: {
     type: 'bilm_language_model',
     options: {
@@ -28,7 +29,7 @@ local num_steps = 20;
     },
     dropout: 0.1,
   },
-  data_loader: { type: 'token_streams', batch_size: batch_size, num_steps: num_steps },
+  data_loader: { type: 'token_streams', batch_size: 16, num_steps: num_steps, shuffle: true },
   validation_data_loader: { type: 'token_streams', batch_size: 4, num_steps: num_steps, shuffle: false },
   trainer: {
     num_epochs: 10,

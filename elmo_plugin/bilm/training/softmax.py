@@ -152,10 +152,12 @@ def full_cross_entropy(
     targets: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor,
-    words_at_once: int = 16384,
+    rows_at_once: int = 512,
+    words_at_once: int = 8192,
 ) -> torch.Tensor:
     """
-    Cross-entropy over all words, in chunks of the vocabulary: memory does not grow with it.
+    Cross-entropy over all words, a block of rows and words at a time: without gradients, memory
+    grows with neither.
 
     # Parameters
 
@@ -163,18 +165,20 @@ def full_cross_entropy(
         As in `WordSoftmax.forward`.
     weight, bias : `torch.Tensor`
         Shapes `(num_words, projection_dim)` and `(num_words, 1)`.
-    words_at_once : `int`, optional (default = `16384`)
-        Words of a chunk.
+    rows_at_once, words_at_once : `int`, optional (default = `512`, `8192`)
+        Size of a block; the default's logits take 16 MB.
 
     # Returns
 
     `torch.Tensor`
         Mean loss in nats, a scalar.
     """
-    chunks = []
-    for start in range(0, len(weight), words_at_once):
-        rows = slice(start, start + words_at_once)
-        logits = torch.addmm(bias[rows].squeeze(-1), outputs, weight[rows].t())
-        chunks.append(torch.logsumexp(logits, dim=1))
-    true_logits = (outputs * weight[targets]).sum(dim=-1) + bias[targets].squeeze(-1)
-    return (torch.logsumexp(torch.stack(chunks), dim=0) - true_logits).mean()
+    losses = []
+    for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
+        sums = [
+            torch.logsumexp(torch.addmm(words_bias.squeeze(-1), rows, words.t()), dim=1)
+            for words, words_bias in zip(weight.split(words_at_once), bias.split(words_at_once))
+        ]
+        true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)
+        losses.append(torch.logsumexp(torch.stack(sums), dim=0) - true_logits)
+    return torch.cat(losses).mean()

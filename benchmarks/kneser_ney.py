@@ -1,0 +1,163 @@
+"""
+An interpolated Kneser-Ney 5-gram model, for a biLM's forward perplexity to be compared with.
+
+    python benchmarks/kneser_ney.py --train 'train/*.txt' --heldout 'heldout/*.txt' --min-count 5
+
+Modified discounts (Chen and Goodman 1999), trained on the same tokens with the same vocabulary as
+the biLM: words below the minimum count are <UNK>, as targets and, unlike in a biLM, as history too.
+Sentence ends are predicted, sentence beginnings are not; history does not reach past the sentence.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Dict, List, NamedTuple
+
+import numpy
+
+from elmo_plugin.bilm.training.vocabulary import (
+    WordVocabulary,
+    count_words,
+    find_text_files,
+    read_sentences,
+)
+
+BEGIN, END = 0, 1  # the ids of <S> and </S>
+
+
+class Order(NamedTuple):
+    """
+    The n-grams of one length.
+
+    `keys`: sorted, `context * num_words + word`, `context` being the row of the n-1 words before.
+    `counts`: adjusted. `totals`, `backoffs`: by context, the sum of counts and the mass left over.
+    `discounts`: for counts of 0, 1, 2, and 3 or more.
+    """
+
+    keys: numpy.ndarray
+    counts: numpy.ndarray
+    totals: numpy.ndarray
+    backoffs: numpy.ndarray
+    discounts: numpy.ndarray
+
+
+class KneserNey:
+    """
+    # Parameters
+
+    tokens : `numpy.ndarray`
+        Word ids, each sentence as `order - 1` times <S>, its words, </S>.
+    num_words : `int`
+        Size of the vocabulary.
+    order : `int`, optional (default = `5`)
+        Length of the longest n-gram.
+    """
+
+    def __init__(self, tokens: numpy.ndarray, num_words: int, order: int = 5) -> None:
+        self.num_words = num_words
+        predicted = numpy.flatnonzero(tokens != BEGIN)
+        # rows[n][i]: the row among the n-grams of the one that ends at token i.
+        rows = [numpy.zeros(len(tokens), dtype=numpy.int64)]
+        keys, counts, places = [], [], []
+        for _ in range(order):
+            contexts = numpy.concatenate([[0], rows[-1][:-1]])
+            unique, first, inverse = numpy.unique(
+                contexts * num_words + tokens, return_index=True, return_inverse=True
+            )
+            rows.append(inverse)
+            keys.append(unique)
+            count = numpy.bincount(inverse[predicted], minlength=len(unique))
+            counts.append(count)
+            place = first.copy()
+            place[inverse[predicted]] = predicted
+            places.append(place)
+        self.orders: List[Order] = []
+        for n in range(1, order + 1):
+            count, place = counts[n - 1], places[n - 1]
+            seen = count > 0
+            if n < order:
+                # How many different words stand before it, unless the sentence begins with it.
+                longer = places[n][counts[n] > 0]
+                preceded = numpy.bincount(rows[n][longer], minlength=len(count))
+                count = numpy.where(
+                    tokens[numpy.maximum(place - n + 1, 0)] == BEGIN, count, preceded
+                )
+            context = rows[n - 1][numpy.maximum(place - 1, 0)] if n > 1 else numpy.zeros_like(place)
+            self.orders.append(_order(keys[n - 1], count * seen, context, len(rows[n - 1])))
+
+    def log_probabilities(self, tokens: numpy.ndarray) -> numpy.ndarray:
+        """Natural logarithms for every token that is predicted, sentences padded as in training."""
+        contexts = numpy.zeros(len(tokens), dtype=numpy.int64)
+        # <S> is never predicted.
+        probability = numpy.full(len(tokens), 1.0 / (self.num_words - 1))
+        for order in self.orders:
+            keys = numpy.where(contexts >= 0, contexts * self.num_words + tokens, -1)
+            found = numpy.minimum(numpy.searchsorted(order.keys, keys), len(order.keys) - 1)
+            found = numpy.where(order.keys[found] == keys, found, -1)
+            count = numpy.where(found >= 0, order.counts[found], 0)
+            total = numpy.where(contexts >= 0, order.totals[contexts], 0)
+            discounted = count - order.discounts[numpy.minimum(count, 3)]
+            probability = numpy.where(
+                total > 0,
+                (discounted + order.backoffs[contexts] * probability) / numpy.maximum(total, 1),
+                probability,
+            )
+            contexts = numpy.concatenate([[-1], found[:-1]])
+        return numpy.log(probability[tokens != BEGIN])
+
+
+def _order(
+    keys: numpy.ndarray, counts: numpy.ndarray, contexts: numpy.ndarray, num_contexts: int
+) -> Order:
+    n1, n2, n3, n4 = (int((counts == k).sum()) for k in (1, 2, 3, 4))
+    discounts = numpy.zeros(4)
+    if n1 and n2 and n3 and n4:
+        y = n1 / (n1 + 2 * n2)
+        discounts[1:] = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+    else:
+        discounts[1:] = 0.5, 0.75, 0.75  # too little text to estimate them
+    backoffs = numpy.bincount(
+        contexts, weights=discounts[numpy.minimum(counts, 3)], minlength=num_contexts
+    )
+    totals = numpy.bincount(contexts, weights=counts, minlength=num_contexts)
+    return Order(keys, counts, totals, backoffs, discounts)
+
+
+def encode(paths: List[Path], vocabulary: WordVocabulary, order: int) -> numpy.ndarray:
+    """Word ids of text files, padded as `KneserNey` wants them."""
+    ids: List[int] = []
+    for path in paths:
+        for sentence in read_sentences(path):
+            ids += [BEGIN] * (order - 1)
+            ids += [vocabulary.id(word) for word in sentence]
+            ids.append(END)
+    return numpy.array(ids, dtype=numpy.int64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--train", required=True, help="path or glob of the training text")
+    parser.add_argument("--heldout", required=True, help="path or glob of the held-out text")
+    parser.add_argument("--min-count", type=int, default=1, help="rarer words are <UNK>")
+    parser.add_argument("--order", type=int, default=5, help="length of the longest n-gram")
+    args = parser.parse_args()
+    train = find_text_files(args.train)
+    vocabulary = WordVocabulary.from_counts(count_words(train), args.min_count)
+    model = KneserNey(encode(train, vocabulary, args.order), len(vocabulary), args.order)
+    figures: Dict[str, object] = {"order": args.order, "num_words": len(vocabulary)}
+    per_file, every = {}, []
+    for path in find_text_files(args.heldout):
+        tokens = encode([path], vocabulary, args.order)
+        every.append(model.log_probabilities(tokens))
+        per_file[path.name] = round(math.exp(-every[-1].mean()), 2)
+    figures["heldout_tokens"] = sum(len(logs) for logs in every)
+    figures["forward_perplexity"] = round(math.exp(-numpy.concatenate(every).mean()), 2)
+    figures["per_file"] = per_file
+    json.dump(figures, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+import math
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.bilm.training.softmax import (
+    LogUniformSampler,
+    Negatives,
+    WordSoftmax,
+    full_cross_entropy,
+)
+
+NUM_WORDS, NUM_SAMPLES, MANY_SAMPLES, DIM = 40, 12, 30, 6
+
+
+def log_uniform(num_words):
+    k = numpy.arange(num_words)
+    return (numpy.log(k + 2) - numpy.log(k + 1)) / numpy.log(num_words + 1)
+
+
+def test_first_draws_are_log_uniform():
+    torch.manual_seed(0)
+    sampler = LogUniformSampler(30, 1)
+    draws = numpy.bincount([sampler.sample().ids.item() for _ in range(20_000)], minlength=30)
+    expected = 20_000 * log_uniform(30)
+    assert expected.sum() == pytest.approx(20_000)
+    # 99.99th percentile of chi squared with 29 degrees of freedom.
+    assert ((draws - expected) ** 2 / expected).sum() < 66
+
+
+def test_samples_are_distinct_and_counted_like_draws_one_by_one():
+    sampler = LogUniformSampler(NUM_WORDS, NUM_SAMPLES)
+    for seed in range(200):
+        ids, num_tries = sampler.sample(torch.Generator().manual_seed(seed))
+        assert len(set(ids.tolist())) == NUM_SAMPLES
+        assert ids.min() >= 0
+        assert ids.max() < NUM_WORDS
+        # The same numbers, drawn one by one.
+        generator = torch.Generator().manual_seed(seed)
+        seen, tries, wanted, draws = [], 0, 2 * NUM_SAMPLES, 0
+        while len(seen) < NUM_SAMPLES:
+            for number in torch.rand(wanted, dtype=torch.float64, generator=generator).tolist():
+                if len(seen) < NUM_SAMPLES:
+                    word = min(int((NUM_WORDS + 1) ** number) - 1, NUM_WORDS - 1)
+                    tries += 1
+                    seen += [] if word in seen else [word]
+            draws += wanted
+            wanted = draws
+        assert ids.tolist() == seen
+        assert num_tries == tries
+
+
+def test_expected_count_is_tensorflows():
+    sampler = LogUniformSampler(1000, 10)
+    ids = torch.tensor([0, 1, 17, 999])
+    expected = 1 - (1 - log_uniform(1000)[ids]) ** 25
+    numpy.testing.assert_allclose(sampler.log_expected_count(ids, 25).exp(), expected, rtol=1e-9)
+
+
+def test_expected_count_is_how_often_a_word_is_sampled():
+    torch.manual_seed(0)
+    sampler = LogUniformSampler(NUM_WORDS, NUM_SAMPLES)
+    samples = [sampler.sample() for _ in range(5000)]
+    often = numpy.bincount(torch.cat([s.ids for s in samples]), minlength=NUM_WORDS) / 5000
+    ids = torch.arange(NUM_WORDS)
+    expected = sum(sampler.log_expected_count(ids, s.num_tries).exp() for s in samples) / 5000
+    numpy.testing.assert_allclose(often, expected, atol=0.03)
+
+
+def test_as_many_samples_as_words_is_an_error():
+    with pytest.raises(ValueError, match="num_samples is 5 with 5 words"):
+        WordSoftmax(5, DIM, num_samples=5)
+
+
+def test_sampled_loss_by_hand():
+    softmax = WordSoftmax(10, 2, num_samples=3).double()
+    with torch.no_grad():
+        softmax.bias.copy_(torch.arange(10.0).unsqueeze(1) / 10)
+    outputs = torch.tensor([[1.0, 2.0], [-1.0, 0.5]], dtype=torch.float64)
+    negatives, targets = Negatives(torch.tensor([0, 4, 7]), 5), [4, 2]
+    losses = []
+    for row, target in zip(outputs, targets):
+        # The target beside the negatives, less the one that is the target.
+        candidates = [target] + [k for k in (0, 4, 7) if k != target]
+        count = 1 - (1 - log_uniform(10)[candidates]) ** 5
+        weight, bias = softmax.weight[candidates], softmax.bias[candidates, 0]
+        logits = weight @ row + bias - torch.tensor(count).log()
+        losses.append(-torch.log_softmax(logits, dim=0)[0])
+    found = softmax(outputs, torch.tensor(targets), negatives)
+    torch.testing.assert_close(found, (losses[0] + losses[1]) / 2)
+
+
+class WithoutCorrection(LogUniformSampler):
+    def log_expected_count(self, ids, num_tries):
+        return torch.zeros(len(ids), dtype=torch.float64)
+
+
+class WithOppositeCorrection(LogUniformSampler):
+    def log_expected_count(self, ids, num_tries):
+        return -super().log_expected_count(ids, num_tries)
+
+
+class OnlyOneTry(LogUniformSampler):
+    def log_expected_count(self, ids, num_tries):
+        return super().log_expected_count(ids, 1)
+
+
+def gradient_error(sampler, shuffled_targets=False):
+    """
+    How far the mean gradient of the sampled softmax is from the full softmax's, in standard errors
+    of the mean. Targets are as frequent as the softmax itself says, or not at all.
+    """
+    torch.manual_seed(1)
+    softmax = WordSoftmax(NUM_WORDS, DIM, MANY_SAMPLES).double()
+    softmax.sampler = sampler
+    with torch.no_grad():
+        # As in text, the first words are the most frequent ones.
+        softmax.bias.copy_(torch.tensor(log_uniform(NUM_WORDS)).log().unsqueeze(1))
+    output = torch.randn(DIM, dtype=torch.float64, requires_grad=True)
+    parameters = [softmax.weight, softmax.bias, output]
+    logits = softmax.weight @ output + softmax.bias.squeeze(1)
+    truth = torch.softmax(logits, dim=0).detach()
+    if shuffled_targets:
+        truth = truth[torch.randperm(NUM_WORDS)]
+
+    def gradient(loss):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+
+    full = gradient(torch.logsumexp(logits, dim=0) - (truth * logits).sum())
+    sampled = []
+    for _ in range(400):
+        targets = torch.multinomial(truth, 400, replacement=True)
+        sampled.append(gradient(softmax(output.expand(400, DIM), targets, sampler.sample())))
+    stacked = torch.stack(sampled)
+    standard_error = (stacked.std(dim=0) / math.sqrt(len(sampled))).norm()
+    return ((stacked.mean(dim=0) - full).norm() / standard_error).item()
+
+
+@pytest.mark.parametrize("shuffled_targets", [False, True])
+def test_expected_gradient_is_the_full_softmaxs(shuffled_targets):
+    # Seen: 1.3 and 1.6.
+    assert gradient_error(LogUniformSampler(NUM_WORDS, MANY_SAMPLES), shuffled_targets) < 3
+
+
+@pytest.mark.parametrize("wrong", [WithoutCorrection, WithOppositeCorrection, OnlyOneTry])
+def test_a_wrong_correction_gives_another_gradient(wrong):
+    # Seen: 13 and more.
+    assert gradient_error(wrong(NUM_WORDS, MANY_SAMPLES)) > 8
+
+
+def test_sparse_gradients_are_the_dense_ones():
+    sampler = LogUniformSampler(NUM_WORDS, NUM_SAMPLES)
+    outputs, targets = torch.randn(5, DIM), torch.tensor([3, 3, 0, 39, 7])
+    gradients = []
+    for sparse in (False, True):
+        torch.manual_seed(3)
+        softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES, sparse=sparse)
+        softmax(outputs, targets, sampler.sample(torch.Generator().manual_seed(0))).backward()
+        assert softmax.weight.grad.is_sparse == sparse
+        gradients.append([p.grad.to_dense() for p in softmax.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_blocks_change_nothing():
+    torch.manual_seed(0)
+    outputs, weight, bias = torch.randn(11, DIM), torch.randn(23, DIM), torch.randn(23, 1)
+    targets = torch.randint(0, 23, (11,))
+    expected = torch.nn.functional.cross_entropy(outputs @ weight.t() + bias.squeeze(1), targets)
+    for rows, words in ((512, 8192), (3, 5), (1, 1), (11, 23)):
+        found = full_cross_entropy(outputs, targets, weight, bias, rows, words)
+        torch.testing.assert_close(found, expected)
+
+
+def test_evaluation_is_full_and_draws_nothing():
+    softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES).eval()
+    outputs, targets = torch.randn(5, DIM), torch.randint(0, NUM_WORDS, (5,))
+    before = torch.get_rng_state()
+    loss = softmax(outputs, targets)
+    assert (torch.get_rng_state() == before).all()
+    expected = full_cross_entropy(outputs, targets, softmax.weight, softmax.bias)
+    torch.testing.assert_close(loss, expected)
+
+
+MEMORY = """
+import resource, torch
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+softmax = WordSoftmax(100_000, 4, num_samples=10).eval()
+with torch.no_grad():
+    softmax(torch.randn(64, 4), torch.zeros(64, dtype=torch.long))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # All logits at once would take 1024 MB.
+    softmax(torch.randn(2560, 4), torch.zeros(2560, dtype=torch.long))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_evaluation_over_a_large_vocabulary_takes_little_memory():
+    child = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
+    )
+    assert float(child.stdout) < 300

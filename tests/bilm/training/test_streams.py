@@ -1,0 +1,181 @@
+import itertools
+import random
+
+import pytest
+
+from elmo_plugin.bilm.characters import token_to_ids
+from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams, both_directions
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+
+NUM_CHARACTERS = 12
+VOCABULARY = WordVocabulary([*SPECIAL_WORDS, "a", "b", "c", "d", "e"])
+
+
+def streams(paths, direction="forward", **options):
+    defaults = {"batch_size": 2, "num_steps": 3, "shuffle": False, "num_characters": NUM_CHARACTERS}
+    return TokenStreams(paths, VOCABULARY, direction, **{**defaults, **options})
+
+
+def words(batch):
+    """A batch's targets as words, row by row."""
+    return [[VOCABULARY.words[index] for index in row] for row in batch.targets.tolist()]
+
+
+def inputs(batch):
+    """A batch's inputs as words, row by row, read back from their characters."""
+    marks = {tuple(token_to_ids(word, NUM_CHARACTERS)): word for word in ("<S>", "</S>")}
+
+    def word(row):
+        return marks.get(tuple(row)) or bytes(i - 1 for i in row if i <= 256).decode()
+
+    return [[word(row) for row in rows] for rows in batch.characters.tolist()]
+
+
+@pytest.fixture
+def text(tmp_path):
+    written = itertools.count()
+
+    def write(*contents):
+        folder = tmp_path / str(next(written))
+        folder.mkdir()
+        paths = []
+        for number, content in enumerate(contents):
+            paths.append(folder / f"{number}.txt")
+            data = content if isinstance(content, bytes) else content.encode()
+            paths[-1].write_bytes(data)
+        return paths
+
+    return write
+
+
+def test_forward_streams_by_hand(text):
+    batches = list(streams(text("a b c\nd e\nb\na\nc c\n")).epoch(0))
+    # The rows take the next sentence when they have done with theirs; a boundary that ends one is
+    # predicted, never read; what is left at the end (row 0 would want more) is dropped.
+    assert [inputs(batch) for batch in batches] == [
+        [["<S>", "a", "b"], ["<S>", "d", "e"]],
+        [["c", "<S>", "b"], ["<S>", "a", "<S>"]],
+    ]
+    assert [words(batch) for batch in batches] == [
+        [["a", "b", "c"], ["d", "e", "</S>"]],
+        [["</S>", "b", "</S>"], ["a", "</S>", "c"]],
+    ]
+
+
+def test_backward_streams_by_hand(text):
+    (batch,) = streams(text("a b\nc d e\n"), "backward").epoch(0)
+    assert inputs(batch) == [["</S>", "b", "a"], ["</S>", "e", "d"]]
+    assert words(batch) == [["b", "a", "<S>"], ["e", "d", "c"]]
+
+
+def test_unknown_words_are_read_by_their_characters_and_predicted_as_unknown(text):
+    (batch,) = streams(text("zebra a\n"), batch_size=1).epoch(0)
+    assert inputs(batch) == [["<S>", "zebra", "a"]]
+    assert words(batch) == [["<UNK>", "a", "</S>"]]
+
+
+def test_blank_lines_and_an_empty_shard_in_the_middle_are_passed_over(text):
+    plain = [words(batch) for batch in streams(text("a b\nc\n", "d e\n")).epoch(0)]
+    gaps = streams(text("\n a b\n \t\n\nc\n", "", "d  e")).epoch(0)
+    assert [words(batch) for batch in gaps] == plain
+    assert len(plain) == 1
+
+
+@pytest.mark.parametrize("contents", [[""], ["\n\n", ""]])
+@pytest.mark.parametrize("endless", [True, False])
+def test_an_empty_corpus_is_an_error_that_names_it(text, contents, endless):
+    with pytest.raises(ValueError, match=r"no sentence in .*0\.txt.*expected one a line"):
+        next(streams(text(*contents)).batches(endless=endless))
+
+
+def test_no_files_is_an_error():
+    with pytest.raises(ValueError, match="no text files"):
+        streams([])
+
+
+def test_unreadable_bytes_are_an_error_with_file_and_line(text):
+    with pytest.raises(ValueError, match=r"1\.txt:2: not UTF-8"):
+        list(streams(text("a b c d\n" * 9, b"a b\nb \xff c\n")).epoch(0))
+
+
+def test_a_line_of_a_megabyte_is_one_sentence(text):
+    line = "a b " * 250_000
+    batches = streams(text(line), batch_size=1, num_steps=20_000).epoch(0)
+    assert sum(batch.targets.numel() for batch in batches) == 500_000
+    (batch,) = streams(text("é" * 500_000), batch_size=1, num_steps=2).epoch(0)
+    assert words(batch) == [["<UNK>", "</S>"]]
+
+
+def random_text(seed, num_sentences=60):
+    rng = random.Random(seed)
+    return "".join(
+        " ".join(rng.choices("abcde", k=rng.randint(1, 9))) + "\n" for _ in range(num_sentences)
+    )
+
+
+def test_a_pass_reads_every_sentence_once_in_an_order_of_its_own(text):
+    paths = text(random_text(1), random_text(2))
+    read = []
+    for direction, epoch in itertools.product(("forward", "backward"), (0, 1)):
+        options = {"batch_size": 1, "num_steps": 1, "shuffle": True}
+        batches = list(streams(paths, direction, **options).epoch(epoch))
+        read.append([source for batch in batches for source in dict.fromkeys(batch.sources)])
+    places = [list(dict.fromkeys(sources)) for sources in read]
+    assert all(sorted(order) == sorted(places[0]) and len(order) == 120 for order in places)
+    assert all(one != other for one, other in itertools.combinations(places, 2))
+    again = streams(paths, "forward", batch_size=1, num_steps=1, shuffle=True).epoch(0)
+    assert [source for batch in again for source in batch.sources] == read[0]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_streams_go_on_from_any_position_as_if_never_stopped(text, direction, shuffle):
+    paths = text(random_text(1, 9), "", random_text(2, 5))
+    options = {"shuffle": shuffle, "num_characters": 5}
+    whole = list(itertools.islice(streams(paths, direction, **options).batches(endless=True), 40))
+    assert whole[-1].position.epoch > 1
+    for stop in range(39):
+        position = StreamPosition.from_dict(whole[stop].position.to_dict())
+        again = streams(paths, direction, **options).batches(position, endless=True)
+        for expected, found in zip(whole[stop + 1 :], again):
+            assert (expected.targets == found.targets).all()
+            assert (expected.characters == found.characters).all()
+            assert expected.sources == found.sources
+
+
+def test_a_position_of_another_number_of_streams_is_refused(text):
+    paths = text(random_text(1))
+    position = next(streams(paths).batches()).position
+    with pytest.raises(ValueError, match="has 2 streams, expected 3"):
+        next(streams(paths, batch_size=3).batches(position))
+
+
+def test_workers_share_the_batches_out(text):
+    paths = text(random_text(1))
+    whole = list(streams(paths, shuffle=True).epoch(0))
+    for worker in range(3):
+        share = list(streams(paths, shuffle=True).batches(worker=worker, num_workers=3))
+        expected = whole[worker::3]
+        assert [words(batch) for batch in share] == [words(batch) for batch in expected]
+        assert [batch.position for batch in share] == [batch.position for batch in expected]
+
+
+def test_processes_together_read_what_one_would(text):
+    paths = text(random_text(1))
+    whole = streams(paths, batch_size=6, shuffle=True).batches()
+    parts = [
+        streams(paths, batch_size=2, shuffle=True, rank=rank, world_size=3).batches()
+        for rank in range(3)
+    ]
+    for expected, *found in zip(whole, *parts):
+        assert words(expected) == [row for part in found for row in words(part)]
+        assert all(part.position == expected.position for part in found)
+
+
+def test_both_directions_stop_together_and_at_the_limit(text):
+    paths = text(random_text(1))
+    options = {"batch_size": 2, "num_steps": 3}
+    pairs = list(both_directions(paths, VOCABULARY, **options))
+    alone = [len(list(streams(paths, d, shuffle=True).epoch(0))) for d in ("forward", "backward")]
+    assert len(pairs) == min(alone)
+    assert len(list(both_directions(paths, VOCABULARY, limit=4, **options))) == 4

@@ -1,0 +1,1 @@
+(import '../bilm.jsonnet')(setup='released')

@@ -1,0 +1,1 @@
+(import '../bilm_cpu.jsonnet')(setup='released')

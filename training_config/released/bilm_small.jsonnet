@@ -1,0 +1,1 @@
+(import '../bilm_small.jsonnet')(setup='released')

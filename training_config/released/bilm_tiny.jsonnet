@@ -1,0 +1,1 @@
+(import '../bilm_tiny.jsonnet')(setup='released')
