@@ -46,6 +46,15 @@ def _say(text: str, status: int) -> int:
 # One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
 COMMANDS = {
     "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
+    "token-vectors": Command(
+        "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
+    ),
+    "neighbours": Command(
+        "elmo_plugin.commands.neighbours", "nearest neighbours of a word in context (Table 4)"
+    ),
+    "layer-weights": Command(
+        "elmo_plugin.commands.layer_weights", "learned weights of the layers, as a plot (Figure 2)"
+    ),
     "sentences": Command(
         "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
     ),

@@ -410,7 +410,7 @@ def kill_and_compare(tmp_path, state, layout, times, seed):
     while kills < times:
         child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
         child.join(generator.uniform(0.02, 1.5 / (times + 1)) * duration)
-        os.kill(child.pid, signal.SIGKILL)
+        child.kill()
         child.join()
         if child.exitcode == 0:  # it was quicker
             break

@@ -1,0 +1,155 @@
+"""The commands that look at a biLM and at what models learned of it."""
+
+import io
+import pickle
+import tarfile
+import xml.etree.ElementTree
+
+import pytest
+import torch
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.commands.layer_weights import learned_mixes
+from elmo_plugin.commands.neighbours import in_context
+from tests.tiny_bilm import write
+
+PREFIX = "text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0"
+
+
+@pytest.fixture
+def bilm(tmp_path):
+    (tmp_path / "bilm").mkdir()
+    files = write(tmp_path / "bilm")
+    return ["--options-file", files.options, "--weight-file", files.weights]
+
+
+def fails(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_token_vectors(tmp_path, bilm, capsys):
+    (tmp_path / "tokens.txt").write_text("@@UNKNOWN@@\nthe\ncat\n")
+    output = tmp_path / "vectors.txt"
+    arguments = ["token-vectors", str(tmp_path / "tokens.txt"), str(output), *bilm]
+    options = ["--header", "--sentence-boundaries", "--output-vocabulary"]
+    main([*arguments, *options, str(tmp_path / "new.txt")])
+    assert "5 vectors of 6 numbers in" in capsys.readouterr().out
+    lines = output.read_text().splitlines()
+    assert lines[0] == "5 6"
+    tokens = ["@@UNKNOWN@@", "<S>", "</S>", "the", "cat"]
+    assert [line.split()[0] for line in lines[1:]] == tokens
+    assert (tmp_path / "new.txt").read_text().split() == tokens
+    fails(capsys, arguments, "vectors.txt exists, expected a new file; --force replaces it")
+    main([*arguments, "--force"])
+    assert len(output.read_text().splitlines()) == 3
+
+
+def test_neighbours_table(tmp_path, bilm, capsys):
+    (tmp_path / "text").write_text("the cat sat\nA cat is a cat .\n\ndogs " + "bark " * 60 + "\n")
+    arguments = ["neighbours", str(tmp_path / "text"), "my cat sat", "cat", *bilm]
+    main([*arguments, "--count", "3", "--width", "60"])
+    table = capsys.readouterr().out.splitlines()
+    assert table[0] == "  source          my [cat] sat"
+    assert [line for line in table if "layer" in line] == [
+        "token layer",
+        "LSTM layer 1",
+        "LSTM layer 2",
+    ]
+    assert table[2].startswith("   1.000       1  the [cat] sat")
+    assert max(map(len, table)) <= 60
+    main([*arguments, "--same-word"])
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 1 + 1 + 1 + 2 * (1 + 2)
+    assert all("cat]" in line for line in table if "[" in line)
+    fails(capsys, [*arguments, "--occurrence", "2"], "'cat' stands 1 times in the sentence")
+    fails(capsys, [*arguments, "--count", "0"], "--count is 0, expected 1 or more")
+    (tmp_path / "text").write_bytes(b"\xff\n")
+    fails(capsys, arguments, "text, line 1: the byte 0xff is not UTF-8")
+
+
+def test_a_word_in_context_fits_the_width():
+    tokens = [f"w{number}" for number in range(50)]
+    for position in (0, 3, 25, 49):
+        shown = in_context(tokens, position, 40)
+        assert f"[w{position}]" in shown
+        assert 36 <= len(shown) <= 40
+    assert in_context(["a", "b"], 1, 40) == "a [b]"
+
+
+def archive(path, parameters):
+    buffer = io.BytesIO()
+    torch.save(parameters, buffer)
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w:gz") as file:
+        member = tarfile.TarInfo("weights.th")
+        member.size = buffer.tell()
+        buffer.seek(0)
+        file.addfile(member, buffer)
+    return str(path)
+
+
+def mix(name, scalars, gamma):
+    return {
+        f"{name}.gamma": torch.tensor([gamma]),
+        **{f"{name}.scalar_parameters.{i}": torch.tensor([s]) for i, s in enumerate(scalars)},
+    }
+
+
+@pytest.mark.parametrize("plot", ["weights.png", "weights.svg"])
+def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
+    ner = archive(tmp_path / "ner" / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
+    two = {**mix("_elmo.scalar_mix_0", [0.0] * 3, 1.0), **mix("_elmo.scalar_mix_1", [1.0] * 4, 2.0)}
+    archive(tmp_path / "snli" / "model.tar.gz", {**two, "other.weight": torch.ones(2)})
+    main(["layer-weights", ner, str(tmp_path / "snli"), "--plot", str(tmp_path / plot)])
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert table[0] == ["token", "LSTM", "1", "LSTM", "2", "LSTM", "3", "gamma"]
+    assert table[1] == ["ner:", "input", "0.250", "0.250", "0.500", "1.500"]
+    assert table[2][-4:] == ["0.333", "0.333", "0.333", "1.000"]
+    assert table[3][-5:] == ["0.250", "0.250", "0.250", "0.250", "2.000"]
+    drawn = (tmp_path / plot).read_bytes()
+    if plot.endswith(".svg"):
+        assert xml.etree.ElementTree.fromstring(drawn).tag.endswith("svg")
+    else:
+        assert drawn.startswith(b"\x89PNG")
+    fails(capsys, ["layer-weights", ner, "--plot", str(tmp_path / plot)], "exists, expected a new")
+
+
+class Harmful:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_nothing_in_an_archive_is_executed(tmp_path, capsys):
+    path = tmp_path / "a" / "best.th"
+    path.parent.mkdir()
+    path.write_bytes(pickle.dumps(Harmful()))
+    fails(capsys, ["layer-weights", str(path)], "the weights cannot be read safely")
+    torch.save({"x": Harmful()}, path)
+    fails(capsys, ["layer-weights", str(path.parent)], "the weights cannot be read safely")
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
+    path = archive(tmp_path / "m.tar.gz", {"w": torch.ones(1)})
+    fails(capsys, ["layer-weights", path], "holds no scalar_parameters among its 1 tensors")
+    (tmp_path / "bad.gz").write_bytes(b"no archive")
+    fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "is no archive with weights.th")
+    fails(capsys, ["layer-weights", str(tmp_path)], "holds neither model.tar.gz nor best.th")
+    fails(capsys, ["layer-weights", str(tmp_path / "none.th")], "No such file or directory")
+    fails(capsys, ["layer-weights", path, "--names", "a", "b"], "--names has 2 names, expected 1")
+    fails(capsys, ["layer-weights", path, "--plot", "x.pdf"], "expected a name that ends with .png")
+
+
+def test_mixes_of_elmo_itself_are_found(tmp_path):
+    from elmo_plugin.bilm.elmo import Elmo
+
+    files = write(tmp_path)
+    torch.save(Elmo(*files, num_output_representations=2).state_dict(), tmp_path / "weights.th")
+    found = learned_mixes(str(tmp_path / "weights.th"))
+    assert [(mix.weights, mix.gamma) for mix in found] == [([pytest.approx(1 / 3)] * 3, 1.0)] * 2
