@@ -5,13 +5,21 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as bilm-tf builds it
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 """
 
-from typing import Optional
+from typing import Any, Callable, Optional
 
 import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
 from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache, row_hashes
+
+# Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
+# past the end of their word.
+TOKENS_AT_ONCE = 128
+
+Linear = Callable[[torch.Tensor, torch.Tensor, Optional[torch.Tensor]], torch.Tensor]
 
 
 class Highway(torch.nn.Module):
@@ -40,32 +48,35 @@ class Highway(torch.nn.Module):
         """The linear maps, in order."""
         return list(self._layers)  # type: ignore[arg-type]
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor, linear: Linear = functional.linear) -> torch.Tensor:
         """
         # Parameters
 
         inputs : `torch.Tensor`
             Shape `(..., input_dim)`.
+        linear : `Linear`, optional
+            What multiplies; called as `torch.nn.functional.linear` is.
 
         # Returns
 
         `torch.Tensor`
             The same shape.
         """
-        for layer in self._layers:
-            transform, gate = layer(inputs).chunk(2, dim=-1)
+        for layer in self.layers:
+            transform, gate = linear(inputs, layer.weight, layer.bias).chunk(2, dim=-1)
             transform = torch.relu(transform)
             # transform + gate * (inputs - transform)
             inputs = torch.lerp(transform, inputs, torch.sigmoid(gate))
         return inputs
 
 
-class CharCnn(torch.nn.Module):
+class CharCnn(ProductModule):
     """
     Context-independent token vectors from character ids.
 
     Each distinct token of a call is computed once, and convolutions run only as far as the longest
-    token needs: both exact. Parameter names are AllenNLP's (`_ElmoCharacterEncoder`).
+    token needs; while frozen on a CPU, the tokens seen last are remembered between calls. All of it
+    is exact. Parameter names are AllenNLP's (`_ElmoCharacterEncoder`).
 
     # Parameters
 
@@ -95,6 +106,7 @@ class CharCnn(torch.nn.Module):
         self.widest_filter = max(width for width, _ in filters)
         self.num_convolutions = len(filters)
         self.projection_dim = projection_dim
+        self._cached: Optional[tuple[Any, TokenCache]] = None
         self._activation = {"relu": torch.relu, "tanh": torch.tanh}[activation]
         # Row 0 is the padding token's and stays zero.
         self._char_embedding_weights = torch.nn.Parameter(
@@ -161,29 +173,71 @@ class CharCnn(torch.nn.Module):
             Shape `(num_rows, projection_dim)`.
         """
         distinct, inverse = distinct_rows(character_ids)
-        return functional.embedding(inverse, self.encode(distinct))
+        on_cpu = distinct.device.type == "cpu"
+        if on_cpu and self._is_frozen() and self._char_embedding_weights.dtype == torch.float32:
+            vectors = self._token_cache(distinct.shape[1]).vectors(distinct, self.encode)
+        else:
+            vectors = self.encode(distinct)
+        return functional.embedding(inverse, vectors)
 
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """As `forward`, every row computed."""
-        character_ids = self._cut(character_ids)
-        # Shape: (num_rows, num_characters, char_embedding_dim)
-        characters = functional.embedding(character_ids, self._char_embedding_weights)
+        if len(character_ids) <= TOKENS_AT_ONCE:
+            return self._encode(character_ids)
+        order = _lengths(character_ids).argsort()
+        encoded = [self._encode(character_ids[rows]) for rows in order.split(TOKENS_AT_ONCE)]
+        return functional.embedding(order.argsort(), torch.cat(encoded))
+
+    def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
+        linear = self._prepared_linear if self._is_frozen() else _linear
+        # Shape: (num_rows, num_characters * char_embedding_dim)
+        characters = functional.embedding(
+            self._cut(character_ids), self._char_embedding_weights
+        ).flatten(1)
         outputs = []
         for convolution in self.convolutions:
-            width = convolution.kernel_size[0]
-            # Shape: (num_rows, positions, width * char_embedding_dim); width outermost
-            windows = characters.unfold(1, width, 1).transpose(2, 3).flatten(2)
-            kernel = convolution.weight.transpose(1, 2).flatten(1)
-            convolved = functional.linear(windows, kernel, convolution.bias)
+            # Shape: (num_rows, positions, width * char_embedding_dim)
+            windows = characters.unfold(
+                1, convolution.kernel_size[0] * convolution.in_channels, convolution.in_channels
+            )
+            convolved = linear(windows.flatten(0, 1), convolution.weight, convolution.bias)
+            convolved = convolved.unflatten(0, windows.shape[:2])
             # The activations are monotone: maximum first is the same, and less work.
-            outputs.append(self._activation(convolved.max(dim=1).values))
+            outputs.append(self._activation(convolved.amax(dim=1)))
         # Shape: (num_rows, num_filters)
         tokens = torch.cat(outputs, dim=-1)
         if self._highways is not None:
-            tokens = self._highways(tokens)
+            tokens = self._highways(tokens, linear)
         if self._projection is not None:
-            tokens = self._projection(tokens)
+            tokens = linear(tokens, self._projection.weight, self._projection.bias)
         return tokens
+
+    def _prepared_linear(
+        self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        return self.product(weight, _as_matrix)(rows, bias)
+
+    def _is_frozen(self) -> bool:
+        return not (
+            torch.is_grad_enabled()
+            and any(parameter.requires_grad for parameter in self.parameters())
+        )
+
+    def _token_cache(self, num_characters: int) -> TokenCache:
+        state = tuple((id(one), one._version, one.data_ptr()) for one in self.parameters())
+        key = (num_characters, self.dtype, state)
+        if self._cached is None or self._cached[0] != key:
+            capacity = max(1, MOST_BYTES // (4 * self.projection_dim + 2 * num_characters))
+            self._cached = key, TokenCache(num_characters, self.projection_dim, capacity)
+        return self._cached[1]
+
+    def forget_derived(self) -> None:
+        """See `ProductModule`; the token vectors too."""
+        super().forget_derived()
+        self._cached = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_cached": None}
 
     def _cut(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
@@ -192,11 +246,23 @@ class CharCnn(torch.nn.Module):
         A window of padding alone gives the same values wherever it starts, so one such window for
         the widest filter is enough: the longest token and `widest_filter` paddings behind it.
         """
-        if character_ids.shape[0] == 0:
-            return character_ids
-        in_use = (character_ids != PADDING_CHARACTER_ID).any(dim=0).nonzero()
-        longest = int(in_use[-1]) + 1 if len(in_use) else 0
+        longest = int(_lengths(character_ids).max()) if len(character_ids) else 0
         return character_ids[:, : longest + self.widest_filter]
+
+
+def _as_matrix(weight: torch.Tensor) -> torch.Tensor:
+    """A convolution's weight as it meets unfolded windows, characters outermost."""
+    return weight.transpose(1, 2).flatten(1) if weight.dim() == 3 else weight
+
+
+def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
+    return functional.linear(rows, _as_matrix(weight), bias)
+
+
+def _lengths(character_ids: torch.Tensor) -> torch.Tensor:
+    """Characters of each token up to the last that is not padding, shape `(num_rows,)`."""
+    places = torch.arange(1, character_ids.shape[1] + 1, device=character_ids.device)
+    return (places * (character_ids != PADDING_CHARACTER_ID)).amax(dim=1)
 
 
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,18 +283,10 @@ def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         `distinct`, shape `(num_distinct, num_characters)`, and `inverse`, shape `(num_rows,)`, with
         `distinct[inverse] == rows`.
     """
-    num_rows, width = rows.shape
-    powers = _hash_multipliers(width, rows.device)
-    hashes, inverse = torch.unique((rows * powers).sum(dim=1), return_inverse=True)
+    hashes, inverse = torch.unique(row_hashes(rows), return_inverse=True)
     representative = torch.empty(len(hashes), dtype=torch.long, device=rows.device)
-    representative[inverse] = torch.arange(num_rows, device=rows.device)
+    representative[inverse] = torch.arange(len(rows), device=rows.device)
     distinct = rows[representative]
     if not torch.equal(distinct[inverse], rows):
         distinct, inverse = torch.unique(rows, dim=0, return_inverse=True)
     return distinct, inverse
-
-
-def _hash_multipliers(width: int, device: torch.device) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(20180215)
-    odd = torch.randint(-(2**62), 2**62, (width,), generator=generator) * 2 + 1
-    return odd.to(device)

@@ -187,20 +187,10 @@ class _Prepared(NamedTuple):
     product: Product
 
 
-class _Products(dict):
-    """By the parameter's id. Derived: a copy, deep or pickled, starts empty."""
-
-    def __deepcopy__(self, memo: Any) -> "_Products":
-        return _Products()
-
-    def __reduce__(self) -> Any:
-        return _Products, ()
-
-
 class ProductModule(torch.nn.Module):
     """
     A module whose weights are prepared when first used without gradients, and again when they have
-    changed. Prepared weights are never part of a `state_dict`.
+    changed. Prepared weights are never part of a `state_dict`, nor of a copy, deep or pickled.
 
     # Attributes
 
@@ -211,7 +201,7 @@ class ProductModule(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.dtype: Optional[str] = None
-        self._products = _Products()
+        self._products: dict[int, _Prepared] = {}  # by the parameter's id
 
     def product(
         self,
@@ -250,6 +240,9 @@ class ProductModule(torch.nn.Module):
         """
         self.forget_derived()
         return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_products": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "ProductModule":
         """`.to()` puts new values into old parameters."""

@@ -4,7 +4,7 @@ from allennlp.modules.highway import Highway as StockHighway
 from tiny_bilm import random_bilm
 from torch.nn import functional
 
-from elmo_plugin.bilm import char_cnn
+from elmo_plugin.bilm import char_cnn, prepared_linear
 from elmo_plugin.bilm.char_cnn import CharCnn, Highway, distinct_rows
 from elmo_plugin.bilm.characters import batch_to_ids
 
@@ -53,6 +53,20 @@ def test_distinct_tokens_and_fewer_windows_give_the_definition(
         torch.testing.assert_close(cnn.encode(ids), cnn(ids))
 
 
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_many_tokens_a_part_at_a_time(private, frozen, monkeypatch):
+    """By length, with weights laid out by oneDNN or not; in the order they came."""
+    if not private:
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE", 3)
+    cnn = random_bilm()._token_embedder.requires_grad_(not frozen)
+    ids = batch_to_ids([TOKENS])[0]
+    vectors = cnn.encode(ids)
+    assert vectors.requires_grad is not frozen
+    torch.testing.assert_close(vectors, plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+
+
 def test_gradients_in_float64():
     cnn = random_bilm().double()._token_embedder
     ids = batch_to_ids([TOKENS])[0]
@@ -86,11 +100,7 @@ def test_distinct_rows_by_hand():
 
 def test_distinct_rows_of_colliding_hashes(monkeypatch):
     """With a hash that tells nothing apart the answer is still right."""
-    monkeypatch.setattr(
-        char_cnn,
-        "_hash_multipliers",
-        lambda width, device: torch.zeros(width, dtype=torch.long, device=device),
-    )
+    monkeypatch.setattr(char_cnn, "row_hashes", lambda rows: rows[:, 0] * 0)
     rows = batch_to_ids([TOKENS])[0]
     distinct, inverse = distinct_rows(rows)
     assert torch.equal(distinct[inverse], rows)
