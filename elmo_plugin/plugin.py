@@ -18,11 +18,12 @@ compat.repair()
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
 
+from elmo_plugin.training.bilm_resume import BilmResume
 from elmo_plugin.training.interrupt import Interrupt
 from elmo_plugin.training.random_state import RandomState
 
 # Active in every run, without a key in its config.
-gradient_descent_trainer.DEFAULT_CALLBACKS += (Interrupt, RandomState)  # type: ignore[assignment]
+gradient_descent_trainer.DEFAULT_CALLBACKS += (Interrupt, RandomState, BilmResume)  # type: ignore[assignment]
 
 # One line per module that registers something.
 import elmo_plugin.training.checkpointer
@@ -44,7 +45,6 @@ import elmo_plugin.data.bilm_vocabulary
 import elmo_plugin.data.readers.bilm_text
 import elmo_plugin.data.token_streams
 import elmo_plugin.training.bilm_language_model
-import elmo_plugin.training.bilm_resume
 import elmo_plugin.training.export_bilm
 import elmo_plugin.metrics.srl_eval
 import elmo_plugin.data.readers.srl

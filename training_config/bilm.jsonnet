@@ -66,6 +66,6 @@ function(setup='sample') {
     grad_norm: 10.0,
     optimizer: { type: 'adagrad', lr: 0.2, initial_accumulator_value: 1.0 },
     checkpointer: { save_every_num_batches: if released then 1250 else 50 },
-    callbacks: ['bilm_resume', 'export_bilm'],
+    callbacks: ['export_bilm'],
   },
 }

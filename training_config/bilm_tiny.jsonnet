@@ -36,6 +36,6 @@ function(setup='sample') {
     validation_metric: '-perplexity',
     grad_norm: 1.0,
     optimizer: { type: 'adamw', lr: 5e-3, weight_decay: 0.01 },
-    callbacks: ['bilm_resume', 'export_bilm'],
+    callbacks: ['export_bilm'],
   },
 }

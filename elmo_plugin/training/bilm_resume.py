@@ -21,6 +21,8 @@ class BilmResume(TrainerCallback):
     optimizer and schedule, `random_state` the generators. The epoch's loss is put right where the
     trainer's own is wrong: after a stop within the epoch.
 
+    A default callback, so it needs no key in a config; it leaves other models' runs alone.
+
     # Parameters
 
     serialization_dir : `str`
@@ -41,7 +43,8 @@ class BilmResume(TrainerCallback):
         """
         if not self._positions or self.trainer is None:
             return {}
-        model = _model(self.trainer)
+        model = self.trainer.model
+        assert isinstance(model, BilmLanguageModel)
         assert model.stream_states is not None
         return {
             "positions": [position.to_dict() for position in self._positions],
@@ -75,10 +78,12 @@ class BilmResume(TrainerCallback):
         # Raises
 
         `ConfigurationError`
-            If the model or the data loader is another, or the checkpoint was made without this.
+            If the data loader is another, or the checkpoint was made without this.
         """
+        if not isinstance(trainer.model, BilmLanguageModel):
+            return
         self.trainer = trainer
-        model, loader = _model(trainer), trainer.data_loader
+        model, loader = trainer.model, trainer.data_loader
         if not isinstance(loader, TokenStreamsLoader):
             raise ConfigurationError(
                 f"bilm_resume keeps the place of a {type(loader).__name__}, expected the data "
@@ -94,7 +99,7 @@ class BilmResume(TrainerCallback):
         if "positions" not in self._saved:
             raise ConfigurationError(
                 "the checkpoint does not say where in the text its run stood: it was made without "
-                "the callback bilm_resume"
+                "the default callback bilm_resume"
             )
         forward, backward = (StreamPosition.from_dict(one) for one in self._saved["positions"])
         self._positions = [forward, backward]
@@ -140,12 +145,12 @@ class BilmResume(TrainerCallback):
         `ValueError`
             If it is not finite.
         """
-        if not is_training:
+        if not is_training or not isinstance(trainer.model, BilmLanguageModel):
             return
         if batch_grad_norm is not None and not abs(batch_grad_norm) < float("inf"):
             raise ValueError(
                 f"the norm of the gradients is {batch_grad_norm} at step "
-                f"{_model(trainer).num_steps_done}, expected a finite number; checkpoints before "
+                f"{trainer.model.num_steps_done}, expected a finite number; checkpoints before "
                 "it are intact"
             )
         self._positions = [one.position for one in batch_inputs[-1]["batch"]]  # type: ignore[union-attr]
@@ -163,12 +168,3 @@ class BilmResume(TrainerCallback):
             return metrics
 
         trainer._train_epoch = train_epoch_and_report  # type: ignore[method-assign]
-
-
-def _model(trainer: GradientDescentTrainer) -> BilmLanguageModel:
-    model = trainer.model
-    if not isinstance(model, BilmLanguageModel):
-        raise ConfigurationError(
-            f"this callback is for the model bilm_language_model, found {type(model).__name__}"
-        )
-    return model

@@ -102,7 +102,7 @@ def test_evaluate_gives_the_full_softmax_perplexity_of_the_exported_files(run, r
 
 
 def test_an_interrupted_run_exports_nothing(tiny, tmp_path):
-    config = tiny(num_epochs=2, callbacks=["bilm_resume", "export_bilm", "ctrl_c"])
+    config = tiny(num_epochs=2, callbacks=["export_bilm", "ctrl_c"])
     config["data_loader"]["batches_per_epoch"] = 2
     with pytest.raises(KeyboardInterrupt):
         train_model(config, str(tmp_path / "out"))

@@ -1,0 +1,187 @@
+"""A pretraining run that is stopped, at any step, in any way, ends as one that was left alone."""
+
+import json
+import random
+import signal
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
+from allennlp.training.callbacks import TrainerCallback
+
+import elmo_plugin.plugin  # noqa: F401
+
+NUM_EPOCHS, NUM_BATCHES = 3, 7
+FILES = ["options.json", "weights.hdf5", "softmax.hdf5", "vocabulary.txt"]
+
+
+@TrainerCallback.register("watch_losses")
+class WatchLosses(TrainerCallback):
+    """Notes every step's loss, and calls `action` once, before or after the step `point`."""
+
+    losses, point, action = {}, None, None
+
+    def on_batch(
+        self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
+    ):
+        if is_training:
+            WatchLosses.losses[epoch, batch_number] = outputs[0]["loss"].item()
+            if WatchLosses.point == (epoch, batch_number):
+                WatchLosses.point = None
+                WatchLosses.action()
+
+
+@pytest.fixture(autouse=True)
+def listen_to_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def config(repository):
+    def build(optimizer="adagrad", **data_loader):
+        name = {"adagrad": "bilm", "adamw": "bilm_small"}[optimizer]
+        params = Params.from_file(str(repository / f"training_config/{name}.jsonnet")).as_dict()
+        for key in ("train_data_path", "validation_data_path"):
+            params[key] = str(repository / params[key])
+        params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
+        params["model"]["dropout"] = 0.1
+        params["data_loader"] |= {"batches_per_epoch": NUM_BATCHES, "num_steps": 5, **data_loader}
+        params["validation_data_loader"] |= {"batch_size": 16}
+        params["trainer"] |= {
+            "num_epochs": NUM_EPOCHS,
+            "cuda_device": -1,
+            "checkpointer": {"save_every_num_batches": 2},
+            "callbacks": [*params["trainer"]["callbacks"], "watch_losses"],
+        }
+        return Params(params)
+
+    return build
+
+
+def run(config, directory, recover=False):
+    WatchLosses.losses = {}
+    train_model(config, str(directory), recover=recover)
+    return dict(WatchLosses.losses)
+
+
+def results(directory):
+    metrics = [
+        json.loads((directory / f"metrics_epoch_{epoch}.json").read_text())
+        for epoch in range(NUM_EPOCHS)
+    ]
+    kept = ("training_loss", "training_sampled_perplexity", "validation_loss", "best_epoch")
+    return [{key: one[key] for key in kept} for one in metrics]
+
+
+def weights(directory):
+    state = torch.load(directory / "best.th", weights_only=True)
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config, tmp_path_factory):
+    kept = {}
+    for optimizer in ("adagrad", "adamw"):
+        directory = tmp_path_factory.mktemp("undisturbed") / "out"
+        losses = run(config(optimizer), directory)
+        assert len(losses) == NUM_EPOCHS * NUM_BATCHES
+        kept[optimizer] = losses, results(directory), weights(directory)
+    return kept
+
+
+def assert_same_end(undisturbed, losses, directory):
+    expected_losses, expected_results, expected_weights = undisturbed
+    assert losses
+    assert losses == {point: expected_losses[point] for point in losses}
+    assert max(losses) == (NUM_EPOCHS - 1, NUM_BATCHES)
+    assert results(directory) == expected_results
+    found = weights(directory)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected_weights.items())
+    assert all((directory / name).exists() for name in FILES)
+
+
+RANDOM = random.Random(7)
+POINTS = [(e, b) for e in range(NUM_EPOCHS) for b in range(1, NUM_BATCHES + 1)]
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
+@pytest.mark.parametrize("points", [RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]])
+def test_ctrl_c_at_any_steps_changes_no_bit(config, undisturbed, tmp_path, points, optimizer):
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    recover, steps_seen = False, {}
+    for point in sorted(points):
+        WatchLosses.point = point
+        with pytest.raises(KeyboardInterrupt):
+            run(config(optimizer), tmp_path / "out", recover)
+        steps_seen |= WatchLosses.losses
+        assert not any((tmp_path / "out" / name).exists() for name in FILES)
+        recover = True
+    last = run(config(optimizer), tmp_path / "out", recover=True)
+    assert not set(last) & set(steps_seen), "a step was done twice"
+    assert_same_end(undisturbed[optimizer], steps_seen | last, tmp_path / "out")
+
+
+def test_sigterm_is_as_good(config, undisturbed, tmp_path):
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGTERM))
+    WatchLosses.point = (1, 3)
+    with pytest.raises(SigTermReceived):
+        run(config(), tmp_path / "out")
+    losses = run(config(), tmp_path / "out", recover=True)
+    assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
+
+
+@pytest.mark.parametrize("point", [(0, 4), (2, 7)])
+def test_a_crash_goes_on_from_the_last_checkpoint(config, undisturbed, tmp_path, point):
+    def crash():
+        raise RuntimeError("out of memory, say")
+
+    WatchLosses.action, WatchLosses.point = staticmethod(crash), point
+    with pytest.raises(RuntimeError, match="out of memory, say"):
+        run(config(), tmp_path / "out")
+    losses = run(config(), tmp_path / "out", recover=True)
+    assert min(losses) <= point
+    assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
+
+
+def test_workers_do_not_change_where_a_run_stands(config, undisturbed, tmp_path):
+    """Stopped with workers that had read ahead, gone on without."""
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    WatchLosses.point = (1, 4)
+    with pytest.raises(KeyboardInterrupt):
+        run(config(num_workers=2), tmp_path / "out")
+    # --recover asks for the config it was started with.
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["data_loader"]["num_workers"] == 2
+    losses = run(config(num_workers=2), tmp_path / "out", recover=True)
+    assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
+
+
+@pytest.fixture
+def stopped(config, tmp_path):
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    WatchLosses.point = (1, 5)
+    with pytest.raises(KeyboardInterrupt):
+        run(config(), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_torn_checkpoint_is_passed_over(config, undisturbed, stopped):
+    newest = stopped / "training_state_e1_b5.th"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    losses = run(config(), stopped, recover=True)
+    assert min(losses) == (1, 5)  # the checkpoint before holds the first 4
+    assert_same_end(undisturbed["adagrad"], losses, stopped)
+
+
+def test_a_checkpoint_that_does_not_say_where_the_run_stood_is_refused(config, stopped):
+    for path in stopped.glob("training_state_*.th"):
+        state = torch.load(path, weights_only=True)
+        state["callbacks"] = [{} for _ in state["callbacks"]]
+        torch.save(state, path)
+    with pytest.raises(ConfigurationError, match="does not say where in the text"):
+        run(config(), stopped, recover=True)
