@@ -43,11 +43,14 @@ class Elmo(torch.nn.Module):
         and `"mask"`, and `num_layers` says how many there are.
     state : `str`, optional (default = `"carry"`)
         See `BiLm`.
+    dtype : `Optional[str]`, optional (default = `None`)
+        `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
 
     # Raises
 
     `ValueError`
-        If files and `module` are both given, or the files do not hold the biLM they should.
+        If files and `module` are both given, the files do not hold the biLM they should, or `dtype`
+        is given for a biLM that trains.
     """
 
     def __init__(
@@ -63,10 +66,13 @@ class Elmo(torch.nn.Module):
         scalar_mix_parameters: Optional[Sequence[float]] = None,
         module: Optional[torch.nn.Module] = None,
         state: str = "carry",
+        dtype: Optional[str] = None,
     ) -> None:
         super().__init__()
         if module is None:
-            module = load_bilm(options_file, weight_file, requires_grad=requires_grad, state=state)
+            module = load_bilm(
+                options_file, weight_file, requires_grad=requires_grad, state=state, dtype=dtype
+            )
             if vocab_to_cache:
                 module.cache_vocabulary(vocab_to_cache, requires_grad)
         elif options_file is not None or weight_file is not None:
@@ -147,6 +153,7 @@ def load_bilm(
     *,
     requires_grad: bool = False,
     state: str = "carry",
+    dtype: Optional[str] = None,
     default: str = "original",
 ) -> BiLm:
     """
@@ -154,7 +161,7 @@ def load_bilm(
 
     # Parameters
 
-    options_file, weight_file, state
+    options_file, weight_file, state, dtype
         As in `Elmo`. Options given as a dict need no weight file: the parameters are then the
         initial random ones, to be filled from an archive.
     requires_grad : `bool`, optional (default = `False`)
@@ -166,9 +173,13 @@ def load_bilm(
 
     `BiLm`
     """
+    if dtype is not None and requires_grad:
+        raise ValueError(
+            f"dtype {dtype!r} is given with requires_grad, expected a biLM that does not train"
+        )
     if options_file is None and weight_file is None:
         options_file = default
-    bilm = BiLm(find_options(options_file, weight_file), state=state)
+    bilm = BiLm(find_options(options_file, weight_file), state=state, dtype=dtype)
     weights = find_weights(options_file, weight_file)
     if weights is not None:
         load_weights(bilm, weights)

@@ -44,6 +44,8 @@ class Elmo(elmo.Elmo, FromParams):
     pretrained_file : `Optional[str]`, optional (default = `None`)
         The weight file beside `options`. AllenNLP drops this key when it loads an archive, which
         brings the weights itself.
+    dtype : `Optional[str]`, optional (default = `None`)
+        `"bfloat16"` or `"int8"`: faster, less precise matrix products in a frozen biLM.
 
     # Raises
 
@@ -66,6 +68,7 @@ class Elmo(elmo.Elmo, FromParams):
         state: str = "carry",
         options: Optional[Dict[str, Any]] = None,
         pretrained_file: Optional[str] = None,
+        dtype: Optional[str] = None,
     ) -> None:
         if options is not None and options_file is not None:
             raise ConfigurationError(
@@ -89,6 +92,7 @@ class Elmo(elmo.Elmo, FromParams):
                 scalar_mix_parameters=scalar_mix_parameters,
                 module=module,
                 state=state,
+                dtype=dtype,
             )
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error

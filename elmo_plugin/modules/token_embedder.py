@@ -39,6 +39,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         See `Elmo`.
     pretrained_file : `Optional[str]`, optional (default = `None`)
         See `Elmo`.
+    dtype : `Optional[str]`, optional (default = `None`)
+        See `Elmo`.
 
     # Raises
 
@@ -59,6 +61,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         state: str = "carry",
         options: Optional[Dict[str, Any]] = None,
         pretrained_file: Optional[str] = None,
+        dtype: Optional[str] = None,
     ) -> None:
         super().__init__()
         self._elmo = Elmo(
@@ -73,6 +76,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             state=state,
             options=options,
             pretrained_file=pretrained_file,
+            dtype=dtype,
         )
         self._projection: Optional[torch.nn.Linear] = None
         if projection_dim:
