@@ -1,0 +1,214 @@
+"""
+bilm.jsonnet's steps against a plain version of bilm-tf's in float64: TensorFlow's variables, one
+time step at a time, gradients by autograd. Only what is random is shared: batches, negatives and
+dropout masks.
+"""
+
+import functools
+
+import h5py
+import numpy
+import pytest
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.training.softmax import LogUniformSampler
+
+NUM_BATCHES = 3
+KEEP = 0.9
+CLIP_NORM = 10.0
+
+
+def variables(model, path):
+    """TensorFlow's variables of a model, by the names in its weight file."""
+    bilm, softmax = model.language_model.bilm, model.language_model.softmax
+    save_weights(bilm, path, dtype="float64")
+    found = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    found["softmax/W"] = softmax.weight.detach().numpy().copy()
+    found["softmax/b"] = softmax.bias.detach().numpy().squeeze(1).copy()
+    return {name: torch.tensor(array, requires_grad=True) for name, array in found.items()}
+
+
+def token_vectors(v, characters, options):
+    # Training has no +1: 261 characters.
+    embedded = v["char_embed"][characters - 1]
+    pieces = []
+    for index, (width, _) in enumerate(options.filters):
+        kernel = v[f"CNN/W_cnn_{index}"][0]
+        positions = [
+            torch.einsum("rwc,wcn->rn", embedded[:, start : start + width], kernel)
+            for start in range(embedded.shape[1] - width + 1)
+        ]
+        convolved = torch.stack(positions) + v[f"CNN/b_cnn_{index}"]
+        pieces.append(torch.relu(convolved.max(dim=0).values))
+    x = torch.cat(pieces, dim=1)
+    for index in range(options.num_highways):
+        name = f"CNN_high_{index}"
+        carry = torch.sigmoid(x @ v[f"{name}/W_carry"] + v[f"{name}/b_carry"])
+        transform = torch.relu(x @ v[f"{name}/W_transform"] + v[f"{name}/b_transform"])
+        x = carry * transform + (1 - carry) * x
+    return x @ v["CNN_proj/W_proj"] + v["CNN_proj/b_proj"]
+
+
+def cell(v, prefix, x, c, h):
+    i, j, f, o = (torch.cat([x, h], dim=1) @ v[f"{prefix}/W_0"] + v[f"{prefix}/B"]).chunk(4, dim=1)
+    c = torch.sigmoid(f + 1.0) * c + torch.sigmoid(i) * torch.tanh(j)
+    c = c.clamp(-3, 3)
+    return c, ((torch.sigmoid(o) * torch.tanh(c)) @ v[f"{prefix}/W_P_0"]).clamp(-3, 3)
+
+
+def sampled_loss(v, outputs, targets, negatives):
+    num_words = len(v["softmax/W"])
+    k = numpy.arange(num_words)
+    p = (numpy.log(k + 2) - numpy.log(k + 1)) / numpy.log(num_words + 1)
+    log_count = torch.tensor(numpy.log(-numpy.expm1(negatives.num_tries * numpy.log1p(-p))))
+    logits = outputs @ v["softmax/W"].t() + v["softmax/b"] - log_count
+    true = logits.gather(1, targets.unsqueeze(1))
+    sampled = logits[:, negatives.ids].clone()
+    sampled[targets.unsqueeze(1) == negatives.ids] = -torch.inf
+    return -torch.log_softmax(torch.cat([true, sampled], dim=1), dim=1)[:, 0].mean()
+
+
+def direction_loss(v, number, batch, state, options, masks, negatives):
+    """One direction's loss; `state` is replaced by the final one."""
+    batch_size, num_steps, _ = batch.characters.shape
+    tokens = token_vectors(v, batch.characters.flatten(0, 1), options)
+    inputs = tokens.view(batch_size, num_steps, -1).transpose(0, 1)
+    for layer in range(options.num_layers):
+        # DropoutWrapper: each layer's input, which the residual connection adds.
+        inputs = inputs * next(masks).view(inputs.shape)
+        c, h = (tensor.detach() for tensor in state[layer])
+        prefix, outputs = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", []
+        for step in range(num_steps):
+            c, h = cell(v, prefix, inputs[step], c, h)
+            outputs.append(h)
+        state[layer] = c, h
+        outputs = torch.stack(outputs)
+        inputs = outputs + inputs if layer else outputs
+    top = inputs.flatten(0, 1) * next(masks)
+    return sampled_loss(v, top, batch.targets.t().flatten(), negatives)
+
+
+def reference(v, batches, options, masks, negatives, num_steps):
+    """bilm-tf's training steps; the losses, and `v` changed in place."""
+    accumulators = {name: torch.ones_like(tensor) for name, tensor in v.items()}
+    states = None
+    losses = []
+    for batch in batches:
+        if states is None:
+            rows = len(batch.forward.targets)
+            zeros = [
+                torch.zeros(rows, size) for size in (options.cell_size, options.projection_dim)
+            ]
+            states = [[tuple(zeros)] * options.num_layers for _ in range(2)]
+        directions = [
+            direction_loss(v, number, one, states[number], options, masks, next(negatives))
+            for number, one in enumerate(batch)
+        ]
+        loss = 0.5 * (directions[0] + directions[1])
+        gradients = torch.autograd.grad(loss * num_steps, list(v.values()))
+        norm = torch.sqrt(sum((gradient**2).sum() for gradient in gradients))
+        losses.append((loss.item(), norm.item()))
+        with torch.no_grad():
+            for (name, tensor), gradient in zip(v.items(), gradients):
+                gradient = gradient * min(1.0, CLIP_NORM / norm)
+                accumulators[name] += gradient**2
+                tensor -= 0.2 * gradient / torch.sqrt(accumulators[name])
+    return losses
+
+
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def shared_randomness(monkeypatch):
+    """Dropout masks and negatives, in the order in which the product asks for them."""
+    masks, negatives = [], []
+
+    def dropout(x, p, training):
+        if not training:
+            return x
+        assert p == pytest.approx(1 - KEEP)
+        masks.append((torch.rand(x.shape) < KEEP) / KEEP)
+        return x * masks[-1]
+
+    sample = LogUniformSampler.sample
+
+    def remember(self, generator=None):
+        negatives.append(sample(self, generator))
+        return negatives[-1]
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+    monkeypatch.setattr(LogUniformSampler, "sample", remember)
+    return masks, negatives
+
+
+def train(repository, directory, masks, negatives, **model):
+    params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
+    for key in ("train_data_path", "validation_data_path"):
+        params[key] = str(repository / params[key])
+    params["model"] |= model
+    params["model"]["options"]["lstm"] |= {"dim": 10, "projection_dim": 6}
+    params["data_loader"] |= {"batch_size": 4, "batches_per_epoch": NUM_BATCHES}
+    params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
+    del params["validation_data_path"], params["validation_data_loader"]
+    torch.manual_seed(0)
+    run = TrainModel.from_params(
+        params=Params(params), serialization_dir=str(directory), local_rank=0
+    )
+    trainer, loader = run.trainer, run.trainer.data_loader
+    batches, norms = [], []
+    to_device = loader._to_device
+    loader._to_device = lambda pair, starts: (batches.append(pair), to_device(pair, starts))[1]
+    rescale = trainer.rescale_gradients
+    trainer.rescale_gradients = lambda: norms.append(rescale()) or norms[-1]
+    totals = []
+    forward = trainer.model.forward
+
+    @functools.wraps(forward)
+    def watch(**batch):
+        output = forward(**batch)
+        totals.append(output["loss"].item())
+        return output
+
+    trainer.model.forward = watch
+    v = variables(trainer.model, directory / "before.hdf5")
+    trainer.train()
+    after = variables(trainer.model, directory / "after.hdf5")
+    options = trainer.model.language_model.bilm.options
+    expected = reference(v, batches, options, iter(masks), iter(negatives), num_steps=20)
+    return list(zip(totals, norms)), expected, after, v
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_steps_of_the_recipe_are_bilm_tfs(repository, tmp_path, float64, shared_randomness, sparse):
+    softmax = {"num_samples": 20, "sparse": sparse}
+    found, expected, after, v = train(repository, tmp_path, *shared_randomness, softmax=softmax)
+    assert len(found) == NUM_BATCHES
+    numpy.testing.assert_allclose(found, expected, rtol=1e-7)
+    assert max(norm for _, norm in expected) > CLIP_NORM, "nothing was clipped"
+    assert set(after) == set(v)
+    for name, tensor in v.items():
+        # PyTorch's clipping adds 1e-6 to the norm.
+        torch.testing.assert_close(after[name], tensor, rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_a_step_without_the_loss_scale_is_another(repository, tmp_path, float64, shared_randomness):
+    model = {"softmax": {"num_samples": 20, "sparse": True}, "gradient_scale": 1.0}
+    found, expected, after, v = train(repository, tmp_path, *shared_randomness, **model)
+    assert found[0][0] == pytest.approx(expected[0][0])
+    assert found[0][1] == pytest.approx(expected[0][1] / 20)
+    assert not torch.allclose(after["softmax/W"], v["softmax/W"], atol=1e-4)
