@@ -17,6 +17,7 @@ _HOMES = {
     "BiLm": "elmo_plugin.bilm.bilm",
     "ElmoOptions": "elmo_plugin.bilm.options",
     "ScalarMix": "elmo_plugin.bilm.scalar_mix",
+    "ElmoHub": "elmo_plugin.bilm.hub",
     "ElmoEmbedder": "elmo_plugin.bilm.embedder",
     "extract": "elmo_plugin.bilm.extract",
     "Extraction": "elmo_plugin.bilm.extraction.settings",

@@ -21,8 +21,10 @@ from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
 from elmo_plugin.bilm.lstm import LstmState
 
-# A killed run loses this much work, or a window where that takes longer.
+# A killed run loses this much work, or a window where that takes longer; in carry, where a window
+# is one small batch, this many windows.
 COMMIT_SECONDS = 1.0
+CARRIED_WINDOWS = 16
 
 
 def extract(
@@ -149,12 +151,18 @@ class _Run:
                 self.progress.n = self.progress.initial = count
             self._restore_state()
         last_commit = time.monotonic()
-        for window in windows(sentences, self.wanted.max_tokens, self.carried_batch_size):
+        between = 1 if self.carried_batch_size is None else CARRIED_WINDOWS
+        cut = windows(sentences, self.wanted.max_tokens, self.carried_batch_size)
+        for number, window in enumerate(cut, start=1):
+            if number % between == 1 % between:
+                # A token remembered from another batch may differ in its last bit. A run that goes
+                # on remembers none, so none is remembered past a place where one may go on.
+                self.bilm._token_embedder._cached = None
             self._run(window)
             count += len(window)
             for sentence in window:
                 _add(digest, sentence)
-            if time.monotonic() - last_commit >= COMMIT_SECONDS:
+            if number % between == 0 and time.monotonic() - last_commit >= COMMIT_SECONDS:
                 self.journal.commit(count, digest.hexdigest(), state=self._carried_state())
                 last_commit = time.monotonic()
         self.journal.commit(count, digest.hexdigest(), finished=True, state=self._carried_state())

@@ -184,6 +184,8 @@ def run(args: argparse.Namespace) -> None:
         except KeyboardInterrupt:
             bar.close()
             raise KeyboardInterrupt("interrupted: the same command with --resume goes on") from None
+        except FileNotFoundError:
+            raise
         except OSError as error:
             bar.close()
             raise OSError(f"{error}; the same command with --resume goes on") from error
