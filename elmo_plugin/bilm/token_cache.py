@@ -26,9 +26,10 @@ class TokenCache:
 
     def __init__(self, num_characters: int, dim: int, capacity: int) -> None:
         self._capacity = capacity
-        # Character ids fit 16 bits.
-        self._ids = torch.empty(capacity, num_characters, dtype=torch.int16)
-        self._table = torch.empty(capacity, dim)
+        with torch.inference_mode(False):  # a cache made there is written to elsewhere too
+            # Character ids fit 16 bits.
+            self._ids = torch.empty(capacity, num_characters, dtype=torch.int16)
+            self._table = torch.empty(capacity, dim)
         self._slots: dict[int, int] = {}  # by hash, the least recently used first
         self._lock = threading.Lock()
 

@@ -215,14 +215,20 @@ def test_a_copy_goes_on_alike_and_apart(state, clone):
         assert other._carried is not None
 
 
+@pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("state", STATE_MODES)
-def test_a_state_left_by_inference_mode_can_be_trained_on(state):
-    bilm = bilm_in(state)
+def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
+    bilm, other = (bilm_in(state).requires_grad_(requires_grad) for _ in range(2))
+    with torch.inference_mode():
+        bilm(batch_to_ids(SENTENCES[:3]))
+    other(batch_to_ids(SENTENCES[:3]))
+    found, expected = (one(batch_to_ids(SENTENCES))["activations"] for one in (bilm, other))
+    assert_close(found, expected)
+    if requires_grad:
+        found[-1].sum().backward()
+        assert bilm._elmo_lstm.forward_layer_0.input_linearity.weight.grad.any()
     with torch.inference_mode():
         bilm(batch_to_ids(SENTENCES))
-    output = bilm(batch_to_ids(SENTENCES))
-    output["activations"][-1].sum().backward()
-    assert bilm._elmo_lstm.forward_layer_0.input_linearity.weight.grad.any()
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -240,6 +246,8 @@ def test_mixed_precision(requires_grad):
     if requires_grad:
         layers[-1].float().sum().backward()
         assert all(parameter.grad.isfinite().all() for parameter in bilm.parameters())
+    bilm.reset_states()
+    assert_close(vectors(bilm, SENTENCES), exact)  # nothing of lower precision was kept
 
 
 def test_a_cache_follows_new_weights():
