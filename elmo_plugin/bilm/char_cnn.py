@@ -175,7 +175,9 @@ class CharCnn(ProductModule):
         distinct, inverse = distinct_rows(character_ids)
         on_cpu = distinct.device.type == "cpu"
         if on_cpu and self._is_frozen() and self._char_embedding_weights.dtype == torch.float32:
-            vectors = self._token_cache(distinct.shape[1]).vectors(distinct, self.encode)
+            # In mixed precision too, what is kept has the weights' own type.
+            with torch.autocast("cpu", enabled=False):
+                vectors = self._token_cache(distinct.shape[1]).vectors(distinct, self.encode)
         else:
             vectors = self.encode(distinct)
         return functional.embedding(inverse, vectors)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_bilm import BATCHES, OPTIONS, random_bilm
 
+from elmo_plugin.bilm import prepared_linear
 from elmo_plugin.bilm.bilm import STATE_MODES, WARM_UP_TEXT, BiLm
 from elmo_plugin.bilm.characters import batch_to_ids
 
@@ -232,8 +233,11 @@ def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_mixed_precision(requires_grad):
+@pytest.mark.parametrize("onednn", [True, False])
+def test_mixed_precision(requires_grad, onednn, monkeypatch):
     """`use_amp` in AllenNLP's trainer: the recurrence stays in the weights' own type."""
+    if not onednn:
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
     bilm = bilm_in("carry").requires_grad_(requires_grad)
     exact = vectors(bilm_in("carry"), SENTENCES)
     with torch.autocast("cpu", dtype=torch.bfloat16):
