@@ -103,6 +103,8 @@ def extract(
     journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
     try:
         _Run(bilm, wanted, journal, progress).over(sentences)
+        if progress is not None:
+            progress.set_postfix_str(f"writing {output.name}")
         made = journal.folder / "made.hdf5"
         about = {"settings": settings, "digest": journal.digest}
         write_file(made, journal, wanted, mixed, bilm.options.embedding_dim, about)
@@ -257,8 +259,9 @@ def _device(bilm: BiLm) -> torch.device:
 
 
 def _fingerprint(bilm: BiLm) -> str:
-    """Of the sizes and every parameter."""
-    digest = hashlib.blake2b(json.dumps(bilm.options.to_dict()).encode(), digest_size=16)
+    """Of the sizes, how products are taken, and every parameter."""
+    sizes = [bilm.options.to_dict(), bilm._token_embedder.dtype]
+    digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
     for parameter in bilm.parameters():
         digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)
     return digest.hexdigest()
