@@ -8,6 +8,7 @@ from typing import IO, Any, Iterable, Iterator, Optional, Sequence, Union
 import numpy
 import torch
 
+from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.elmo import load_bilm
 from elmo_plugin.bilm.extract import Extraction, extract
@@ -45,19 +46,7 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         state: str = "primed",
     ) -> None:
-        if options_file is None and weight_file is None:
-            print(
-                "ElmoEmbedder: no options_file and weight_file given, using the embedded biLM",
-                file=sys.stderr,
-            )
-        if isinstance(options_file, Path):
-            options_file = str(options_file)
-        self.elmo_bilm = load_bilm(
-            options_file,
-            None if weight_file is None else str(weight_file),
-            state=state,
-            default="embedded",
-        ).eval()
+        self.elmo_bilm = load_or_embedded("ElmoEmbedder", options_file, weight_file, state).eval()
         self.cuda_device = cuda_device
         if cuda_device >= 0:
             self.elmo_bilm.cuda(cuda_device)
@@ -180,3 +169,34 @@ class ElmoEmbedder:
             use_sentence_keys=use_sentence_keys,
         )
         extract(self.elmo_bilm, input_file, output_file_path, wanted, force=True)
+
+
+def load_or_embedded(
+    caller: str,
+    options_file: Optional[Union[str, Path, dict[str, Any]]],
+    weight_file: Optional[Union[str, Path]],
+    state: str,
+) -> BiLm:
+    """
+    # Parameters
+
+    caller : `str`
+        Who says on stderr that it uses the embedded biLM, where neither file is given.
+    options_file, weight_file, state
+        As in `ElmoEmbedder`.
+
+    # Returns
+
+    `BiLm`
+    """
+    if options_file is None and weight_file is None:
+        print(
+            f"{caller}: no options_file and weight_file given, using the embedded biLM",
+            file=sys.stderr,
+        )
+    return load_bilm(
+        str(options_file) if isinstance(options_file, Path) else options_file,
+        None if weight_file is None else str(weight_file),
+        state=state,
+        default="embedded",
+    )

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence, Union
 import torch
 
 from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.elmo import load_bilm
+from elmo_plugin.bilm.embedder import load_or_embedded
 from elmo_plugin.bilm.scalar_mix import ScalarMix
 
 
@@ -36,12 +36,7 @@ class ElmoHub(torch.nn.Module):
         state: str = "primed",
     ) -> None:
         super().__init__()
-        self.bilm = load_bilm(
-            str(options_file) if isinstance(options_file, Path) else options_file,
-            None if weight_file is None else str(weight_file),
-            state=state,
-            default="embedded",
-        )
+        self.bilm = load_or_embedded("ElmoHub", options_file, weight_file, state)
         self.bilm._elmo_lstm.requires_grad_(train_lstm)
         self.mix = ScalarMix(self.bilm.num_layers)
 

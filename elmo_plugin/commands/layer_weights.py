@@ -144,11 +144,13 @@ def _parameters(path: Path) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """`text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0` -> `input`."""
-    parts = name.split(".")
-    if parts[0] == "text_field_embedder":
-        return "input" if parts[-1] == "scalar_mix_0" else f"input {parts[-1]}"
-    return name.replace("_", " ").strip().replace(". ", ".")
+    """
+    `text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0` -> `input`; a model's own
+    `_elmo.scalar_mix_1` -> `elmo 1` (0 is the input and 1 the output, where it has both).
+    """
+    if name.startswith("text_field_embedder."):
+        return "input"
+    return name.lstrip("_").replace(".scalar_mix_", " ")
 
 
 def _name(path: Path) -> str:

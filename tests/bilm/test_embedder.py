@@ -110,7 +110,9 @@ def test_empty_sentences_have_the_shape_of_the_model(files):
 def test_the_embedded_bilm_is_the_default_and_is_named_on_stderr(capsys):
     vectors = elmo_plugin.ElmoEmbedder().embed_sentence(["Miss", "Eyre", "left", "Lowton"])
     assert vectors.shape[:2] == (3, 4)
-    assert "embedded biLM" in capsys.readouterr().err
+    assert "ElmoEmbedder: no options_file and weight_file given" in capsys.readouterr().err
+    elmo_plugin.ElmoHub()
+    assert "ElmoHub: no options_file and weight_file given" in capsys.readouterr().err
 
 
 def test_files_given_are_not_announced(files, capsys):

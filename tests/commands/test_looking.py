@@ -109,8 +109,8 @@ def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert table[0] == ["token", "LSTM", "1", "LSTM", "2", "LSTM", "3", "gamma"]
     assert table[1] == ["ner:", "input", "0.250", "0.250", "0.500", "1.500"]
-    assert table[2][-4:] == ["0.333", "0.333", "0.333", "1.000"]
-    assert table[3][-5:] == ["0.250", "0.250", "0.250", "0.250", "2.000"]
+    assert table[2] == ["snli:", "elmo", "0", "0.333", "0.333", "0.333", "1.000"]
+    assert table[3] == ["snli:", "elmo", "1", "0.250", "0.250", "0.250", "0.250", "2.000"]
     drawn = (tmp_path / plot).read_bytes()
     if plot.endswith(".svg"):
         assert xml.etree.ElementTree.fromstring(drawn).tag.endswith("svg")
