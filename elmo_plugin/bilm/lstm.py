@@ -6,13 +6,13 @@ step 1 of those that have one, and so on; `batch_sizes[t]` says how many. Paddin
 The backward direction is the same code on sentences that were reversed within their own length.
 """
 
-import itertools
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.prepared_linear import Product, ProductModule
+from elmo_plugin.bilm.recurrence import Recurrence
 
 # Input products are taken for several steps at a time: about this many elements (16 MB), large
 # enough for a fast matrix product, small enough for the processor's cache, and for the allocator
@@ -139,28 +139,18 @@ class LstmCellWithProjection(ProductModule):
         # In mixed precision too (the trainer's `use_amp`) the recurrence keeps the weights' type.
         with torch.autocast(inputs.device.type, enabled=False):
             if needs_gradient:
-                return _Recurrence.apply(inputs, *weights, hidden, cell, tuple(batch_sizes), *clips)
+                return Recurrence.apply(inputs, *weights, hidden, cell, tuple(batch_sizes), *clips)
             with torch.no_grad():
-                gates = _input_products(
-                    self.product(self.input_linearity.weight), inputs, batch_sizes, bias
-                )
+                input_product = self.product(self.input_linearity.weight, _doubled_candidate)
                 return _run(
-                    gates,
-                    self.product(self.state_linearity.weight),
-                    self.product(self.state_projection.weight),
+                    _input_products(input_product, inputs, batch_sizes, _doubled_candidate(bias)),
+                    self.product(self.state_linearity.weight, _doubled_candidate),
+                    self.product(self.state_projection.weight, _doubled),
                     batch_sizes,
                     hidden,
                     cell,
                     clips,
                 )
-
-
-class _Saved:
-    """What the backward pass needs of each packed row, beside the gates."""
-
-    def __init__(self, like: torch.Tensor, num_rows: int, cell_size: int) -> None:
-        self.cells = like.new_empty(num_rows, cell_size)
-        self.cell_tanhs = like.new_empty(num_rows, cell_size)
 
 
 def _input_products(
@@ -189,139 +179,45 @@ def _run(
     hidden: torch.Tensor,
     cell: torch.Tensor,
     clips: tuple[Optional[float], Optional[float]],
-    saved: Optional[_Saved] = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The steps. The gates take the place of `input_products`."""
+    """
+    The steps. Since `tanh(x) = 2 sigmoid(2 x) - 1`, several times faster in PyTorch on a processor,
+    the weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them.
+    """
     cell_size = cell.shape[1]
     cell_clip, projection_clip = clips
-    hidden, cell = hidden.clone(), cell.clone()
-    outputs = hidden.new_empty(sum(batch_sizes), hidden.shape[1])
-    start = 0
+    outputs: list[torch.Tensor] = []
+    ended: list[tuple[torch.Tensor, torch.Tensor]] = []
+    cell = cell.clone()
     for size, gates in zip(batch_sizes, input_products):
-        end = start + size
-        state_product.add_to(gates, hidden[:size])
-        candidate = gates[:, 2 * cell_size : 3 * cell_size]
-        # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
-        candidate.mul_(2)
+        if size < len(hidden):
+            ended.append((hidden[size:], cell[size:]))
+            hidden, cell = hidden[:size], cell[:size]
+        state_product.add_to(gates, hidden)
         gates.sigmoid_()
-        candidate.mul_(2).sub_(1)
-        input_gate, forget_gate, _, output_gate = gates.chunk(4, dim=1)
-        step_cell = cell[:size]
-        step_cell.mul_(forget_gate).addcmul_(input_gate, candidate)
+        input_gate, forget_gate, candidate, output_gate = gates.split(cell_size, dim=1)
+        cell.mul_(forget_gate).addcmul_(input_gate, candidate.sub_(0.5), value=2)
         if cell_clip is not None:
-            step_cell.clamp_(-cell_clip, cell_clip)
-        cell_tanh = (2 * step_cell).sigmoid_().mul_(2).sub_(1)
-        if saved is not None:
-            saved.cells[start:end] = step_cell
-            saved.cell_tanhs[start:end] = cell_tanh
-        step_output = projection(cell_tanh.mul_(output_gate))
+            cell.clamp_(-cell_clip, cell_clip)
+        hidden = projection((cell + cell).sigmoid_().sub_(0.5).mul_(output_gate))
         if projection_clip is not None:
-            step_output.clamp_(-projection_clip, projection_clip)
-        hidden[:size] = step_output
-        outputs[start:end] = step_output
-        start = end
-    return outputs, hidden, cell
+            hidden.clamp_(-projection_clip, projection_clip)
+        outputs.append(hidden)
+    ended.append((hidden, cell))
+    final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
+    return torch.cat(outputs or [hidden[:0]]), final_hidden, final_cell
 
 
-class _Recurrence(torch.autograd.Function):
-    """
-    The recurrence with its gradient by hand: only what a step must wait for runs step by step; the
-    weights' gradients are one matrix product each over all rows.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        inputs, input_weight, state_weight, bias, projection, hidden, cell = arguments[:7]
-        batch_sizes, *clips = arguments[7:]
-        saved = _Saved(inputs, inputs.shape[0], cell.shape[1])
-        gates = functional.linear(inputs, input_weight, bias)
-        outputs, final_hidden, final_cell = _run(
-            gates.split(batch_sizes),
-            Product(state_weight),
-            Product(projection),
-            batch_sizes,
-            hidden,
-            cell,
-            (clips[0], clips[1]),
-            saved,
-        )
-        ctx.save_for_backward(
-            inputs, input_weight, state_weight, projection, hidden, cell, outputs,
-            gates, saved.cells, saved.cell_tanhs,
-        )  # fmt: skip
-        ctx.batch_sizes = batch_sizes
-        ctx.cell_clip, ctx.projection_clip = clips
-        ctx.mark_non_differentiable(final_hidden, final_cell)
-        return outputs, final_hidden, final_cell
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, output_gradient: torch.Tensor, *_: Any) -> tuple[Any, ...]:
-        (
-            inputs, input_weight, state_weight, projection, first_hidden, first_cell, outputs,
-            gates, cells, cell_tanhs,
-        ) = ctx.saved_tensors  # fmt: skip
-        batch_sizes = ctx.batch_sizes
-        cell_size = cells.shape[1]
-        gate_gradient = torch.empty_like(gates)
-        projected_gradient = torch.empty_like(outputs)
-        hidden_gradient = torch.zeros_like(first_hidden)
-        cell_gradient = torch.zeros_like(first_cell)
-        end = inputs.shape[0]
-        for step in range(len(batch_sizes) - 1, -1, -1):
-            size = batch_sizes[step]
-            start = end - size
-            rows = slice(start, end)
-            if step == 0:
-                previous_cell = first_cell[:size]
-            else:
-                # The rows of the step before, as many of them as go on.
-                before = start - batch_sizes[step - 1]
-                previous_cell = cells[before : before + size]
-            input_gate, forget_gate, candidate, output_gate = gates[rows].chunk(4, dim=1)
-            cell_tanh = cell_tanhs[rows]
-
-            step_projected = output_gradient[rows] + hidden_gradient[:size]
-            if ctx.projection_clip is not None:
-                step_projected *= outputs[rows].abs() < ctx.projection_clip
-            projected_gradient[rows] = step_projected
-            # Shape: (size, cell_size)
-            gated = step_projected @ projection
-            step_cell = cell_gradient[:size]
-            step_cell.addcmul_(gated * output_gate, 1 - cell_tanh * cell_tanh)
-            if ctx.cell_clip is not None:
-                step_cell *= cells[rows].abs() < ctx.cell_clip
-
-            for_input, for_forget, for_candidate, for_output = gate_gradient[rows].chunk(4, dim=1)
-            torch.mul(step_cell * candidate, input_gate * (1 - input_gate), out=for_input)
-            torch.mul(step_cell * previous_cell, forget_gate * (1 - forget_gate), out=for_forget)
-            torch.mul(step_cell * input_gate, 1 - candidate * candidate, out=for_candidate)
-            torch.mul(gated * cell_tanh, output_gate * (1 - output_gate), out=for_output)
-            step_cell *= forget_gate
-            hidden_gradient[:size] = gate_gradient[rows] @ state_weight
-            end = start
-
-        previous_hidden = _shifted(outputs, first_hidden, batch_sizes)
-        gated_outputs = gates[:, 3 * cell_size :] * cell_tanhs
-        needs = ctx.needs_input_grad
-        return (
-            gate_gradient @ input_weight if needs[0] else None,
-            gate_gradient.t() @ inputs if needs[1] else None,
-            gate_gradient.t() @ previous_hidden if needs[2] else None,
-            gate_gradient.sum(dim=0) if needs[3] else None,
-            projected_gradient.t() @ gated_outputs if needs[4] else None,
-            *[None] * 5,
-        )
+def _doubled_candidate(parameter: torch.Tensor) -> torch.Tensor:
+    """Rows of the gates `i, f, g, o`, those of `g` twice as large: exact."""
+    doubled = parameter.detach().clone()
+    cell_size = len(doubled) // 4
+    doubled[2 * cell_size : 3 * cell_size] *= 2
+    return doubled
 
 
-def _shifted(rows: torch.Tensor, first: torch.Tensor, batch_sizes: tuple[int, ...]) -> torch.Tensor:
-    """Each packed row's row of the step before; `first` for step 0."""
-    pieces = [first[: batch_sizes[0]]]
-    start = 0
-    for size, next_size in itertools.pairwise(batch_sizes):
-        pieces.append(rows[start : start + next_size])
-        start += size
-    return torch.cat(pieces)
+def _doubled(parameter: torch.Tensor) -> torch.Tensor:
+    return 2 * parameter
 
 
 class BiLstm(torch.nn.Module):

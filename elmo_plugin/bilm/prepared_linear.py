@@ -79,9 +79,11 @@ class _Int8Product(Product):
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
-        scales = _row_scales(weight)
-        integers = (weight / scales).round_()
-        self._scales = scales.squeeze(1)
+        largest = _largest_by_row(weight)
+        integers = (weight / largest).mul_(127).round_()
+        self._half = weight.new_tensor(128.5)
+        # What one step of the integers is worth, but for a row's largest value.
+        self._scales = largest.squeeze(1) / 127**2
         self._prepared = weight.device.type == "cpu" and onednn_works("int8")
         if self._prepared:
             self._scales = self._scales.float()
@@ -90,31 +92,33 @@ class _Int8Product(Product):
         super().__init__(integers)
 
     def _product(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The product less the scales of the rows, and these."""
-        scales = _row_scales(rows)
+        """The product of the rows divided by their largest value, and these."""
+        largest = _largest_by_row(rows)
         if not self._prepared:
-            return functional.linear((rows / scales).round_(), self.weight) * self._scales, scales
+            integers = (rows / largest).mul_(127).round_()
+            return functional.linear(integers, self.weight) * self._scales, largest
         # 128 stands for zero: the processor multiplies unsigned with signed bytes. The half makes
         # the cut to integers a rounding.
-        unsigned = torch.addcdiv(rows.new_tensor(128.5), rows, scales).to(torch.uint8)
+        unsigned = torch.addcdiv(self._half, rows, largest, value=127).to(torch.uint8)
         product = torch.ops.onednn.qlinear_pointwise(
             unsigned, 1.0, 128, self.weight, self._scales, self._zero_points, None,
             1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
-        return product, scales
+        return product, largest
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        product, scales = self._product(rows)
-        product.mul_(scales)
+        product, largest = self._product(rows)
+        product.mul_(largest)
         return product if bias is None else product.add_(bias)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        product, scales = self._product(rows)
-        sums.addcmul_(product, scales)
+        product, largest = self._product(rows)
+        sums.addcmul_(product, largest)
 
 
-def _row_scales(rows: torch.Tensor) -> torch.Tensor:
-    return rows.abs().amax(dim=1, keepdim=True).div_(127).clamp_min_(1e-30)
+def _largest_by_row(rows: torch.Tensor) -> torch.Tensor:
+    """Shape `(num_rows, 1)`, absolute; above zero for a row of zeros too."""
+    return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
 
 
 def prepare(weight: torch.Tensor, dtype: Optional[str] = None) -> Product:
