@@ -58,4 +58,10 @@ COMMANDS = {
     "sentences": Command(
         "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
     ),
+    "vocabulary": Command(
+        "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
+    ),
+    "export-bilm": Command(
+        "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
+    ),
 }

@@ -2,6 +2,8 @@
 
 from typing import Any, Dict, List, Optional
 
+import torch
+import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import TensorDict
 from allennlp.training.callbacks import TrainerCallback
@@ -33,6 +35,7 @@ class BilmResume(TrainerCallback):
         super().__init__(serialization_dir)
         self._positions: List[StreamPosition] = []
         self._saved: Dict[str, Any] = {}
+        self._gathered: List[Dict[str, Any]] = []
 
     def state_dict(self) -> Dict[str, Any]:
         """
@@ -45,12 +48,11 @@ class BilmResume(TrainerCallback):
             return {}
         model = self.trainer.model
         assert isinstance(model, BilmLanguageModel)
-        assert model.stream_states is not None
         return {
+            # The positions are those of all processes' streams.
             "positions": [position.to_dict() for position in self._positions],
-            "states": [list(state) for state in model.stream_states],
             "num_steps_done": model.num_steps_done,
-            "totals": list(model.training_totals.values),
+            "processes": self._gathered or [_own_state(model)],
         }
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -90,6 +92,8 @@ class BilmResume(TrainerCallback):
                 "loader token_streams"
             )
         self._report_own_loss(trainer, model)
+        if trainer._distributed:
+            self._gather_before_saving(trainer, model)
         done = (
             trainer._start_after_epochs_completed,
             trainer._start_after_batches_in_epoch_completed,
@@ -105,11 +109,55 @@ class BilmResume(TrainerCallback):
         self._positions = [forward, backward]
         steps_a_batch = trainer._num_gradient_accumulation_steps
         loader.resume(Resumption((forward, backward), done[0], done[1] * steps_a_batch))
-        device = model.language_model.softmax.weight.device
-        states = [LstmState(*pair).map(lambda t: t.to(device)) for pair in self._saved["states"]]
-        model.stream_states = (states[0], states[1])
         model.num_steps_done = self._saved["num_steps_done"]
-        model.training_totals.values = list(self._saved["totals"])
+        processes = self._saved["processes"]
+        if len(processes) != loader.world_size:
+            raise ConfigurationError(
+                f"the checkpoint was made by {len(processes)} processes, expected as many as "
+                f"there are now, {loader.world_size}: each has its own part of the text"
+            )
+        own = processes[trainer._rank]
+        device = model.language_model.softmax.weight.device
+        states = [LstmState(*pair).map(lambda t: t.to(device)) for pair in own["states"]]
+        model.stream_states = (states[0], states[1])
+        model.training_totals.values = list(own["totals"])
+        if trainer._distributed:  # else `random_state` does it
+            self._set_generators_once(model, own)
+
+    def _set_generators_once(self, model: BilmLanguageModel, own: Dict[str, Any]) -> None:
+        """At the first batch that is trained on."""
+
+        def set_generators(*_: Any) -> None:
+            torch.set_rng_state(own["torch"])
+            if own["cuda"] is not None and torch.cuda.is_available():
+                torch.cuda.set_rng_state(own["cuda"])
+            hook.remove()
+
+        hook = model.register_forward_pre_hook(set_generators)
+
+    def _gather_before_saving(
+        self, trainer: GradientDescentTrainer, model: BilmLanguageModel
+    ) -> None:
+        """Only the first process writes a checkpoint: the others' states are sent to it."""
+        checkpointer = trainer._checkpointer
+        if checkpointer is None:
+            return
+        if checkpointer._save_every_num_seconds is not None:
+            raise ConfigurationError(
+                "save_every_num_seconds is given in a distributed run, expected "
+                "save_every_num_batches: the processes' clocks differ, and all must save at once"
+            )
+        save = checkpointer.save_checkpoint
+
+        def gather_and_save(trainer: GradientDescentTrainer) -> None:
+            gathered: Optional[List[Any]] = None
+            if trainer._rank == 0:
+                gathered = [None] * trainer._world_size
+            dist.gather_object(_own_state(model), gathered)
+            self._gathered = gathered or []
+            save(trainer)
+
+        checkpointer.save_checkpoint = gather_and_save  # type: ignore[assignment, method-assign]
 
     def on_batch(
         self,
@@ -168,3 +216,13 @@ class BilmResume(TrainerCallback):
             return metrics
 
         trainer._train_epoch = train_epoch_and_report  # type: ignore[method-assign]
+
+
+def _own_state(model: BilmLanguageModel) -> Dict[str, Any]:
+    assert model.stream_states is not None
+    return {
+        "states": [[tensor.cpu() for tensor in state] for state in model.stream_states],
+        "totals": list(model.training_totals.values),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    }

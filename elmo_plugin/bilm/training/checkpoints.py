@@ -1,0 +1,104 @@
+"""A pretraining run's checkpoint, as AllenNLP's trainer writes it, to files for use."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.training.export import export_bilm
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.weights import find_options
+
+PREFIX = "language_model."
+
+
+def export_checkpoint(
+    run: Union[str, Path],
+    directory: Union[str, Path],
+    checkpoint: Optional[str] = None,
+    dtype: str = "float32",
+) -> str:
+    """
+    Writes what `export_bilm` does, from a run that may not have ended; the card says so.
+
+    # Parameters
+
+    run : `Union[str, Path]`
+        The run's directory: `config.json`, `vocabulary/`, checkpoints.
+    directory : `Union[str, Path]`
+        Where to.
+    checkpoint : `Optional[str]`, optional (default = `None`)
+        A file in the run's directory; the newest `model_state_*.th` if not given.
+    dtype : `str`, optional (default = `"float32"`)
+        How numbers are stored.
+
+    # Returns
+
+    `str`
+        The checkpoint's name.
+
+    # Raises
+
+    `FileNotFoundError`
+        If there is no such run or no checkpoint in it.
+    `ValueError`
+        If it is not a biLM's; nothing in a checkpoint is executed.
+    """
+    run = Path(run)
+    if not (run / "config.json").is_file():
+        raise FileNotFoundError(f"{run} has no config.json, expected a pretraining run's directory")
+    model = json.loads((run / "config.json").read_text(encoding="utf-8")).get("model", {})
+    if model.get("type") != "bilm_language_model":
+        raise ValueError(
+            f"{run}/config.json: the model is {model.get('type')!r}, expected 'bilm_language_model'"
+        )
+    path = run / checkpoint if checkpoint else _newest(run)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    options = model["options"]
+    options = ElmoOptions.from_dict(options) if isinstance(options, dict) else find_options(options)
+    words = WordVocabulary.from_file(run / "vocabulary" / "words.txt")
+    language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
+    _load(language_model, path)
+    card: dict[str, Any] = {"checkpoint": path.name, "run": "from a checkpoint, not its end"}
+    point = re.fullmatch(r"model_state_e(\d+)_b(\d+)\.th", path.name)
+    if point:
+        card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
+    export_bilm(
+        language_model.bilm,
+        directory,
+        vocabulary=words,
+        softmax=language_model.softmax,
+        card=card,
+        dtype=dtype,
+    )
+    return path.name
+
+
+def _newest(run: Path) -> Path:
+    points = []
+    for path in run.glob("model_state_e*_b*.th"):
+        point = re.fullmatch(r"model_state_e(\d+)_b(\d+)\.th", path.name)
+        if point:
+            points.append((int(point[1]), int(point[2]), path))
+    if not points:
+        raise FileNotFoundError(f"{run} holds no checkpoint model_state_*.th")
+    return max(points)[2]
+
+
+def _load(language_model: LanguageModel, path: Path) -> None:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        own = {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
+        language_model.load_state_dict(own)
+    except (RuntimeError, EOFError, AttributeError, pickle.UnpicklingError) as error:
+        raise ValueError(
+            f"{path} is not a whole checkpoint of this run's model: {str(error).splitlines()[0]}"
+        ) from error

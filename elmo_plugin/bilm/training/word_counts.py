@@ -1,0 +1,85 @@
+"""Word counts of text that has more distinct words than fit into memory."""
+
+import heapq
+import itertools
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Iterable, Iterator, Optional, Sequence, Union
+
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_sentences
+
+
+def vocabulary_of(
+    paths: Iterable[Union[str, Path]],
+    min_count: int = 1,
+    max_size: Optional[int] = None,
+    words_in_memory: int = 10_000_000,
+) -> WordVocabulary:
+    """
+    The vocabulary of text files; memory is bounded by `words_in_memory` and by what is kept.
+
+    # Parameters
+
+    paths : `Iterable[Union[str, Path]]`
+        Text files, one tokenized sentence a line.
+    min_count, max_size
+        See `WordVocabulary.from_counts`.
+    words_in_memory : `int`, optional (default = `10000000`)
+        Distinct words to count before their counts are written, sorted, to a temporary file.
+
+    # Returns
+
+    `WordVocabulary`
+        The same for any `words_in_memory`.
+    """
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        runs: list[Path] = []
+        counts: Counter = Counter()
+        for path in paths:
+            for tokens in read_sentences(path):
+                counts.update(tokens)
+                if len(counts) >= words_in_memory:
+                    runs.append(Path(folder) / str(len(runs)))
+                    _write(counts, runs[-1])
+                    counts = Counter()
+        if not runs:
+            return WordVocabulary.from_counts(counts, min_count, max_size)
+        merged = heapq.merge(
+            sorted(counts.items()), *(stack.enter_context(_Run(run)) for run in runs)
+        )
+        totals = (
+            (word, sum(count for _, count in group))
+            for word, group in itertools.groupby(merged, key=lambda pair: pair[0])
+        )
+        frequent: Counter = Counter()
+        for word, count in totals:
+            if count >= min_count:
+                frequent[word] = count
+                if max_size is not None and len(frequent) >= 2 * max_size + 1000:
+                    frequent = Counter(dict(_most_frequent(frequent, max_size)))
+        return WordVocabulary.from_counts(frequent, min_count, max_size)
+
+
+def _most_frequent(counts: Counter, number: int) -> Sequence[tuple[str, int]]:
+    return heapq.nsmallest(number, counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _write(counts: Counter, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        # A word holds no white space.
+        file.writelines(f"{word} {count}\n" for word, count in sorted(counts.items()))
+
+
+class _Run:
+    """One sorted file of counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open(encoding="utf-8", newline="\n")
+
+    def __enter__(self) -> Iterator[tuple[str, int]]:
+        return ((word, int(count)) for word, count in (line.split(" ") for line in self.file))
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()

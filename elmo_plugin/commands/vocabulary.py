@@ -1,0 +1,44 @@
+"""`vocabulary TEXT... OUT`: the words that a biLM is to predict, from any amount of text."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`inputs`, `output`, `--min-count`, `--max-size`, `--force`."""
+    parser.add_argument("inputs", nargs="+", help="text files or globs, a sentence a line")
+    parser.add_argument("output", help="the file to write: one word a line")
+    parser.add_argument(
+        "--min-count", type=int, default=1, help="of a word that is kept (default: 1)"
+    )
+    parser.add_argument("--max-size", type=int, help="keep at most so many words")
+    parser.add_argument(
+        "--words-in-memory",
+        type=int,
+        default=10_000_000,
+        help="distinct words counted in memory; beyond that, counts go to disk (default: 10000000)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        What `add_arguments` asks for.
+
+    # Raises
+
+    `ValueError`
+        If the output exists and `--force` is not given, or a line of an input is not UTF-8.
+    """
+    from elmo_plugin.bilm.training.vocabulary import find_text_files
+    from elmo_plugin.bilm.training.word_counts import vocabulary_of
+
+    if Path(args.output).exists() and not args.force:
+        raise ValueError(f"{args.output} exists, expected a new file; --force replaces it")
+    paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
+    vocabulary = vocabulary_of(paths, args.min_count, args.max_size, args.words_in_memory)
+    vocabulary.save(args.output)
+    print(f"{len(vocabulary)} words in {args.output}")

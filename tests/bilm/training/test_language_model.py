@@ -1,0 +1,154 @@
+import math
+import random
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradient
+from elmo_plugin.bilm.training.loop import LoopSettings, pretrain
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.streams import BatchPair, both_directions
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, count_words
+
+OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
+SHAPE = {"batch_size": 4, "num_steps": 10, "num_characters": 12}
+
+
+def write_text(path, seed, num_sentences):
+    """The object depends on the subject three words before."""
+    rng = random.Random(seed)
+    objects = {"dog": "bone", "cat": "mouse", "cow": "grass", "bird": "worm"}
+    lines = []
+    for _ in range(num_sentences):
+        subject = rng.choice(list(objects))
+        adverb = rng.choice(["often", "never", "always"])
+        lines.append(f"the {subject} {adverb} eats the {objects[subject]} .\n")
+    path.write_text("".join(lines))
+    return [path]
+
+
+@pytest.fixture
+def text(tmp_path):
+    train = write_text(tmp_path / "train.txt", 0, 400)
+    heldout = write_text(tmp_path / "heldout.txt", 1, 80)
+    return train, heldout, WordVocabulary.from_counts(count_words(train))
+
+
+def model(vocabulary, dropout=0.0, num_samples=None):
+    torch.manual_seed(0)
+    softmax = WordSoftmax(len(vocabulary), OPTIONS.projection_dim, num_samples)
+    return LanguageModel(BiLm(OPTIONS), softmax, dropout)
+
+
+def evaluate(language_model, paths, vocabulary):
+    batches = both_directions(paths, vocabulary, shuffle=False, **SHAPE)
+    return perplexity(language_model, batches)
+
+
+def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
+    train, heldout, vocabulary = text
+    language_model = model(vocabulary, num_samples=5)
+    before = evaluate(language_model, heldout, vocabulary)
+    assert before.average == pytest.approx(len(vocabulary), rel=0.3)
+    settings = LoopSettings(
+        120, **{k: SHAPE[k] for k in ("batch_size", "num_steps")}, learning_rate=2e-2, warm_up=10
+    )
+    card = pretrain(language_model, vocabulary, train, heldout, tmp_path / "out", settings)
+    after = evaluate(language_model, heldout, vocabulary)
+    # Four subjects and three adverbs in eight words, forward; the object tells the subject.
+    entropy = math.exp((math.log(4) + math.log(3)) / 8)
+    assert entropy * 0.97 < after.forward < before.forward / 4
+    assert entropy * 0.97 < after.backward < before.backward / 4
+    assert card["result"]["heldout_forward_perplexity"] == pytest.approx(after.forward, abs=0.01)
+    names = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
+    assert names <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def batch_of(paths, vocabulary, num_steps):
+    shape = {**SHAPE, "num_steps": num_steps}
+    return next(both_directions(paths, vocabulary, **shape))
+
+
+def cut(batch, num_steps):
+    """The same streams, fewer steps at a time."""
+    for start in range(0, batch.forward.targets.shape[1], num_steps):
+        steps = slice(start, start + num_steps)
+        yield BatchPair(
+            *(
+                one._replace(characters=one.characters[:, steps], targets=one.targets[:, steps])
+                for one in batch
+            )
+        )
+
+
+def test_the_carried_state_makes_short_steps_one_long_one(text):
+    train, _, vocabulary = text
+    language_model = model(vocabulary).double().eval()
+    batch = batch_of(train, vocabulary, 30)
+    whole = language_model(batch)
+    states, losses = None, []
+    for part in cut(batch, 5):
+        output = language_model(part, states)
+        states = output.states
+        losses.append(torch.stack([output.forward_loss, output.backward_loss]))
+    expected = torch.stack([whole.forward_loss, whole.backward_loss])
+    torch.testing.assert_close(sum(losses) / 6, expected)
+    for found, wanted in zip(states, whole.states):
+        torch.testing.assert_close(found.hidden, wanted.hidden)
+        torch.testing.assert_close(found.cell, wanted.cell)
+        assert not found.hidden.requires_grad
+    without = [language_model(part).loss for part in cut(batch, 5)]
+    assert abs(sum(without) / 6 - whole.loss) > 1e-4
+
+
+def test_evaluation_carries_its_state_and_puts_the_mode_back(text):
+    _, heldout, vocabulary = text
+    language_model = model(vocabulary, dropout=0.5).train()
+    found = evaluate(language_model, heldout, vocabulary)
+    assert language_model.training
+    language_model.eval()
+    states, losses = None, []
+    with torch.no_grad():
+        for batch in both_directions(heldout, vocabulary, shuffle=False, **SHAPE):
+            output = language_model(batch, states)
+            states = output.states
+            losses.append(output.forward_loss)
+    assert found.forward == pytest.approx(math.exp(sum(losses) / len(losses)))
+    assert found.average == pytest.approx(math.sqrt(found.forward * found.backward))
+
+
+def test_evaluation_of_no_batch_is_an_error(text):
+    _, _, vocabulary = text
+    with pytest.raises(ValueError, match="no batch to measure perplexity on"):
+        perplexity(model(vocabulary), [])
+
+
+def test_the_two_directions_share_tokens_and_softmax_but_no_text(text):
+    train, _, vocabulary = text
+    language_model = model(vocabulary)
+    batch = batch_of(train, vocabulary, 10)
+    language_model(batch).forward_loss.backward()
+    touched = {name for name, p in language_model.named_parameters() if p.grad is not None}
+    assert any("char_conv" in name for name in touched)
+    assert "softmax.weight" in touched
+    assert any("forward_layer_1" in name for name in touched)
+    assert not any("backward_layer" in name for name in touched)
+    assert set(batch.forward.sources) != set(batch.backward.sources)
+
+
+def test_the_gradient_is_scaled_and_the_value_is_not():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    loss = scale_gradient((x**2).mean(), 20.0)
+    loss.backward()
+    assert loss.item() == 2.5
+    torch.testing.assert_close(x.grad, 20 * x.detach())
+
+
+def test_a_loss_that_is_no_number_stops_the_loop_with_the_step(text, tmp_path):
+    train, heldout, vocabulary = text
+    settings = LoopSettings(5, batch_size=4, num_steps=10, learning_rate=math.inf, warm_up=1)
+    with pytest.raises(FloatingPointError, match="nan at step 2"):
+        pretrain(model(vocabulary), vocabulary, train, heldout, tmp_path, settings)

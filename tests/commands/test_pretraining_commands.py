@@ -1,0 +1,132 @@
+import json
+import re
+
+import h5py
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, count_words
+
+
+@pytest.fixture
+def shards(tmp_path):
+    (tmp_path / "a.txt").write_text("b a b é\nc b a zebra\n")
+    (tmp_path / "b.txt").write_text("é é c\nd c a a\n")
+    return sorted(tmp_path.glob("?.txt"))
+
+
+@pytest.mark.parametrize("words_in_memory", ["1", "2", "3", "100"])
+@pytest.mark.parametrize("options", [[], ["--min-count", "2"], ["--max-size", "5"]])
+def test_the_vocabulary_is_the_same_however_little_memory(
+    shards, tmp_path, words_in_memory, options
+):
+    out = tmp_path / "vocabulary.txt"
+    pattern = str(tmp_path / "?.txt")
+    main(["vocabulary", pattern, str(out), "--words-in-memory", words_in_memory, *options])
+    numbers = {"--min-count": {"min_count": 2}, "--max-size": {"max_size": 5}}
+    expected = WordVocabulary.from_counts(
+        count_words(shards), **(numbers[options[0]] if options else {})
+    )
+    assert WordVocabulary.from_file(out).words == expected.words
+    assert expected.words[3:5] == ["a", "b"]
+
+
+def test_the_vocabulary_command_replaces_nothing_unasked(shards, tmp_path, capsys):
+    out = tmp_path / "vocabulary.txt"
+    out.write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["vocabulary", str(shards[0]), str(out)])
+    assert "vocabulary.txt exists, expected a new file" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+    main(["vocabulary", str(shards[0]), str(out), "--force"])
+    assert out.read_text().startswith("<S>\n</S>\n<UNK>\nb\n")
+
+
+def test_the_vocabulary_command_names_a_missing_file(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["vocabulary", str(tmp_path / "*.text"), str(tmp_path / "out")])
+    assert "there is no text file" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def run(repository, tmp_path_factory):
+    params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
+    for key in ("train_data_path", "validation_data_path"):
+        params[key] = str(repository / params[key])
+    params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
+    params["data_loader"] |= {"batches_per_epoch": 2}
+    params["validation_data_loader"] |= {"batch_size": 16}
+    params["trainer"] |= {"num_epochs": 2, "cuda_device": -1, "checkpointer": {}}
+    directory = tmp_path_factory.mktemp("run") / "out"
+    train_model(Params(params), str(directory))
+    return directory
+
+
+def contents(path):
+    found = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: torch.tensor(item[...])})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+    return found
+
+
+def test_the_export_of_the_last_checkpoint_is_the_runs_own(run, tmp_path):
+    assert json.loads((run / "metrics.json").read_text())["best_epoch"] == 1
+    main(["export-bilm", str(run), str(tmp_path / "out")])
+    for name in ("weights.hdf5", "softmax.hdf5"):
+        own, exported = contents(run / name), contents(tmp_path / "out" / name)
+        assert own.keys() == exported.keys()
+        assert all(torch.equal(own[key], exported[key]) for key in own)
+    for name in ("options.json", "vocabulary.txt"):
+        assert (run / name).read_text() == (tmp_path / "out" / name).read_text()
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card == {
+        "checkpoint": "model_state_e2_b0.th",
+        "run": "from a checkpoint, not its end",
+        "epochs": 2,
+        "batches_of_the_next": 0,
+    }
+
+
+def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
+    out = tmp_path / "out"
+    name = "model_state_e1_b0.th"
+    main(["export-bilm", str(run), str(out), "--checkpoint", name, "--dtype", "float16"])
+    exported = contents(out / "weights.hdf5")
+    assert exported["char_embed"].dtype == torch.float16
+    state = torch.load(run / name, weights_only=True)
+    table = state["language_model.bilm._token_embedder._char_embedding_weights"][1:]
+    torch.testing.assert_close(exported["char_embed"].float(), table, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda run, tmp: [str(tmp), str(tmp / "out")], "has no config.json"),
+        (
+            lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "model_state_e9_b0.th"],
+            "there is no checkpoint .*model_state_e9_b0.th",
+        ),
+        (
+            lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "metrics.json"],
+            "metrics.json is not a whole checkpoint",
+        ),
+        (lambda run, tmp: [str(run), str(run)], "holds a biLM already; --force replaces it"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(run, tmp_path, capsys, make, message):
+    with pytest.raises(SystemExit):
+        main(["export-bilm", *make(run, tmp_path)])
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    assert re.search(message, error)
