@@ -69,6 +69,7 @@ def test_by_hand():
         ({"lstm.proj_clip": 1.5}, "projection_clip", 1.5),
         ({"lstm.n_layers": ...}, "num_layers", 1),
         ({"char_cnn.n_characters": 261}, "num_characters", 50),
+        ({"char_cnn.n_characters": ...}, "num_characters", 50),
         ({"char_cnn.n_highway": 0}, "num_highways", 0),
         ({"char_cnn.n_highway": None}, "num_highways", 0),
         ({"char_cnn.n_highway": ...}, "num_highways", 0),
