@@ -59,9 +59,8 @@ def main() -> None:
         print(f"{name:12}" + "".join(f"{value:12.2f}" for value in values))
     difference = [after - before for before, after in zip(rows[0][1], rows[1][1])]
     print(f"{'difference':12}" + "".join(f"{value:+12.2f}" for value in difference))
-    print(
-        f"\n{(time.time() - started) / 60:.1f} minutes; the archives are in {OUT.relative_to(ROOT)}/"
-    )
+    minutes = (time.time() - started) / 60
+    print(f"\n{minutes:.1f} minutes; the archives are in {OUT.relative_to(ROOT)}/")
 
 
 if __name__ == "__main__":

@@ -5,5 +5,5 @@ function(config) config {
   validation_data_path: std.extVar('WIKIGOLD') + '/dev.txt',
   test_data_path:: null,  // there is none
   data_loader+: { batch_size: 32 },
-  trainer+: { num_epochs: 16, patience: 5, checkpointer: { keep_most_recent_by_count: 1 } },
+  trainer+: { num_epochs: 30, patience: 8, checkpointer: { keep_most_recent_by_count: 1 } },
 }
