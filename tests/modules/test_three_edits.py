@@ -20,10 +20,7 @@ START, END = "<!-- three-edits:start -->", "<!-- three-edits:end -->"
 @pytest.fixture
 def edits(repository):
     """The jsonnet block between the marks."""
-    text = (repository / "README.md").read_text()
-    if START not in text:
-        text = (repository / "docs" / "add_elmo_to_a_config.md").read_text()
-    section = text.split(START)[1].split(END)[0]
+    section = (repository / "README.md").read_text().split(START)[1].split(END)[0]
     (block,) = re.findall(r"```jsonnet\n(.*?)```", section, re.DOTALL)
     return block
 
