@@ -3,8 +3,8 @@ Trains the biLM that comes with the package: elmo_plugin/pretrained/.
 
     python results/embedded_bilm/run.py TRAIN_FOLDER HELDOUT_FOLDER OUT [UPDATES]
 
-The folders hold text files of one tokenized sentence a line, as `python -m elmo_plugin sentences` writes
-them. About an hour on one core.
+The folders hold text files of one tokenized sentence a line, as `python -m elmo_plugin sentences`
+writes them. About an hour on one core.
 """
 
 import sys

@@ -121,6 +121,8 @@ def pretrain(
         progress.set_postfix(loss=f"{mean_loss:.3f}", refresh=False)
         last = update == settings.num_updates
         if update % settings.evaluate_every == 0 or last:
+            # Before the evaluation: what was trained is safe whatever happens there.
+            export_bilm(model.bilm, directory / "latest")
             heldout = perplexity(
                 model,
                 both_directions(
@@ -141,7 +143,6 @@ def pretrain(
             }
             with (directory / "log.jsonl").open("a", encoding="utf-8") as log:
                 log.write(json.dumps(figures) + "\n")
-            export_bilm(model.bilm, directory / "latest")
     card = {**(card or {}), "settings": asdict(settings), "result": figures}
     export_bilm(model.bilm, directory, vocabulary=vocabulary, softmax=model.softmax, card=card)
     return card
