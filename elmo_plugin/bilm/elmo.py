@@ -6,6 +6,7 @@ import torch
 
 from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.checkpoint import load_weights
+from elmo_plugin.bilm.layer_cache import LayerCache
 from elmo_plugin.bilm.scalar_mix import ScalarMix
 from elmo_plugin.bilm.weights import find_options, find_weights
 
@@ -45,12 +46,15 @@ class Elmo(torch.nn.Module):
         See `BiLm`.
     dtype : `Optional[str]`, optional (default = `None`)
         `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
+    cache : `Optional[str]`, optional (default = `None`)
+        `"memory"` or a directory: the biLM runs once on a sentence, its layers are kept there
+        (see `LayerCache`). The biLM is frozen, and in `"reset"` or `"primed"`.
 
     # Raises
 
     `ValueError`
-        If files and `module` are both given, the files do not hold the biLM they should, or `dtype`
-        is given for a biLM that trains.
+        If files and `module` are both given, the files do not hold the biLM they should, `dtype` is
+        given for a biLM that trains, or `cache` for one whose vectors change.
     """
 
     def __init__(
@@ -67,8 +71,19 @@ class Elmo(torch.nn.Module):
         module: Optional[torch.nn.Module] = None,
         state: str = "carry",
         dtype: Optional[str] = None,
+        cache: Optional[str] = None,
     ) -> None:
         super().__init__()
+        self._cache: Optional[LayerCache] = None
+        if cache is not None:
+            if requires_grad or vocab_to_cache or state == "carry" or module is not None:
+                raise ValueError(
+                    f"cache {cache!r} is given with requires_grad {requires_grad}, state "
+                    f"{state!r}, vocab_to_cache {'given' if vocab_to_cache else None} and module "
+                    f"{'given' if module is not None else None}, expected a frozen biLM from "
+                    'files in state "reset" or "primed" without vocab_to_cache'
+                )
+            self._cache = LayerCache(cache)
         if module is None:
             module = load_bilm(
                 options_file, weight_file, requires_grad=requires_grad, state=state, dtype=dtype
@@ -107,6 +122,12 @@ class Elmo(torch.nn.Module):
         """See `BiLm.reset_states`."""
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
+    def train(self, mode: bool = True) -> "Elmo":
+        """See `BiLm.train`; the cache looks at the weights again."""
+        if self._cache is not None:
+            self._cache.forget_weights()
+        return super().train(mode)
+
     def forward(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> dict[str, Any]:
@@ -131,7 +152,13 @@ class Elmo(torch.nn.Module):
             word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
         if not self._has_cached_vocab:
             word_inputs = None
-        output = self._elmo_lstm(inputs.reshape(leading.numel(), *inputs.shape[-2:]), word_inputs)
+        inputs = inputs.reshape(leading.numel(), *inputs.shape[-2:])
+        if self._cache is not None and not any(
+            parameter.requires_grad for parameter in self._elmo_lstm.parameters()
+        ):
+            output = self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
+        else:
+            output = self._elmo_lstm(inputs, word_inputs)
         mask = output["mask"]
         mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]
         if not self._keep_sentence_boundaries:

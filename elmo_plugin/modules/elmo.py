@@ -46,6 +46,9 @@ class Elmo(elmo.Elmo, FromParams):
         brings the weights itself.
     dtype : `Optional[str]`, optional (default = `None`)
         `"bfloat16"` or `"int8"`: faster, less precise matrix products in a frozen biLM.
+    cache : `Optional[str]`, optional (default = `None`)
+        `"memory"` or a directory: a frozen biLM in `"reset"` or `"primed"` runs once on a sentence,
+        and epochs after the first only read.
 
     # Raises
 
@@ -69,6 +72,7 @@ class Elmo(elmo.Elmo, FromParams):
         options: Optional[Dict[str, Any]] = None,
         pretrained_file: Optional[str] = None,
         dtype: Optional[str] = None,
+        cache: Optional[str] = None,
     ) -> None:
         if options is not None and options_file is not None:
             raise ConfigurationError(
@@ -93,6 +97,7 @@ class Elmo(elmo.Elmo, FromParams):
                 module=module,
                 state=state,
                 dtype=dtype,
+                cache=cache,
             )
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error

@@ -41,6 +41,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         See `Elmo`.
     dtype : `Optional[str]`, optional (default = `None`)
         See `Elmo`.
+    cache : `Optional[str]`, optional (default = `None`)
+        See `Elmo`.
 
     # Raises
 
@@ -62,6 +64,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         options: Optional[Dict[str, Any]] = None,
         pretrained_file: Optional[str] = None,
         dtype: Optional[str] = None,
+        cache: Optional[str] = None,
     ) -> None:
         super().__init__()
         self._elmo = Elmo(
@@ -77,6 +80,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             options=options,
             pretrained_file=pretrained_file,
             dtype=dtype,
+            cache=cache,
         )
         self._projection: Optional[torch.nn.Linear] = None
         if projection_dim:
