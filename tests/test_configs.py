@@ -210,4 +210,5 @@ def test_sample_trains_an_epoch_and_its_archive_evaluates_and_predicts(path, tmp
     instances: List[Any] = list(
         archive.validation_dataset_reader.read(config["validation_data_path"])
     )
-    assert archive.model.forward_on_instance(instances[0])
+    if not path.stem.startswith("bilm"):  # which reads streams, not instances
+        assert archive.model.forward_on_instance(instances[0])

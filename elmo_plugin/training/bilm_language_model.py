@@ -88,6 +88,9 @@ class BilmLanguageModel(Model):
     gradient_scale : `float`, optional (default = `1.0`)
         What gradients are multiplied with; the loss that is reported stays the mean. bilm-tf:
         `num_steps`, which makes its clipping bite that much earlier.
+    frozen_steps : `int`, optional (default = `0`)
+        Steps at first in which the softmax alone trains: for a biLM with pretrained weights on text
+        with another vocabulary. Not with `distributed`.
 
     # Raises
 
@@ -103,6 +106,7 @@ class BilmLanguageModel(Model):
         softmax: Softmax = Softmax(),  # noqa: B008
         dropout: float = 0.1,
         gradient_scale: float = 1.0,
+        frozen_steps: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -118,6 +122,12 @@ class BilmLanguageModel(Model):
             raise ConfigurationError(str(error)) from error
         self.language_model = LanguageModel(bilm, word_softmax, dropout)
         self.gradient_scale = gradient_scale
+        if frozen_steps and is_distributed():
+            raise ConfigurationError(
+                f"frozen_steps is {frozen_steps} in a distributed run, expected 0: train the "
+                "softmax in a run of its own first"
+            )
+        self.frozen_steps = frozen_steps
         # Steps of training, and where its streams' LSTMs stand; not in the state dict, which an
         # archive is made of: `bilm_resume` keeps them.
         self.num_steps_done = 0
@@ -146,6 +156,8 @@ class BilmLanguageModel(Model):
         `ValueError`
             If the loss is no longer a number; the text names step, files and lines.
         """
+        if self.training and self.frozen_steps:
+            self.language_model.bilm.requires_grad_(self.num_steps_done >= self.frozen_steps)
         states = None if starts else (self.stream_states if self.training else self._heldout_states)
         output = self.language_model(batch, states)
         losses = (output.forward_loss.item(), output.backward_loss.item())

@@ -152,8 +152,8 @@ def full_cross_entropy(
     targets: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor,
-    rows_at_once: int = 512,
-    words_at_once: int = 8192,
+    rows_at_once: int = 256,
+    words_at_once: int = 2048,
 ) -> torch.Tensor:
     """
     Cross-entropy over all words, a block of rows and words at a time: without gradients, memory
@@ -165,8 +165,8 @@ def full_cross_entropy(
         As in `WordSoftmax.forward`.
     weight, bias : `torch.Tensor`
         Shapes `(num_words, projection_dim)` and `(num_words, 1)`.
-    rows_at_once, words_at_once : `int`, optional (default = `512`, `8192`)
-        Size of a block; the default's logits take 16 MB.
+    rows_at_once, words_at_once : `int`, optional (default = `256`, `2048`)
+        Size of a block; the default's logits take 2 MB and stay in a processor's cache.
 
     # Returns
 

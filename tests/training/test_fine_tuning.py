@@ -1,0 +1,115 @@
+"""A trained biLM goes on: with a softmax of its own first, or with the one it was exported with."""
+
+import copy
+import itertools
+import json
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.training.callbacks import TrainerCallback
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.elmo import load_bilm
+
+NUM_BATCHES, FROZEN = 12, 4
+
+
+@TrainerCallback.register("watch_bilm")
+class WatchBilm(TrainerCallback):
+    weights = []
+
+    def on_batch(
+        self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
+    ):
+        if is_training:
+            model = trainer.model.language_model
+            WatchBilm.weights.append(
+                [
+                    model.bilm._elmo_lstm.forward_layer_0.state_projection.weight.detach().clone(),
+                    model.softmax.weight.detach().clone(),
+                ]
+            )
+
+
+@pytest.fixture(scope="module")
+def config(repository):
+    def build(name, **model):
+        params = Params.from_file(str(repository / f"training_config/{name}.jsonnet")).as_dict()
+        for key in ("train_data_path", "validation_data_path"):
+            params[key] = str(repository / params[key])
+        params["model"] |= model
+        params["data_loader"]["batches_per_epoch"] = NUM_BATCHES
+        params["validation_data_loader"] |= {"batch_size": 16}
+        params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
+        return params
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def first(config, tmp_path_factory):
+    """A run to go on from."""
+    directory = tmp_path_factory.mktemp("first") / "out"
+    params = config("bilm_small")
+    params["data_loader"]["batches_per_epoch"] = 60
+    train_model(Params(params), str(directory))
+    return directory
+
+
+def files(directory):
+    options = json.loads((directory / "options.json").read_text())
+    return {"options": options, "pretrained_file": str(directory / "weights.hdf5")}
+
+
+def perplexity(directory):
+    return json.loads((directory / "metrics.json").read_text())["validation_perplexity"]
+
+
+def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path):
+    WatchBilm.weights = []
+    params = config("bilm_fine_tuning", **files(first), frozen_steps=FROZEN)
+    params["trainer"]["callbacks"] = ["export_bilm", "watch_bilm"]
+    train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
+    start = load_bilm(str(first / "options.json"), str(first / "weights.hdf5"))
+    before = start._elmo_lstm.forward_layer_0.state_projection.weight
+    assert len(WatchBilm.weights) == NUM_BATCHES
+    for step, (bilm, _) in enumerate(WatchBilm.weights, start=1):
+        assert torch.equal(bilm, before) == (step <= FROZEN)
+    softmaxes = [softmax for _, softmax in WatchBilm.weights]
+    assert all(not torch.equal(*pair) for pair in itertools.pairwise(softmaxes))
+    after = load_bilm(str(tmp_path / "out/options.json"), str(tmp_path / "out/weights.hdf5"))
+    fine_tuned = after._elmo_lstm.forward_layer_0.state_projection.weight
+    torch.testing.assert_close(fine_tuned, WatchBilm.weights[-1][0])
+
+
+def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(config, first, tmp_path):
+    params = config("bilm_small", **files(first))
+    params["model"]["softmax"]["pretrained_file"] = str(first / "softmax.hdf5")
+    params["vocabulary"]["vocabulary_file"] = str(first / "vocabulary.txt")
+    params["trainer"]["optimizer"]["lr"] = 1e-9
+    train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
+    assert perplexity(tmp_path / "out") == pytest.approx(perplexity(first), rel=1e-4)
+    # A new softmax knows nothing.
+    del params["model"]["softmax"]["pretrained_file"]
+    train_model(Params(copy.deepcopy(params)), str(tmp_path / "new"))
+    assert perplexity(tmp_path / "new") > 1.3 * perplexity(first)
+
+
+def test_a_softmax_over_another_vocabulary_is_refused(config, first, tmp_path):
+    params = config("bilm_small", **files(first))
+    params["model"]["softmax"]["pretrained_file"] = str(first / "softmax.hdf5")
+    params["vocabulary"]["max_size"] = 100
+    with pytest.raises(ConfigurationError, match=r"softmax.hdf5: .*expected \(100, 32\)"):
+        train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("key", ["pretrained_file", "softmax"])
+def test_a_missing_file_is_refused(config, tmp_path, key):
+    params = config("bilm_small")
+    block = params["model"]["softmax"] if key == "softmax" else params["model"]
+    block["pretrained_file"] = str(tmp_path / "none.hdf5")
+    with pytest.raises(ConfigurationError, match=r"there is no .*none\.hdf5"):
+        train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))

@@ -1,0 +1,1 @@
+(import '../bilm_fine_tuning.jsonnet')(setup='released')
