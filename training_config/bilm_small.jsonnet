@@ -2,7 +2,7 @@
 //   allennlp train training_config/released/bilm_small.jsonnet -s out --include-package elmo_plugin
 //
 // Not bilm-tf's optimizer: AdamW with warm-up and a cosine, no dropout (a text this size is not learnt by heart), clipping at 1.
-// docs/pretraining.md compares the two at the sizes of bilm_cpu.jsonnet.
+// Chosen without a comparison so far: no curves of both were run.
 //
 // To expect: not known; AllenNLP gives no perplexity of the released Small. Ours: not run.
 function(setup='sample')
