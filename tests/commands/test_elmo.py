@@ -43,7 +43,10 @@ def allennlp(*arguments, folder, home):
     )
 
 
-@pytest.mark.parametrize("where", [".allennlp_plugins", "home/.allennlp/plugins"])
+# The quick tests have the first in tests/docs/test_how_to.py too.
+@pytest.mark.parametrize(
+    "where", [pytest.param(".allennlp_plugins", marks=pytest.mark.slow), "home/.allennlp/plugins"]
+)
 def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
     (tmp_path / "home").mkdir()
     plugins = tmp_path / where
@@ -181,7 +184,11 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]
     arguments += [*bilm, "--force"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "elmo_plugin", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "elmo_plugin", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in a shell's background, children would ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     progress = tmp_path / "out.partial" / "progress.json"
     while not progress.exists():
