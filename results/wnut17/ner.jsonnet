@@ -1,0 +1,1 @@
+(import 'wnut17.libsonnet')((import '../../training_config/ner.jsonnet')())
