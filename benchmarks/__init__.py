@@ -1,0 +1,1 @@
+"""Speed and memory, measured; nothing here is imported by the package."""

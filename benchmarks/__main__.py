@@ -1,0 +1,97 @@
+"""
+Speed and memory of the biLM beside AllenNLP's, in one process in turn.
+
+    python -m benchmarks --quick        # about four minutes on two cores
+    python -m benchmarks                # every shape, batch size and precision
+
+Writes `benchmarks/reports/DATE.json` and a table of it, `DATE.md`. CPU only. Nothing else should
+run meanwhile: a round during which the machine slows down is repeated, but what slows down all of
+it shows only in the rate of `torch.mm` that the report gives.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict
+
+import torch
+
+from benchmarks import inference, memory, pretraining
+from benchmarks.report import markdown
+from benchmarks.rounds import MatrixRate, machine
+from benchmarks.workload import write_weights
+
+# (shape, batch size, rounds)
+QUICK = [("original", 1, 5), ("original", 64, 3), ("small", 32, 5)]
+FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__.split("\n")[1]
+    )
+    parser.add_argument("--quick", action="store_true", help="the main cases, few rounds")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: processor time, for one thread on a machine that others use",
+    )
+    parser.add_argument("--reports", type=Path, default=Path("benchmarks/reports"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    cases = QUICK if options.quick else FULL
+    results: Dict[str, Any] = {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "quick": options.quick,
+        "clock": options.clock,
+        "machine": machine(),
+        "gflops_torch.mm": {
+            str(dtype)[6:]: MatrixRate(clock, dtype)() for dtype in (torch.float32, torch.bfloat16)
+        },
+        "inference": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in ("original", "small"):
+            files = write_weights(shape, Path(folder))
+            contest = inference.Contest(files)
+            for _, size, rounds in [case for case in cases if case[0] == shape]:
+                note(f"{shape}, batch {size}")
+                public = size == 64 or not options.quick
+                found = contest.run(size, rounds, clock, public)
+                results["inference"].append({"shape": shape, "batch_size": size, **found})
+            if shape == "original":
+                note("LSTM alone; memory")
+                results["lstm"] = contest.lstm_rate(64, 3 if options.quick else 7, clock)
+                del contest
+                results["preparation"] = inference.preparation(files, clock)
+                results["memory"] = {
+                    which: memory.measure(which, files, 64)
+                    for which in ("stock", "float32", "bfloat16", "int8")
+                }
+    note("pretraining")
+    results["pretraining"] = pretraining.run(3 if options.quick else 7, clock)
+    options.reports.mkdir(parents=True, exist_ok=True)
+    name = results["date"][:10] + ("-quick" if options.quick else "")
+    report = markdown(results)
+    for suffix, text in ((".json", json.dumps(results, indent=2) + "\n"), (".md", report)):
+        (options.reports / (name + suffix)).write_text(text, encoding="utf-8")
+    print(report)
+
+
+def note(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A frozen ELMo: `allennlp.modules.elmo.Elmo` and ours on the same files, in turn."""
+
+import functools
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from benchmarks.rounds import Clock, in_turn, seconds
+from benchmarks.workload import Sentences
+from elmo_plugin.bilm import prepared_linear
+from elmo_plugin.bilm.elmo import Elmo
+from elmo_plugin.bilm.packing import Packing
+
+DTYPES = (None, "bfloat16", "int8")
+
+
+class Contest:
+    """Stock and ours in every precision, and ours without the private operators."""
+
+    def __init__(self, files: Tuple[str, str]) -> None:
+        from allennlp.modules.elmo import Elmo as StockElmo
+
+        self.stock = StockElmo(*files, 1, dropout=0.0).eval()
+        self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
+        self.public = ours(files, None)
+        works = prepared_linear.onednn_works
+        prepared_linear.onednn_works = lambda dtype: False  # type: ignore[assignment]
+        try:
+            # Products are made when first used.
+            mix(self.public, Sentences().batch(2))
+        finally:
+            prepared_linear.onednn_works = works
+
+    def run(self, batch_size: int, rounds: int, clock: Clock, public: bool) -> Dict[str, Any]:
+        """One batch size: ratios to stock, and the largest deviation in float32."""
+        sentences = Sentences(seed=batch_size)
+        batch = sentences.batch(batch_size)
+        exact = mix(self.stock, batch)
+        deviations = {name: float((mix(elmo, batch) - exact).abs().max())
+                      for name, elmo in self.ours.items()}  # fmt: skip
+
+        def contestants() -> Dict[str, Callable[[], Any]]:
+            batch = sentences.batch(batch_size)
+            works = {"stock": lambda: mix(self.stock, batch)}
+            for name, elmo in self.ours.items():
+                # Cold runs first and fills the cache for warm.
+                elmo._elmo_lstm._token_embedder._cached = None
+                works[f"{name} cold"] = lambda elmo=elmo: mix(elmo, batch)
+                works[f"{name} warm"] = lambda elmo=elmo: mix(elmo, batch)
+            if public:
+                self.public._elmo_lstm._token_embedder._cached = None
+                works["float32 cold, public operators"] = lambda: mix(self.public, batch)
+            return works
+
+        return {**in_turn(contestants, rounds, clock), "largest_deviation": deviations}
+
+    def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> Dict[str, Any]:
+        """GFLOP/s of the LSTM layers alone in float32, beside `torch.mm` in the same rounds."""
+        bilm = self.ours["float32"]._elmo_lstm
+        lengths = torch.tensor([len(words) for words in Sentences().tokens(batch_size)])
+        packing = Packing(lengths, int(lengths.max()) + 2)
+        options = bilm.options
+        rows = torch.randn(len(packing.forward_rows), options.projection_dim)
+        start = bilm._elmo_lstm.initial_state(batch_size)
+
+        @torch.no_grad()
+        def both_directions() -> None:
+            for direction in ("forward", "backward"):
+                bilm._elmo_lstm(direction, rows, packing.batch_sizes, start)
+
+        both_directions()
+        found = in_turn(lambda: {"LSTM": both_directions}, rounds, clock)
+        weights = options.cell_size * options.projection_dim * (4 + 4 + 1)
+        gflops = 2e-9 * weights * 2 * options.num_layers * len(rows)
+        rate = gflops / found["contestants"]["LSTM"]["seconds"]
+        found["gflops"] = rate
+        found["share_of_torch.mm"] = rate / found["torch.mm_gflops"]["median"]
+        return found
+
+
+def ours(files: Tuple[str, str], dtype: Optional[str]) -> Elmo:
+    return Elmo(*files, 1, dropout=0.0, dtype=dtype).eval()
+
+
+@torch.no_grad()
+def mix(elmo: Any, batch: torch.Tensor) -> torch.Tensor:
+    elmo._elmo_lstm._elmo_lstm._states = None  # stock's; every run starts at zero
+    if hasattr(elmo, "reset_states"):
+        elmo.reset_states()
+    return elmo(batch)["elmo_representations"][0]
+
+
+def preparation(files: Tuple[str, str], clock: Clock) -> List[Dict[str, Any]]:
+    """Seconds of the first batch of one sentence, when weights are laid out, and of a later one."""
+    found = []
+    for dtype in DTYPES:
+        work = functools.partial(mix, ours(files, dtype), Sentences().batch(1))
+        first, later = (seconds(work, clock) for _ in range(2))
+        found.append({"dtype": dtype or "float32", "first": first, "later": later})
+    return found

@@ -1,0 +1,57 @@
+"""
+Peak memory of a frozen ELMo on batches, in a process of its own.
+
+    python -m benchmarks.memory stock|float32|bfloat16|int8 OPTIONS WEIGHTS BATCH_SIZE
+
+Prints megabytes (2^20 bytes) as JSON: before the biLM is loaded, the peak while batches run, and
+the peak of the whole process. AllenNLP is imported in either case.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+BATCHES = 3
+
+
+def measure(which: str, files: Tuple[str, str], batch_size: int) -> Dict[str, float]:
+    """The measurement in a new process."""
+    command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def _status(key: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(f"/proc/self/status has no {key}")
+
+
+def main() -> None:
+    from allennlp.modules.elmo import Elmo as StockElmo
+
+    from benchmarks.inference import mix, ours
+    from benchmarks.workload import Sentences
+
+    which, options, weights, batch_size = sys.argv[1:]
+    before = _status("VmRSS")
+    elmo: Any
+    if which == "stock":
+        elmo = StockElmo(options, weights, 1, dropout=0.0).eval()
+    else:
+        elmo = ours((options, weights), None if which == "float32" else which)
+    sentences = Sentences()
+    # The kernel's high-water mark starts again here.
+    Path("/proc/self/clear_refs").write_text("5")
+    for _ in range(BATCHES):
+        mix(elmo, sentences.batch(int(batch_size)))
+    whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"before": before, "running": _status("VmHWM"), "whole": whole}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The results as a page."""
+
+from typing import Any, Dict, List
+
+# The least ratios that were promised, by shape, batch size and contestant.
+BARS = {
+    ("original", 64, "float32 cold"): 2.8,
+    ("original", 64, "float32 warm"): 3.0,
+    ("original", 1, "float32 cold"): 5.0,
+    ("original", 64, "bfloat16 cold"): 4.8,
+    ("original", 64, "bfloat16 warm"): 5.5,
+    ("original", 64, "int8 cold"): 6.0,
+    ("original", 1, "bfloat16 cold"): 13.0,
+    ("original", 1, "int8 cold"): 20.0,
+    ("small", 32, "float32 cold"): 4.8,
+    ("small", 32, "float32 warm"): 7.0,
+    ("small", 32, "bfloat16 cold"): 7.0,
+    ("small", 32, "bfloat16 warm"): 12.0,
+    ("original", 64, "float32 cold, public operators"): 2.0,
+}
+
+
+def markdown(results: Dict[str, Any]) -> str:
+    """Tables of medians; ratios with the least and the most of the rounds."""
+    machine = results["machine"]
+    rates = ", ".join(f"{name} {rate:.0f}" for name, rate in results["gflops_torch.mm"].items())
+    lines = [
+        f"# Benchmark of {results['date']}",
+        "",
+        f"{machine['processor']} ({machine['instructions']}), {machine['threads']} threads, "
+        f"Python {machine['python']}, torch {machine['torch']}; {results['clock']} time. "
+        f"`torch.mm`: {rates} GFLOP/s.",
+        "Random weights of the released shapes, sentences of 10 to 30 tokens, Zipf words. Ratio: "
+        "how many times faster than `allennlp.modules.elmo` in the same round.",
+        "",
+    ]
+    for case in results["inference"]:
+        lines += _inference(case)
+    lstm = results["lstm"]
+    lines += [
+        "## LSTM layers alone, Original, batch 64, float32",
+        "",
+        f"{lstm['gflops']:.0f} GFLOP/s, {lstm['share_of_torch.mm']:.0%} of `torch.mm` in the same "
+        "rounds (bar: 85%).",
+        "",
+        "## First batch of one sentence, Original (weights are laid out)",
+        "",
+        *table(
+            ["dtype", "first, s", "later, s"],
+            [[one["dtype"], f"{one['first']:.3f}", f"{one['later']:.3f}"]
+             for one in results["preparation"]],
+        ),
+        "## Peak memory, Original, batch 64 (MB; bar: 0.75 of stock)",
+        "",
+        *_memory(results["memory"]),
+        "## Pretraining step, 512/128, batch 128, unroll 20, 50,000 words, 2,048 negatives",
+        "",
+        *_contestants(results["pretraining"], lambda name: "1.3" if name == "ours" else ""),
+        f"Losses differ by {results['pretraining']['difference']['loss']:.1e}, gradients by "
+        f"{results['pretraining']['difference']['largest_gradient']:.1e} at most.",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _inference(case: Dict[str, Any]) -> List[str]:
+    def bar(name: str) -> str:
+        return str(BARS.get((case["shape"], case["batch_size"], name), ""))
+
+    deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
+    return [
+        f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
+        "",
+        *_contestants(case, bar),
+        f"Largest deviation from stock: {deviations}. `torch.mm`: median "
+        f"{case['torch.mm_gflops']['median']:.0f}, least {case['torch.mm_gflops']['least']:.0f} "
+        f"GFLOP/s; {case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
+        "",
+    ]
+
+
+def _contestants(case: Dict[str, Any], bar: Any) -> List[str]:
+    return table(
+        ["", "median, s", "ratio", "least", "most", "bar"],
+        [
+            [name, f"{one['seconds']:.4f}", *(f"{one[k]:.2f}" for k in ("ratio", "least", "most")),
+             bar(name)]
+            for name, one in case["contestants"].items()
+        ],
+    )  # fmt: skip
+
+
+def _memory(found: Dict[str, Any]) -> List[str]:
+    stock = found["stock"]
+    rows = []
+    for name, one in found.items():
+        whole = one["running"] / stock["running"]
+        less = (one["running"] - one["before"]) / (stock["running"] - stock["before"])
+        megabytes = [f"{one[key]:.0f}" for key in ("before", "running", "whole")]
+        rows.append([name, *megabytes, f"{whole:.2f}", f"{less:.2f}"])
+    header = ["", "before loading", "running", "whole process", "running / stock's", "less before"]
+    return table(header, rows)
+
+
+def table(header: List[str], rows: List[List[str]]) -> List[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines] + [""]

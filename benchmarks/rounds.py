@@ -1,0 +1,100 @@
+"""Contestants in turn, round after round, beside the machine's own rate."""
+
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import torch
+
+# A round in which the machine's rate falls by more than this is run again, at most so often.
+TOLERATED_DROP = 0.1
+MOST_REPEATS = 3
+
+Clock = Callable[[], float]
+
+
+def machine() -> Dict[str, Any]:
+    """Processor and versions."""
+    processor = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        processor = names[0].split(":", 1)[1].strip() if names else processor
+    return {
+        "processor": processor,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+    }
+
+
+def seconds(work: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
+    start = clock()
+    work()
+    return clock() - start
+
+
+class MatrixRate:
+    """GFLOP/s of `torch.mm`, 1024 rows by 1024 by 4096; the best of a few."""
+
+    def __init__(self, clock: Clock, dtype: torch.dtype = torch.float32) -> None:
+        self._clock = clock
+        self._left = torch.randn(1024, 1024).to(dtype)
+        self._right = torch.randn(1024, 4096).to(dtype)
+        self()
+
+    def __call__(self) -> float:
+        best = min(
+            seconds(lambda: torch.mm(self._left, self._right), self._clock) for _ in range(4)
+        )
+        return 2e-9 * 1024 * 1024 * 4096 / best
+
+
+def in_turn(
+    contestants: Callable[[], Dict[str, Callable[[], Any]]], rounds: int, clock: Clock
+) -> Dict[str, Any]:
+    """
+    Times every contestant once a round, the first being what the others are compared with.
+
+    `contestants` is called before each round and gives its work by name: the same input for all, a
+    new one every round.
+    """
+    rate = MatrixRate(clock)
+    times: Dict[str, List[float]] = {}
+    rates: List[float] = []
+    kept = repeated = 0
+    best = rate()
+    while kept < rounds:
+        works = contestants()
+        before = rate()
+        found = {name: seconds(work, clock) for name, work in works.items()}
+        after = rate()
+        best = max(best, before, after)
+        if min(before, after) < (1 - TOLERATED_DROP) * best and repeated < MOST_REPEATS * rounds:
+            repeated += 1
+            continue
+        kept += 1
+        rates += [before, after]
+        for name, value in found.items():
+            times.setdefault(name, []).append(value)
+    reference = times[next(iter(times))]
+    return {
+        "torch.mm_gflops": {"median": statistics.median(rates), "least": min(rates)},
+        "rounds": kept,
+        "repeated_rounds": repeated,
+        "contestants": {
+            name: {
+                "seconds": statistics.median(values),
+                **_ratios([stock / ours for stock, ours in zip(reference, values)]),
+            }
+            for name, values in times.items()
+        },
+    }
+
+
+def _ratios(ratios: List[float]) -> Dict[str, float]:
+    return {"ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}

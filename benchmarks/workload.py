@@ -1,0 +1,53 @@
+"""What is timed: released shapes with random weights, and sentences of Zipf words."""
+
+import json
+import random
+from pathlib import Path
+from typing import List, Tuple
+
+import torch
+
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.options import ElmoOptions
+
+FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+SHAPES = {
+    "original": ElmoOptions(512, 4096, 2, 16, FILTERS, 2),
+    "small": ElmoOptions(128, 1024, 2, 16, FILTERS, 1),
+}
+NUM_WORDS = 20_000
+LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
+
+
+def write_weights(shape: str, folder: Path) -> Tuple[str, str]:
+    """The paths of `options.json` and `weights.hdf5`, random with a fixed seed."""
+    torch.manual_seed(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    options, weights = folder / f"{shape}.json", folder / f"{shape}.hdf5"
+    options.write_text(json.dumps(SHAPES[shape].to_dict()), encoding="utf-8")
+    save_weights(BiLm(SHAPES[shape]), weights)
+    return str(options), str(weights)
+
+
+class Sentences:
+    """Batches of sentences of 10 to 30 tokens; frequent words are short, as in English."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+        lengths = [
+            max(1, round(self._random.gauss(3.5 if rank < 200 else 7.5, 2.0)))
+            for rank in range(NUM_WORDS)
+        ]
+        self._words = ["".join(self._random.choices(LETTERS, k=length)) for length in lengths]
+        self._weights = [1 / (rank + 1) for rank in range(NUM_WORDS)]
+
+    def tokens(self, batch_size: int) -> List[List[str]]:
+        return [
+            self._random.choices(self._words, self._weights, k=self._random.randint(10, 30))
+            for _ in range(batch_size)
+        ]
+
+    def batch(self, batch_size: int) -> torch.Tensor:
+        return batch_to_ids(self.tokens(batch_size))

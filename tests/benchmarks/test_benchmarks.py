@@ -1,0 +1,63 @@
+"""The benchmark's command on tiny shapes: it runs through, and its report has every part."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import pretraining, rounds, workload
+from elmo_plugin.bilm.options import ElmoOptions
+
+ROOT = Path(__file__).parents[2]
+TINY = ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)
+
+
+def test_a_round_that_the_machine_slowed_down_is_repeated(monkeypatch):
+    rates = iter([100, 100, 100, 100, 80, 100, 99, 95, 97])
+    monkeypatch.setattr(rounds, "MatrixRate", lambda clock: lambda: next(rates))
+    ticks = iter(range(100))
+    works = {"stock": lambda: None, "ours": lambda: None}
+    found = rounds.in_turn(lambda: works, rounds=3, clock=lambda: next(ticks))
+    assert found["rounds"] == 3
+    assert found["repeated_rounds"] == 1
+    assert found["torch.mm_gflops"]["least"] == 95
+    assert found["contestants"]["ours"]["ratio"] == 1
+
+
+@pytest.mark.slow
+def test_the_whole_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(workload, "SHAPES", {"original": TINY, "small": TINY})
+    monkeypatch.setattr(pretraining, "OPTIONS", TINY)
+    monkeypatch.setattr(pretraining, "BATCH_SIZE", 3)
+    monkeypatch.setattr(pretraining, "NUM_STEPS", 4)
+    monkeypatch.setattr(command, "QUICK", [("original", 1, 1), ("original", 64, 1)])
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick", "--reports", str(tmp_path)])
+    threads = torch.get_num_threads()
+    try:
+        command.main()
+    finally:
+        torch.set_num_threads(threads)
+    (report,) = tmp_path.glob("*.md")
+    (results,) = tmp_path.glob("*.json")
+    found = json.loads(results.read_text())
+    batch_64 = found["inference"][1]
+    assert batch_64["contestants"]["stock"]["ratio"] == 1
+    assert "float32 cold, public operators" in batch_64["contestants"]
+    assert batch_64["largest_deviation"]["float32"] < 1e-5 < batch_64["largest_deviation"]["int8"]
+    assert found["pretraining"]["difference"]["largest_gradient"] < 1e-4
+    assert found["memory"]["stock"]["whole"] > 100
+    for heading in ("## Original, batch 1", "## LSTM layers alone", "## Peak memory"):
+        assert heading in report.read_text()
+
+
+@pytest.mark.parametrize("option", ["--help"])
+def test_it_is_run_as_a_module(option):
+    found = subprocess.run(
+        [sys.executable, "-m", "benchmarks", option], cwd=ROOT, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    assert "--quick" in found.stdout
