@@ -398,30 +398,40 @@ def run_child(state, lines, path, wanted, limit=None, **how):
     return in_child(work)
 
 
+def sentences_kept(folder):
+    """How many sentences a run has put on disk for good."""
+    try:
+        return json.loads((folder / "out.partial" / "progress.json").read_text())["sentences"]
+    except FileNotFoundError:  # not begun, or all done
+        return 0
+
+
 def kill_and_compare(tmp_path, state, layout, times, seed):
-    """Kills a run at random moments, `times` times; returns from how many sentences it went on."""
+    """
+    Kills a run at random moments, `times` times; returns from how many sentences it went on. The
+    moment is a random number of sentences and a random pause after them, so that a busy machine
+    does not move all of them to the start or behind the end.
+    """
     wanted = Extraction(max_tokens=30, batch_size=5, layout=layout)
     lines = text(400, seed)
-    start = time.monotonic()
     child = run_child(state, lines, tmp_path / "undisturbed", wanted)
     child.join()
     assert child.exitcode == 0
-    duration = time.monotonic() - start
-    generator, kills, resumed = random.Random(seed), 0, []
+    generator, resumed = random.Random(seed), []
     (tmp_path / "out").write_text("precious")
-    while kills < times:
+    for moment in sorted(generator.randrange(len(lines)) for _ in range(times)):
         child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
-        child.join(generator.uniform(0.02, 1.5 / (times + 1)) * duration)
+        while child.is_alive() and sentences_kept(tmp_path) < moment:
+            time.sleep(0.001)
+        child.join(generator.uniform(0.0, 0.02))
         child.kill()
         child.join()
         if child.exitcode == 0:  # it was quicker
             break
-        kills += 1
         # What was there before is untouched while the new file is not whole.
         if (tmp_path / "out").read_bytes() != b"precious":
             assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
-        progress = tmp_path / "out.partial" / "progress.json"
-        resumed.append(json.loads(progress.read_text())["sentences"] if progress.exists() else 0)
+        resumed.append(sentences_kept(tmp_path))
     child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
     child.join()
     assert child.exitcode == 0
