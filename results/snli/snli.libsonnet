@@ -9,7 +9,7 @@ function(config) config {
   data_loader: { batch_sampler: { type: 'bucket', batch_size: 32 } },
   trainer+: {
     optimizer: { type: 'adam', lr: 0.001 },
-    num_epochs: 5,
+    num_epochs: 16,
     patience: 3,
     checkpointer: { keep_most_recent_by_count: 1 },
   },
