@@ -33,7 +33,7 @@ outputs = {}
 for maker in ("ours", "theirs"):
     archive = load_archive(maker)
     instances = list(archive.dataset_reader.read(sys.argv[1]))[:int(sys.argv[2])]
-    found = archive.model.forward_on_instances(instances)
+    found = archive.model.eval().forward_on_instances(instances)
     outputs[maker] = [[one["tags"], one["logits"].tolist()] for one in found]
 assert "elmo_plugin" not in sys.modules
 print(json.dumps(outputs))
@@ -92,7 +92,7 @@ def test_archives_move_both_ways(tmp_path):
         archive = load_archive(tmp_path / maker)
         assert type(archive.model).__module__.startswith("elmo_plugin.")
         instances = list(archive.dataset_reader.read(DATA))[:NUM_SENTENCES]
-        found = archive.model.forward_on_instances(instances)
+        found = archive.model.eval().forward_on_instances(instances)
         for (tags, logits), one in zip(theirs[maker], found, strict=True):
             assert one["tags"] == tags
             numpy.testing.assert_allclose(one["logits"], logits, rtol=0, atol=1e-5)
