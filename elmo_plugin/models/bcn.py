@@ -12,7 +12,11 @@ from allennlp.nn.util import get_text_field_mask, masked_max, masked_softmax, we
 from allennlp.training.metrics import CategoricalAccuracy
 
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import (
+    check_elmo_placement,
+    elmo_dim,
+    embed_with_elmo,
+)
 
 
 @Model.register("bcn", exist_ok=True)
@@ -91,9 +95,7 @@ class BiattentiveClassificationNetwork(Model):
         self._encoder = encoder
         self._integrator = integrator
         self._integrator_dropout = torch.nn.Dropout(integrator_dropout)
-        integrated_dim = integrator.get_output_dim()
-        if elmo is not None and use_integrator_output_elmo:
-            integrated_dim += elmo.get_output_dim()
+        integrated_dim = integrator.get_output_dim() + elmo_dim(elmo, use_integrator_output_elmo)
         self._self_attentive_pooling_projection = torch.nn.Linear(integrated_dim, 1)
         self._output_layer = output_layer
         self._check_dimensions(integrated_dim)
@@ -105,11 +107,8 @@ class BiattentiveClassificationNetwork(Model):
         initializer(self)
 
     def _check_dimensions(self, integrated_dim: int) -> None:
-        embedded_dim = self._text_field_embedder.get_output_dim()
-        if self._elmo is not None and self._use_input_elmo:
-            embedded_dim += self._elmo.get_output_dim()
         check_dimensions_match(
-            embedded_dim,
+            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
             self._pre_encode_feedforward.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "pre_encode_feedforward input dim",

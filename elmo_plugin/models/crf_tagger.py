@@ -20,7 +20,11 @@ from allennlp.training.metrics import CategoricalAccuracy, FBetaVerboseMeasure, 
 
 from elmo_plugin.metrics.conlleval import Conlleval
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import (
+    check_elmo_placement,
+    elmo_dim,
+    embed_with_elmo,
+)
 
 WEIGHTED_CRFS = {
     "emission": ConditionalRandomFieldWeightEmission,
@@ -167,13 +171,9 @@ class CrfTagger(Model):
 
     def _check_dimensions(self) -> int:
         """Gives the size of the tag projection's input."""
-        input_dim = self.text_field_embedder.get_output_dim()
-        output_dim = self.encoder.get_output_dim()
-        if self._elmo is not None:
-            input_dim += self._elmo.get_output_dim() * self._use_input_elmo
-            output_dim += self._elmo.get_output_dim() * self._use_output_elmo
+        output_dim = self.encoder.get_output_dim() + elmo_dim(self._elmo, self._use_output_elmo)
         check_dimensions_match(
-            input_dim,
+            self.text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
             self.encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "encoder input dim",

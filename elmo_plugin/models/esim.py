@@ -13,7 +13,11 @@ from allennlp.nn.util import get_text_field_mask, masked_max, masked_softmax, we
 from allennlp.training.metrics import CategoricalAccuracy
 
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import (
+    check_elmo_placement,
+    elmo_dim,
+    embed_with_elmo,
+)
 
 
 @Model.register("esim", exist_ok=True)
@@ -109,13 +113,9 @@ class ESIM(Model):
         initializer(self)
 
     def _check_dimensions(self) -> None:
-        input_dim = self._text_field_embedder.get_output_dim()
-        encoded_dim = self._encoder.get_output_dim()
-        if self._elmo is not None:
-            input_dim += self._elmo.get_output_dim() * self._use_input_elmo
-            encoded_dim += self._elmo.get_output_dim() * self._use_output_elmo
+        encoded_dim = self._encoder.get_output_dim() + elmo_dim(self._elmo, self._use_output_elmo)
         check_dimensions_match(
-            input_dim,
+            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
             self._encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "encoder input dim",

@@ -22,7 +22,11 @@ from elmo_plugin.metrics.srl_eval import (
     convert_bio_tags_to_conll_format,
 )
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import (
+    check_elmo_placement,
+    elmo_dim,
+    embed_with_elmo,
+)
 
 
 @Model.register("srl", exist_ok=True)
@@ -107,14 +111,14 @@ class SemanticRoleLabeler(Model):
         self.binary_feature_embedding = Embedding(
             num_embeddings=2, embedding_dim=binary_feature_dim
         )
-        elmo_dim = 0 if elmo is None else elmo.get_output_dim()
-        encoded_dim = encoder.get_output_dim() + elmo_dim * use_output_elmo
+        input_dim = text_field_embedder.get_output_dim() + elmo_dim(elmo, use_input_elmo)
+        encoded_dim = encoder.get_output_dim() + elmo_dim(elmo, use_output_elmo)
         self.tag_projection_layer = TimeDistributed(torch.nn.Linear(encoded_dim, self.num_classes))
         self.embedding_dropout = torch.nn.Dropout(p=embedding_dropout)
         self._label_smoothing = label_smoothing
         self.ignore_span_metric = ignore_span_metric
         check_dimensions_match(
-            text_field_embedder.get_output_dim() + elmo_dim * use_input_elmo + binary_feature_dim,
+            input_dim + binary_feature_dim,
             encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input) + binary_feature_dim",
             "encoder input dim",

@@ -52,6 +52,23 @@ def check_elmo_placement(
         )
 
 
+def elmo_dim(elmo: Optional[Elmo], placed: bool) -> int:
+    """
+    # Parameters
+
+    elmo : `Elmo`, optional
+        The model's `elmo` argument.
+    placed : `bool`
+        One of its `use_*_elmo` flags.
+
+    # Returns
+
+    `int`
+        How much wider ELMo makes the vectors there: its `embedding_dim`, or 0.
+    """
+    return elmo.get_output_dim() if elmo is not None and placed else 0
+
+
 def embed_with_elmo(
     tokens: TextFieldTensors,
     text_field_embedder: TextFieldEmbedder,
