@@ -63,6 +63,10 @@ class TokenStreamsLoader(DataLoader):
         Processes that prepare batches ahead; the batches are the same for any number.
     seed : `int`, optional (default = `0`)
         Of the shuffling.
+    files_at_once : `int`, optional (default = `1`)
+        The shuffled files are taken in groups of so many, and the sentences of a group shuffled
+        together: for files that are books, not mixed shards. That many files are held in memory at
+        a time by each direction, of each process and worker. Nothing where `shuffle` is off.
 
     # Raises
 
@@ -83,6 +87,7 @@ class TokenStreamsLoader(DataLoader):
         num_characters: int = 50,
         num_workers: int = 0,
         seed: int = 0,
+        files_at_once: int = 1,
     ) -> None:
         super().__init__()
         if not isinstance(reader, BilmTextReader):
@@ -95,6 +100,7 @@ class TokenStreamsLoader(DataLoader):
             ("num_steps", num_steps),
             ("batches_per_epoch", batches_per_epoch),
             ("num_tokens", num_tokens),
+            ("files_at_once", files_at_once),
         ):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
@@ -109,6 +115,7 @@ class TokenStreamsLoader(DataLoader):
             "num_steps": num_steps,
             "num_characters": num_characters,
             "shuffle": shuffle,
+            "files_at_once": files_at_once,
             "seed": seed,
             "rank": dist.get_rank() if is_distributed() else 0,
             "world_size": self.world_size,

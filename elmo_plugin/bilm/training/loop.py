@@ -42,6 +42,8 @@ class LoopSettings:
         Batches of such a look; the last one reads all.
     seed : `int`
         Of the order of sentences.
+    files_at_once : `int`
+        Files whose sentences are shuffled together, and held in memory at a time.
     """
 
     num_updates: int
@@ -54,6 +56,7 @@ class LoopSettings:
     evaluate_every: int = 500
     evaluation_batches: int = 50
     seed: int = 0
+    files_at_once: int = 1
 
 
 def pretrain(
@@ -175,6 +178,7 @@ def _endless(
             batch_size=settings.batch_size,
             num_steps=settings.num_steps,
             seed=settings.seed,
+            files_at_once=settings.files_at_once,
         )
         epoch += 1
 

@@ -10,12 +10,13 @@ import itertools
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 
 import numpy
 import torch
 
 from elmo_plugin.bilm.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
+from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_lines
 
 
@@ -43,7 +44,8 @@ class StreamPosition:
     epoch : `int`, optional (default = `0`)
         Passes over the text that are done.
     file, sentence : `int`, optional (default = `0`)
-        Files of this pass that are done, and sentences of the next one, in their shuffled order.
+        Files of this pass that are done, and sentences of the next one, in their shuffled order;
+        groups of files where `files_at_once` are shuffled together. Holds for that number only.
     rows : `tuple[Pending, ...]`, optional (default = `()`)
         What each row was reading; nothing at the very start.
     """
@@ -93,8 +95,9 @@ class TokenStreams:
     One direction's `batch_size` streams over a list of files.
 
     A sentence `w` is read as `<S> w </S>`, or from its end in the backward direction; its last
-    boundary is only ever a target. Files and the sentences within a file come in a new random order
-    in every pass where `shuffle` is on, in the given order otherwise. Empty files are passed over.
+    boundary is only ever a target. Files and the sentences within a file (or `files_at_once` of
+    them) come in a new random order in every pass where `shuffle` is on, in the given order
+    otherwise. Empty files are passed over.
 
     # Parameters
 
@@ -111,7 +114,11 @@ class TokenStreams:
     num_characters : `int`, optional (default = `50`)
         Character ids per token.
     shuffle : `bool`, optional (default = `True`)
-        Whether sentences are shuffled; one file is then held in memory at a time.
+        Whether sentences are shuffled; `files_at_once` files are then held in memory at a time.
+    files_at_once : `int`, optional (default = `1`)
+        The shuffled files are taken in groups of so many, and the sentences of a group shuffled
+        together. 1 is bilm-tf's way, for shards that are mixed already; where each file is a book
+        of its own, a batch would then read a single book. Nothing where `shuffle` is off.
     seed : `int`, optional (default = `0`)
         Of the shuffling.
     rank, world_size : `int`, optional (default = `0`, `1`)
@@ -121,7 +128,7 @@ class TokenStreams:
     # Raises
 
     `ValueError`
-        If there is no file, or no sentence in any.
+        If there is no file, or no sentence in any, or `files_at_once` is not positive.
     """
 
     def __init__(
@@ -134,6 +141,7 @@ class TokenStreams:
         num_steps: int,
         num_characters: int = 50,
         shuffle: bool = True,
+        files_at_once: int = 1,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -142,6 +150,8 @@ class TokenStreams:
             raise ValueError(f"direction is {direction!r}, expected 'forward' or 'backward'")
         if not paths:
             raise ValueError("no text files to read, expected at least one")
+        if files_at_once < 1:
+            raise ValueError(f"files_at_once is {files_at_once}, expected at least 1")
         self.paths = [Path(path) for path in paths]
         self.vocabulary = vocabulary
         self.direction = direction
@@ -149,6 +159,7 @@ class TokenStreams:
         self.num_steps = num_steps
         self.num_characters = num_characters
         self.shuffle = shuffle
+        self.files_at_once = files_at_once
         self.seed = seed
         self.own_rows = range(rank * batch_size, (rank + 1) * batch_size)
         self.num_rows = world_size * batch_size
@@ -240,13 +251,10 @@ class TokenStreams:
         epoch, first_file, done = position.epoch, position.file, position.sentence
         found = bool(position.rows)
         while True:
-            paths = self._shuffled(self.paths, f"{epoch}")
-            for file in range(first_file, len(paths)):
-                path = str(paths[file])
-                lines: Iterable[tuple[int, str]] = read_lines(path)
-                if self.shuffle:
-                    lines = self._shuffled(list(lines), f"{epoch} {file}")
-                for number, line in itertools.islice(lines, done, None):
+            groups = self._groups(epoch)
+            for file in range(first_file, len(groups)):
+                lines = self._lines(groups[file], f"{epoch} {file}")
+                for path, number, line in itertools.islice(lines, done, None):
                     found = True
                     done += 1
                     tokens = (BEGIN_OF_SENTENCE, *line.split(), END_OF_SENTENCE)
@@ -263,12 +271,23 @@ class TokenStreams:
                 return
             epoch, first_file = epoch + 1, 0
 
-    def _shuffled(self, items: list[Any], occasion: str) -> list[Any]:
-        # Each shuffle has a generator of its own, so that none need be replayed to go on.
+    def _groups(self, epoch: int) -> list[list[Path]]:
+        """The files of a pass, in order; those of a group are shuffled together."""
+        if not self.shuffle:
+            return [[path] for path in self.paths]
+        paths = list(self.paths)
+        random.Random(self._seed(f"{epoch}")).shuffle(paths)
+        size = self.files_at_once
+        return [paths[start : start + size] for start in range(0, len(paths), size)]
+
+    def _lines(self, paths: list[Path], occasion: str) -> Iterator[tuple[str, int, str]]:
         if self.shuffle:
-            items = list(items)
-            random.Random(f"{self.seed} {self.direction} {occasion}").shuffle(items)
-        return items
+            return shuffled_lines(paths, self._seed(occasion))
+        return ((str(path), number, line) for path in paths for number, line in read_lines(path))
+
+    def _seed(self, occasion: str) -> str:
+        # Each shuffle has a generator of its own, so that none need be replayed to go on.
+        return f"{self.seed} {self.direction} {occasion}"
 
 
 class BatchPair(NamedTuple):

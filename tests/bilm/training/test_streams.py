@@ -1,9 +1,11 @@
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 
 from elmo_plugin.bilm.characters import token_to_ids
+from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
 from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams, both_directions
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
@@ -127,11 +129,81 @@ def test_a_pass_reads_every_sentence_once_in_an_order_of_its_own(text):
     assert [source for batch in again for source in batch.sources] == read[0]
 
 
+def order_read(paths, direction="forward", epoch=0, **options):
+    """File (its number) and line of each sentence of a pass, in the order that one stream reads."""
+    options = {"batch_size": 1, "num_steps": 1, "shuffle": True, "seed": 5, **options}
+    sources = [b.sources[0] for b in streams(paths, direction, **options).epoch(epoch)]
+    return [(int(Path(path).stem), line) for path, line in dict.fromkeys(sources)]
+
+
+def order_by_hand(files, direction, epoch, files_at_once, seed=5):
+    """`files`: number of lines of each."""
+
+    def shuffled(items, occasion):
+        random.Random(f"{seed} {direction} {occasion}").shuffle(items)
+        return items
+
+    files = shuffled(list(enumerate(files)), f"{epoch}")
+    order = []
+    for group in range(0, len(files), files_at_once):
+        held = files[group : group + files_at_once]
+        lines = [(file, line) for file, length in held for line in range(1, length + 1)]
+        order += shuffled(lines, f"{epoch} {group // files_at_once}")
+    return order
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("files_at_once", [1, 2, 3, 100])
+def test_files_at_once_are_shuffled_together(text, direction, files_at_once):
+    lengths = [20, 11, 0, 30, 7]
+    paths = text(*(random_text(seed, length) for seed, length in enumerate(lengths)))
+    for epoch in (0, 1):
+        found = order_read(paths, direction, epoch, files_at_once=files_at_once)
+        assert sorted(found) == [
+            (f, n) for f, most in enumerate(lengths) for n in range(1, most + 1)
+        ]
+        assert found == order_by_hand(lengths, direction, epoch, files_at_once)
+        assert found != order_by_hand(lengths, direction, epoch, files_at_once, seed=6)
+        changes = sum(one[0] != other[0] for one, other in itertools.pairwise(found))
+        # One file after the other, or among each other.
+        assert changes == 3 if files_at_once == 1 else changes > 10
+
+
+def test_one_file_at_once_is_the_default_order(text):
+    paths = text(random_text(1), random_text(2))
+    assert order_read(paths) == order_read(paths, files_at_once=1)
+    assert order_read(paths) != order_read(paths, files_at_once=2)
+
+
+def test_without_shuffling_the_number_of_files_at_once_changes_nothing(text):
+    paths = text(random_text(1), "", random_text(2))
+    one, all_ = (list(streams(paths, files_at_once=number).epoch(0)) for number in (1, 100))
+    assert [batch.sources for batch in one] == [batch.sources for batch in all_]
+    assert [batch.position for batch in one] == [batch.position for batch in all_]
+
+
+def test_shuffled_lines_are_those_of_the_file(text):
+    lines = ["é “b” ç\n", " \n", "𐍈 a\r\n", "日本\n", "the last"]
+    paths = text("".join(lines), "", "x\ny\n")
+    found = {(path, number): line for path, number, line in shuffled_lines(paths, "seed")}
+    expected = {(str(paths[0]), n): line for n, line in enumerate(lines, 1) if line.strip()}
+    assert found == expected | {(str(paths[2]), 1): "x\n", (str(paths[2]), 2): "y\n"}
+
+
+@pytest.mark.parametrize("files_at_once", [0, -1])
+def test_a_number_of_files_at_once_that_is_not_positive_is_refused(text, files_at_once):
+    with pytest.raises(ValueError, match=f"files_at_once is {files_at_once}, expected at least 1"):
+        streams(text("a\n"), files_at_once=files_at_once)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("files_at_once", [1, 2, 100])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_streams_go_on_from_any_position_as_if_never_stopped(text, direction, shuffle):
+def test_streams_go_on_from_any_position_as_if_never_stopped(
+    text, direction, shuffle, files_at_once
+):
     paths = text(random_text(1, 9), "", random_text(2, 5))
-    options = {"shuffle": shuffle, "num_characters": 5}
+    options = {"shuffle": shuffle, "num_characters": 5, "files_at_once": files_at_once}
     whole = list(itertools.islice(streams(paths, direction, **options).batches(endless=True), 40))
     assert whole[-1].position.epoch > 1
     for stop in range(39):
@@ -179,3 +251,13 @@ def test_both_directions_stop_together_and_at_the_limit(text):
     alone = [len(list(streams(paths, d, shuffle=True).epoch(0))) for d in ("forward", "backward")]
     assert len(pairs) == min(alone)
     assert len(list(both_directions(paths, VOCABULARY, limit=4, **options))) == 4
+
+
+def test_both_directions_take_several_files_at_once(text):
+    paths = text(*(random_text(seed, 20) for seed in range(8)))
+    for number in (1, 8):
+        options = {"batch_size": 8, "num_steps": 5, "files_at_once": number}
+        pair = next(both_directions(paths, VOCABULARY, **options))
+        for batch in pair:
+            files = {path for path, _ in batch.sources}
+            assert len(files) <= 2 if number == 1 else len(files) >= 4
