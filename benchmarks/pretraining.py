@@ -1,12 +1,18 @@
-"""A step of pretraining, against autograd through the recurrence with hoisted input products."""
+"""
+A step of pretraining, against autograd through the recurrence with hoisted input products, in
+float32 and in mixed precision (the model's `dtype="bfloat16"`).
+"""
 
-from typing import Any, Callable, Dict
+import functools
+from typing import Any, Callable, Dict, Optional
 
 import torch
+from torch.nn import functional
 
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
 from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.char_cnn import _as_matrix
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.options import ElmoOptions
@@ -38,12 +44,36 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
     return forward
 
 
-def model(autograd: bool) -> LanguageModel:
+class SoftmaxByAutograd(WordSoftmax):
+    """The same loss in PyTorch's own operators."""
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor, _: Any = None) -> torch.Tensor:
+        negatives = self.sampler.sample()
+        ids = torch.cat([targets, negatives.ids])
+        weight, bias = functional.embedding(ids, self.weight), self.bias[ids].squeeze(-1)
+        bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
+        num_rows = len(targets)
+        true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
+        logits = functional.linear(outputs, weight[num_rows:], bias[num_rows:])
+        logits = logits.masked_fill(targets.unsqueeze(1) == negatives.ids, -torch.inf)
+        logits = torch.cat([true_logits.unsqueeze(1), logits], dim=1)
+        return functional.cross_entropy(logits, torch.zeros_like(targets))
+
+
+def model(autograd: bool, dtype: Optional[str] = None) -> LanguageModel:
     torch.manual_seed(0)
+    softmax = SoftmaxByAutograd if autograd else WordSoftmax
     language_model = LanguageModel(
-        BiLm(OPTIONS), WordSoftmax(NUM_WORDS, OPTIONS.projection_dim, NUM_SAMPLES), dropout=0.0
+        BiLm(OPTIONS),
+        softmax(NUM_WORDS, OPTIONS.projection_dim, NUM_SAMPLES),
+        dropout=0.0,
+        dtype=dtype,
     )
     if autograd:
+        char_cnn = language_model.bilm._token_embedder
+        char_cnn._trained_linear = lambda rows, weight, bias: functional.linear(  # type: ignore
+            rows, _as_matrix(weight), bias
+        )
         for module in language_model.modules():
             if isinstance(module, LstmCellWithProjection):
                 module.forward = by_autograd(module)  # type: ignore[method-assign]
@@ -71,15 +101,23 @@ def run(rounds: int, clock: Clock) -> Dict[str, Any]:
             halves.append(StreamBatch(batch_to_ids(words), targets, None, []))
         return BatchPair(*halves)
 
-    plain, ours = model(autograd=True), model(autograd=False)
+    models = {
+        "autograd": model(autograd=True),
+        "ours": model(autograd=False),
+        "ours, bfloat16": model(autograd=False, dtype="bfloat16"),
+    }
     batch = batches()
-    difference = float((step(plain, batch) - step(ours, batch)).abs())
-    gradients = zip(plain.parameters(), ours.parameters())
-    worst = max(float((a.grad - b.grad).abs().max()) for a, b in gradients)
+    losses = [float(step(one, batch)) for one in models.values()]
+    plain, ours, _ = ([one.grad for one in each.parameters()] for each in models.values())
+    worst = max(float((one - other).abs().max()) for one, other in zip(plain, ours))
 
     def contestants() -> Dict[str, Callable[[], Any]]:
         batch = batches()
-        return {"autograd": lambda: step(plain, batch), "ours": lambda: step(ours, batch)}
+        return {
+            name: functools.partial(step, language_model, batch)
+            for name, language_model in models.items()
+        }
 
     found = in_turn(contestants, rounds, clock)
-    return {**found, "difference": {"loss": difference, "largest_gradient": worst}}
+    difference = {"loss": abs(losses[0] - losses[1]), "largest_gradient": worst}
+    return {**found, "difference": difference}

@@ -14,6 +14,7 @@ from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARAC
 from elmo_plugin.bilm.options import ElmoOptions
 from elmo_plugin.bilm.prepared_linear import ProductModule
 from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache, row_hashes
+from elmo_plugin.bilm.trained_linear import trained_linear
 
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
@@ -191,7 +192,7 @@ class CharCnn(ProductModule):
         return functional.embedding(order.argsort(), torch.cat(encoded))
 
     def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        linear = self._prepared_linear if self._is_frozen() else _linear
+        linear = self._prepared_linear if self._is_frozen() else self._trained_linear
         # Shape: (num_rows, num_characters * char_embedding_dim)
         characters = functional.embedding(
             self._cut(character_ids), self._char_embedding_weights
@@ -218,6 +219,11 @@ class CharCnn(ProductModule):
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
     ) -> torch.Tensor:
         return self.product(weight, _as_matrix)(rows, bias)
+
+    def _trained_linear(
+        self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        return trained_linear(rows, _as_matrix(weight), bias, self.training_dtype)
 
     def _is_frozen(self) -> bool:
         return not (
@@ -255,10 +261,6 @@ class CharCnn(ProductModule):
 def _as_matrix(weight: torch.Tensor) -> torch.Tensor:
     """A convolution's weight as it meets unfolded windows, characters outermost."""
     return weight.transpose(1, 2).flatten(1) if weight.dim() == 3 else weight
-
-
-def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-    return functional.linear(rows, _as_matrix(weight), bias)
 
 
 def _lengths(character_ids: torch.Tensor) -> torch.Tensor:

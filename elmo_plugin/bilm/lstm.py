@@ -139,7 +139,9 @@ class LstmCellWithProjection(ProductModule):
         # In mixed precision too (the trainer's `use_amp`) the recurrence keeps the weights' type.
         with torch.autocast(inputs.device.type, enabled=False):
             if needs_gradient:
-                return Recurrence.apply(inputs, *weights, hidden, cell, tuple(batch_sizes), *clips)
+                return Recurrence.apply(
+                    inputs, *weights, hidden, cell, tuple(batch_sizes), *clips, self.training_dtype
+                )
             with torch.no_grad():
                 input_product = self.product(self.input_linearity.weight, _doubled_candidate)
                 return _run(

@@ -200,11 +200,14 @@ class ProductModule(torch.nn.Module):
 
     dtype : `Optional[str]`
         See `prepare`.
+    training_dtype : `Optional[str]`
+        The same while gradients are wanted; `"bfloat16"` alone, see `trained_linear`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.dtype: Optional[str] = None
+        self.training_dtype: Optional[str] = None
         self._products: dict[int, _Prepared] = {}  # by the parameter's id
 
     def product(

@@ -1,62 +1,70 @@
 """The biLM's recurrence in training: its steps, and its gradient by hand."""
 
-import itertools
 from typing import Any
 
 import torch
-from torch.nn import functional
+
+from elmo_plugin.bilm.trained_linear import product, rounded, weight_gradient
 
 
 class Recurrence(torch.autograd.Function):
     """
-    The recurrence with its gradient by hand: only what a step must wait for runs step by step; the
-    weights' gradients are one matrix product each over all rows.
+    The recurrence with its gradient by hand.
+
+    A step multiplies its input and the hidden state before it, side by side, with both weights at
+    once, while all of it is in the processor's cache; so does its gradient. The weights' gradients
+    are one product over all rows.
     """
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         `inputs`, `input_weight`, `state_weight`, `bias`, `projection`, `hidden`, `cell`,
-        `batch_sizes`, `cell_clip`, `projection_clip` to what `LstmCellWithProjection` returns.
+        `batch_sizes`, `cell_clip`, `projection_clip`, `dtype` (see `trained_linear`) to what
+        `LstmCellWithProjection` returns.
         """
         inputs, input_weight, state_weight, bias, projection, hidden, cell = arguments[:7]
-        batch_sizes, *clips = arguments[7:]
-        cell_clip, projection_clip = clips
-        cell_size = cell.shape[1]
-        state_transposed, projection_transposed = state_weight.t(), projection.t()
-        # The input products; each step's gates take their place.
-        gates = functional.linear(inputs, input_weight, bias)
+        batch_sizes, cell_clip, projection_clip, dtype = arguments[7:]
+        input_dim, cell_size = inputs.shape[1], cell.shape[1]
+        weight = rounded(torch.cat([input_weight, state_weight], dim=1), dtype)
+        projection = rounded(projection, dtype)
+        # Shape: (num_rows, input_dim + projection_dim)
+        sources = weight.new_empty(len(inputs), weight.shape[1])
+        sources[:, :input_dim] = inputs
+        # Shape: (num_rows, cell_size)
+        gated = weight.new_empty(len(inputs), cell_size)
         outputs = inputs.new_empty(len(inputs), len(projection))
-        cells, cell_tanhs = (inputs.new_empty(len(inputs), cell_size) for _ in range(2))
+        steps = []
         final_hidden, final_cell = hidden.clone(), cell.clone()
         start = 0
         for size in batch_sizes:
             rows = slice(start, start + size)
-            step_gates, step_cell = gates[rows], final_cell[:size]
-            step_gates.addmm_(final_hidden[:size], state_transposed)
-            candidate = step_gates[:, 2 * cell_size : 3 * cell_size]
+            sources[rows, input_dim:] = final_hidden[:size]
+            # The activations take the products' place.
+            gates = _sums(sources[rows], weight, bias)
+            candidate = gates[:, 2 * cell_size : 3 * cell_size]
             # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
             candidate.mul_(2)
-            step_gates.sigmoid_()
+            gates.sigmoid_()
             candidate.mul_(2).sub_(1)
-            input_gate, forget_gate, _, output_gate = step_gates.chunk(4, dim=1)
-            step_cell.mul_(forget_gate).addcmul_(input_gate, candidate)
+            input_gate, forget_gate, _, output_gate = gates.chunk(4, dim=1)
+            step_cell = (forget_gate * final_cell[:size]).addcmul_(input_gate, candidate)
             if cell_clip is not None:
                 step_cell.clamp_(-cell_clip, cell_clip)
-            cells[rows] = step_cell
-            cell_tanh = torch.mul(step_cell, 2, out=cell_tanhs[rows])
-            cell_tanh.sigmoid_().mul_(2).sub_(1)
-            output = torch.mm(output_gate * cell_tanh, projection_transposed, out=outputs[rows])
+            cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
+            steps.append((gates, step_cell, cell_tanh))
+            gated[rows] = output_gate * cell_tanh
+            output = product(gated[rows], projection)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
-            final_hidden[:size] = output
+            outputs[rows] = output
+            final_hidden[:size], final_cell[:size] = output, step_cell
             start += size
-        ctx.save_for_backward(
-            inputs, input_weight, state_weight, projection, hidden, cell, outputs,
-            gates, cells, cell_tanhs,
-        )  # fmt: skip
+        ctx.save_for_backward(weight, projection, cell, sources, gated, outputs)
+        ctx.steps = steps
         ctx.batch_sizes = batch_sizes
-        ctx.cell_clip, ctx.projection_clip = clips
+        ctx.input_dim = input_dim
+        ctx.clips = cell_clip, projection_clip
         ctx.mark_non_differentiable(final_hidden, final_cell)
         return outputs, final_hidden, final_cell
 
@@ -64,68 +72,80 @@ class Recurrence(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, output_gradient: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
-        (
-            inputs, input_weight, state_weight, projection, first_hidden, first_cell, outputs,
-            gates, cells, cell_tanhs,
-        ) = ctx.saved_tensors  # fmt: skip
-        batch_sizes = ctx.batch_sizes
-        cell_size = cells.shape[1]
-        gate_gradient = torch.empty_like(gates)
-        projected_gradient = torch.empty_like(outputs)
-        hidden_gradient = torch.zeros_like(first_hidden)
+        weight, projection, first_cell, sources, gated, outputs = ctx.saved_tensors
+        cell_clip, projection_clip = ctx.clips
+        input_dim = ctx.input_dim
+        gate_gradient = weight.new_empty(len(outputs), len(weight))
+        projected_gradient = projection.new_empty(outputs.shape)
+        input_gradient = outputs.new_empty(len(outputs), input_dim)
+        hidden_gradient = outputs.new_zeros(len(first_cell), outputs.shape[1])
         cell_gradient = torch.zeros_like(first_cell)
-        end = inputs.shape[0]
-        for step in range(len(batch_sizes) - 1, -1, -1):
-            size = batch_sizes[step]
-            start = end - size
-            rows = slice(start, end)
-            if step == 0:
-                previous_cell = first_cell[:size]
-            else:
-                # The rows of the step before, as many of them as go on.
-                before = start - batch_sizes[step - 1]
-                previous_cell = cells[before : before + size]
-            input_gate, forget_gate, candidate, output_gate = gates[rows].chunk(4, dim=1)
-            cell_tanh = cell_tanhs[rows]
+        bias_gradient = first_cell.new_zeros(len(weight))
+        end = len(outputs)
+        for step in range(len(ctx.steps) - 1, -1, -1):
+            gates, cell, cell_tanh = ctx.steps[step]
+            size = len(cell)
+            rows = slice(end - size, end)
+            previous_cell = ctx.steps[step - 1][1][:size] if step else first_cell[:size]
+            input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
 
             step_projected = output_gradient[rows] + hidden_gradient[:size]
-            if ctx.projection_clip is not None:
-                step_projected *= outputs[rows].abs() < ctx.projection_clip
+            if projection_clip is not None:
+                step_projected = _unclipped(step_projected, outputs[rows], projection_clip)
             projected_gradient[rows] = step_projected
             # Shape: (size, cell_size)
-            gated = step_projected @ projection
+            for_gated = product(projected_gradient[rows], projection.t()).to(gates.dtype)
             step_cell = cell_gradient[:size]
-            step_cell.addcmul_(gated * output_gate, 1 - cell_tanh * cell_tanh)
-            if ctx.cell_clip is not None:
-                step_cell *= cells[rows].abs() < ctx.cell_clip
-
-            for_input, for_forget, for_candidate, for_output = gate_gradient[rows].chunk(4, dim=1)
-            torch.mul(step_cell * candidate, input_gate * (1 - input_gate), out=for_input)
-            torch.mul(step_cell * previous_cell, forget_gate * (1 - forget_gate), out=for_forget)
-            torch.mul(step_cell * input_gate, 1 - candidate * candidate, out=for_candidate)
-            torch.mul(gated * cell_tanh, output_gate * (1 - output_gate), out=for_output)
+            step_cell += torch.ops.aten.tanh_backward(for_gated * output_gate, cell_tanh)
+            if cell_clip is not None:
+                _unclipped(step_cell, cell, cell_clip, out=step_cell)
+            step_gates = torch.empty_like(gates)
+            of_input, of_forget, of_candidate, of_output = step_gates.chunk(4, dim=1)
+            _sigmoid_slope(step_cell * candidate, input_gate, out=of_input)
+            _sigmoid_slope(step_cell * previous_cell, forget_gate, out=of_forget)
+            torch.ops.aten.tanh_backward.grad_input(
+                step_cell * input_gate, candidate, grad_input=of_candidate
+            )
+            _sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
+            bias_gradient += step_gates.sum(dim=0)
             step_cell *= forget_gate
-            hidden_gradient[:size] = gate_gradient[rows] @ state_weight
-            end = start
+            gate_gradient[rows] = step_gates
+            for_sources = product(gate_gradient[rows], weight.t())
+            input_gradient[rows] = for_sources[:, :input_dim]
+            hidden_gradient[:size] = for_sources[:, input_dim:]
+            end -= size
 
-        previous_hidden = _shifted(outputs, first_hidden, batch_sizes)
-        gated_outputs = gates[:, 3 * cell_size :] * cell_tanhs
-        needs = ctx.needs_input_grad
+        kind, needs = outputs.dtype, ctx.needs_input_grad
+        for_input = for_state = None
+        if needs[1] or needs[2]:
+            for_weight = weight_gradient(gate_gradient, sources).to(kind)
+            for_input, for_state = for_weight[:, :input_dim], for_weight[:, input_dim:]
         return (
-            gate_gradient @ input_weight if needs[0] else None,
-            gate_gradient.t() @ inputs if needs[1] else None,
-            gate_gradient.t() @ previous_hidden if needs[2] else None,
-            gate_gradient.sum(dim=0) if needs[3] else None,
-            projected_gradient.t() @ gated_outputs if needs[4] else None,
-            *[None] * 5,
+            input_gradient,
+            for_input,
+            for_state,
+            bias_gradient,
+            weight_gradient(projected_gradient, gated).to(kind) if needs[4] else None,
+            *[None] * 6,
         )
 
 
-def _shifted(rows: torch.Tensor, first: torch.Tensor, batch_sizes: tuple[int, ...]) -> torch.Tensor:
-    """Each packed row's row of the step before; `first` for step 0."""
-    pieces = [first[: batch_sizes[0]]]
-    start = 0
-    for size, next_size in itertools.pairwise(batch_sizes):
-        pieces.append(rows[start : start + next_size])
-        start += size
-    return torch.cat(pieces)
+def _sums(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    if rows.dtype == bias.dtype:
+        return product(rows, weight, bias)
+    return product(rows, weight).to(bias.dtype).add_(bias)
+
+
+def _unclipped(
+    gradient: torch.Tensor, clipped: torch.Tensor, clip: float, out: Any = None
+) -> torch.Tensor:
+    """The gradient where the clip left the value alone, zero elsewhere."""
+    out = torch.empty_like(gradient) if out is None else out
+    return torch.ops.aten.hardtanh_backward.grad_input(
+        gradient, clipped, -clip, clip, grad_input=out
+    )
+
+
+def _sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+    """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
+    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)

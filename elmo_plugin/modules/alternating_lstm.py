@@ -18,6 +18,8 @@ from allennlp.nn.util import get_dropout_mask
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
+from elmo_plugin.bilm.trained_linear import product, weight_gradient
+
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
 
 
@@ -29,19 +31,6 @@ def _steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
         steps.append((start, start + size))
         start += size
     return steps if go_forward else steps[::-1]
-
-
-def _linear(
-    inputs: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
-) -> torch.Tensor:
-    """
-    `inputs @ weight.t() + bias`; in float32 on a CPU by oneDNN, which PyTorch carries but calls for
-    half precision only: on AMD processors it takes half the time of PyTorch's own choice, MKL.
-    """
-    onednn = inputs.device.type == "cpu" and inputs.dtype == torch.float32
-    if onednn and torch.backends.mkldnn.is_available():
-        return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
-    return torch.nn.functional.linear(inputs, weight, bias)
 
 
 def _sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
@@ -80,7 +69,7 @@ class _HighwayLstm(torch.autograd.Function):
         recurrent_width = state_weight.size(0)
 
         # Shape: (num_rows, 4 or 6 * hidden_size); the activations take the products' place.
-        gates = _linear(inputs, input_weight, bias)
+        gates = product(inputs, input_weight, bias)
         outputs, previous_hidden, previous_memory, squashed = (
             inputs.new_empty(num_rows, size) for _ in range(4)
         )
@@ -96,7 +85,7 @@ class _HighwayLstm(torch.autograd.Function):
             previous_memory[start:end].copy_(step_memory)
 
             step_gates = gates[start:end]
-            step_gates[:, :recurrent_width].add_(_linear(step_previous, state_weight))
+            step_gates[:, :recurrent_width].add_(product(step_previous, state_weight))
             step_gates[:, : 2 * size].sigmoid_()
             step_gates[:, 2 * size : 3 * size].tanh_()
             step_gates[:, 3 * size : recurrent_width].sigmoid_()
@@ -183,7 +172,7 @@ class _HighwayLstm(torch.autograd.Function):
             step_slopes[:, :3].mul_(step_memory.unsqueeze(1))
             step_slopes[:, 3:].mul_(step_hidden.unsqueeze(1))
             step_memory.mul_(f[start:end])
-            step_grad = _linear(grad_gates[start:end, :recurrent_width], transposed)
+            step_grad = product(grad_gates[start:end, :recurrent_width], transposed)
             if dropout_mask is None:
                 step_hidden.copy_(step_grad)
             else:
@@ -191,10 +180,10 @@ class _HighwayLstm(torch.autograd.Function):
 
         needs = ctx.needs_input_grad
         return (
-            _linear(grad_gates, input_weight.t()) if needs[0] else None,
-            _linear(grad_gates.t(), inputs.t()) if needs[1] else None,
+            product(grad_gates, input_weight.t()) if needs[0] else None,
+            weight_gradient(grad_gates, inputs) if needs[1] else None,
             grad_gates.sum(0) if needs[2] else None,
-            _linear(grad_gates[:, :recurrent_width].t(), previous_hidden.t()) if needs[3] else None,
+            weight_gradient(grad_gates[:, :recurrent_width], previous_hidden) if needs[3] else None,
             hidden if needs[4] else None,
             memory if needs[5] else None,
             None,

@@ -88,6 +88,8 @@ class BilmLanguageModel(Model):
     gradient_scale : `float`, optional (default = `1.0`)
         What gradients are multiplied with; the loss that is reported stays the mean. bilm-tf:
         `num_steps`, which makes its clipping bite that much earlier.
+    dtype : `Optional[str]`, optional (default = `None`)
+        `"bfloat16"` for mixed precision in training; see `LanguageModel`.
     frozen_steps : `int`, optional (default = `0`)
         Steps at first in which the softmax alone trains: for a biLM with pretrained weights on text
         with another vocabulary. Not with `distributed`.
@@ -106,6 +108,7 @@ class BilmLanguageModel(Model):
         softmax: Softmax = Softmax(),  # noqa: B008
         dropout: float = 0.1,
         gradient_scale: float = 1.0,
+        dtype: Optional[str] = None,
         frozen_steps: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -118,9 +121,9 @@ class BilmLanguageModel(Model):
             )
             if softmax.pretrained_file is not None:
                 load_softmax(word_softmax, softmax.pretrained_file)
+            self.language_model = LanguageModel(bilm, word_softmax, dropout, dtype)
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error
-        self.language_model = LanguageModel(bilm, word_softmax, dropout)
         self.gradient_scale = gradient_scale
         if frozen_steps and is_distributed():
             raise ConfigurationError(

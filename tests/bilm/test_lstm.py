@@ -89,6 +89,29 @@ def test_gradient_of_the_inputs_alone():
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.parametrize("training_dtype", ["bfloat16", None])
+def test_products_in_bfloat16_turn_gradients_by_little(training_dtype):
+    cell, inputs, hidden, cell_state = cell_and_inputs(3.0, 3.0, torch.float32)
+    inputs.requires_grad_()
+    wanted = [inputs, *cell.parameters()]
+    cell.training_dtype = training_dtype
+    found, expected = (
+        (output, *torch.autograd.grad(output.square().sum(), wanted))
+        for output in (
+            cell(inputs, BATCH_SIZES, hidden, cell_state)[0],
+            step_by_step(cell, inputs, hidden, cell_state)[0],
+        )
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float32
+        cosine = functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0)
+        if training_dtype is None:
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+        else:
+            assert cosine > 0.999
+            assert not torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
 def test_inputs_and_states_are_left_alone():
     cell, inputs, hidden, cell_state = cell_and_inputs()
     copies = [tensor.clone() for tensor in (inputs, hidden, cell_state)]

@@ -7,6 +7,8 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.lstm import LstmState
+from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.trained_linear import TRAINING_DTYPES
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
 
@@ -41,10 +43,30 @@ class LanguageModel(torch.nn.Module):
         Over the vocabulary of the streams.
     dropout : `float`, optional (default = `0.1`)
         Probability of dropping an element.
+    dtype : `Optional[str]`, optional (default = `None`)
+        `"bfloat16"`: what matrix products of a training step multiply is rounded to it (mixed
+        precision); sums, parameters, states and evaluation keep their type. `None` for exact
+        products.
+
+    # Raises
+
+    `ValueError`
+        If `dtype` is another.
     """
 
-    def __init__(self, bilm: BiLm, softmax: WordSoftmax, dropout: float = 0.1) -> None:
+    def __init__(
+        self,
+        bilm: BiLm,
+        softmax: WordSoftmax,
+        dropout: float = 0.1,
+        dtype: Optional[str] = None,
+    ) -> None:
         super().__init__()
+        if dtype is not None and dtype not in TRAINING_DTYPES:
+            raise ValueError(f"dtype is {dtype!r}, expected None or one of {TRAINING_DTYPES}")
+        for module in (*bilm.modules(), softmax):
+            if isinstance(module, (ProductModule, WordSoftmax)):
+                module.training_dtype = dtype
         self.bilm = bilm
         self.softmax = softmax
         self.dropout = dropout

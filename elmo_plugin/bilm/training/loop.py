@@ -103,6 +103,7 @@ def pretrain(
             {"params": vectors, "weight_decay": 0.0},
         ],
         lr=settings.learning_rate,
+        fused=True,
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: _warm_up_and_cosine(step, settings)

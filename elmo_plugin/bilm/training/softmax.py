@@ -7,11 +7,13 @@ negatives that are the target removed.
 """
 
 import math
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy
 import torch
 from torch.nn import functional
+
+from elmo_plugin.bilm.trained_linear import product, trained_linear
 
 
 class Negatives(NamedTuple):
@@ -103,6 +105,7 @@ class WordSoftmax(torch.nn.Module):
         super().__init__()
         self.num_words = num_words
         self.sparse = sparse
+        self.training_dtype: Optional[str] = None
         self.sampler = LogUniformSampler(num_words, num_samples) if num_samples else None
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
@@ -140,11 +143,38 @@ class WordSoftmax(torch.nn.Module):
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
         num_rows = len(targets)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
-        sampled_logits = torch.addmm(bias[num_rows:], outputs, weight[num_rows:].t())
-        hits = targets.unsqueeze(1) == sampled
-        sampled_logits = sampled_logits.masked_fill(hits, -math.inf)
-        logits = torch.cat([true_logits.unsqueeze(1), sampled_logits], dim=1)
-        return (torch.logsumexp(logits, dim=1) - true_logits).mean()
+        logits = trained_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
+        # Where among the negatives each target is; once at most, since they are distinct.
+        places = targets.new_full((self.num_words,), -1)
+        places[sampled] = torch.arange(len(sampled), device=targets.device)
+        return _LossAgainstNegatives.apply(true_logits, logits, places[targets]).mean()
+
+
+class _LossAgainstNegatives(torch.autograd.Function):
+    """
+    `log(exp(true) + sum(exp(sampled))) - true` of each row without its hit (its column, or -1), in
+    few passes over the logits, whose place the exponentials and then the gradient take.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: torch.Tensor) -> torch.Tensor:
+        true_logits, logits, hits = arguments
+        columns = hits.clamp(min=0).unsqueeze(1)
+        kept = logits.gather(1, columns).masked_fill_(hits.unsqueeze(1) >= 0, -math.inf)
+        logits.scatter_(1, columns, kept)
+        largest = torch.maximum(logits.amax(dim=1), true_logits)
+        exponentials = logits.sub_(largest.unsqueeze(1)).exp_()
+        true_share = (true_logits - largest).exp_()
+        sums = exponentials.sum(dim=1).add_(true_share)
+        ctx.save_for_backward(exponentials, true_share, sums)
+        return sums.log() + largest - true_logits
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        exponentials, true_share, sums = ctx.saved_tensors
+        scale = gradient / sums
+        return true_share * scale - gradient, exponentials.mul_(scale.unsqueeze(1)), None
 
 
 def full_cross_entropy(
@@ -173,10 +203,11 @@ def full_cross_entropy(
     `torch.Tensor`
         Mean loss in nats, a scalar.
     """
+    logits = trained_linear if torch.is_grad_enabled() else product
     losses = []
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
         sums = [
-            torch.logsumexp(torch.addmm(words_bias.squeeze(-1), rows, words.t()), dim=1)
+            torch.logsumexp(logits(rows, words, words_bias.squeeze(-1)), dim=1)
             for words, words_bias in zip(weight.split(words_at_once), bias.split(words_at_once))
         ]
         true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)

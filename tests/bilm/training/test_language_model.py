@@ -152,3 +152,30 @@ def test_a_loss_that_is_no_number_stops_the_loop_with_the_step(text, tmp_path):
     settings = LoopSettings(5, batch_size=4, num_steps=10, learning_rate=math.inf, warm_up=1)
     with pytest.raises(FloatingPointError, match="nan at step 2"):
         pretrain(model(vocabulary), vocabulary, train, heldout, tmp_path, settings)
+
+
+def test_dtype_is_of_the_training_step_alone(text):
+    train, heldout, vocabulary = text
+    exact, mixed = model(vocabulary, num_samples=5), model(vocabulary, num_samples=5)
+    mixed = LanguageModel(mixed.bilm, mixed.softmax, 0.0, dtype="bfloat16")
+    assert evaluate(exact, heldout, vocabulary) == evaluate(mixed, heldout, vocabulary)
+    batch = next(both_directions(train, vocabulary, **SHAPE))
+    losses, gradients = [], []
+    for language_model in (exact.train(), mixed.train()):
+        torch.manual_seed(0)
+        output = language_model(batch)
+        output.loss.backward()
+        losses.append(output.loss.item())
+        gradients.append({name: one.grad for name, one in language_model.named_parameters()})
+        assert {state.dtype for pair in output.states for state in pair} == {torch.float32}
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], abs=0.01)
+    for name, gradient in gradients[0].items():
+        assert gradient.dtype == torch.float32
+        assert not torch.equal(gradient, gradients[1][name]), name
+        torch.testing.assert_close(gradient, gradients[1][name], atol=5e-3, rtol=0.1)
+
+
+def test_dtype_is_one_of_those_there_are(text):
+    with pytest.raises(ValueError, match="dtype is 'int8', expected None or one of"):
+        LanguageModel(BiLm(OPTIONS), model(text[2]).softmax, dtype="int8")
