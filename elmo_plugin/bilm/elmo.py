@@ -125,7 +125,7 @@ class Elmo(torch.nn.Module):
     def train(self, mode: bool = True) -> "Elmo":
         """See `BiLm.train`; the cache looks at the weights again."""
         if self._cache is not None:
-            self._cache.forget_weights()
+            self._cache.weights.doubt()
         return super().train(mode)
 
     def forward(

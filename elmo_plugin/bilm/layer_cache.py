@@ -11,7 +11,8 @@ from typing import Any, Optional, Union
 import numpy
 import torch
 
-from elmo_plugin.bilm.bilm import WARM_UP_TEXT, BiLm
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.weights_digest import WeightsDigest
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class LayerCache:
             if place == "memory"
             else _Directory(Path(place), most_bytes or MOST_BYTES_ON_DISK)
         )
-        self._weights: Optional[tuple[Any, bytes]] = None
+        self.weights = WeightsDigest()
 
     @torch.no_grad()
     def layers(self, bilm: BiLm, inputs: torch.Tensor) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class LayerCache:
         bilm._check(inputs)
         if bilm.get_parameter("_token_embedder._char_embedding_weights").dtype != torch.float32:
             return bilm(inputs)
-        prefix = self._digest_of(bilm)
+        prefix = self.weights.of(bilm)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
         on_cpu = inputs.to("cpu", torch.int16).numpy()
         keys = [
@@ -111,23 +112,6 @@ class LayerCache:
         steps = torch.arange(padded.shape[1], device=inputs.device)
         mask = steps < (lengths + 2).unsqueeze(1)
         return {"activations": [torch.cat([tokens, tokens], dim=-1), *upper], "mask": mask}
-
-    def forget_weights(self) -> None:
-        """The weights' digest is taken again: they may have changed without a sign of it."""
-        self._weights = None
-
-    def _digest_of(self, bilm: BiLm) -> bytes:
-        signs = tuple((id(one), one._version, one.data_ptr()) for one in bilm.parameters())
-        if self._weights is None or self._weights[0] != signs:
-            dtypes = [getattr(module, "dtype", None) for module in bilm.modules()]
-            about = (bilm.options, bilm.state, dtypes, WARM_UP_TEXT)
-            digest = hashlib.blake2b(repr(about).encode())
-            for name, parameter in bilm.named_parameters():
-                digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())
-                values = parameter.detach().cpu().contiguous()
-                digest.update(values.flatten().view(torch.uint8).numpy().data)
-            self._weights = signs, digest.digest()
-        return self._weights[1]
 
     def __reduce__(self) -> Any:
         """A copy starts with what the directory holds."""

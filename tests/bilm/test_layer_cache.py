@@ -87,8 +87,8 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
     else:
         bilm._elmo_lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
         bilm.eval()
-        cache.forget_weights()
-    cache.forget_weights()
+        cache.weights.doubt()
+    cache.weights.doubt()
     found = cache.layers(bilm, ids)
     assert not torch.allclose(found["activations"][1], before[1], atol=1e-4)
     assert_same(found, bilm(ids))
