@@ -24,7 +24,7 @@ def measure(which: str, files: Tuple[str, str], batch_size: int) -> Dict[str, fl
     return json.loads(output.splitlines()[-1])
 
 
-def _status(key: str) -> float:
+def status(key: str) -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(key + ":"):
             return int(line.split()[1]) / 1024
@@ -38,7 +38,7 @@ def main() -> None:
     from benchmarks.workload import Sentences
 
     which, options, weights, batch_size = sys.argv[1:]
-    before = _status("VmRSS")
+    before = status("VmRSS")
     elmo: Any
     if which == "stock":
         elmo = StockElmo(options, weights, 1, dropout=0.0).eval()
@@ -50,7 +50,7 @@ def main() -> None:
     for _ in range(BATCHES):
         mix(elmo, sentences.batch(int(batch_size)))
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"before": before, "running": _status("VmHWM"), "whole": whole}))
+    print(json.dumps({"before": before, "running": status("VmHWM"), "whole": whole}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What is timed: released shapes with random weights, and sentences of Zipf words."""
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -34,18 +35,20 @@ def write_weights(shape: str, folder: Path) -> Tuple[str, str]:
 class Sentences:
     """Batches of sentences of 10 to 30 tokens; frequent words are short, as in English."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, num_words: int = NUM_WORDS) -> None:
         self._random = random.Random(seed)
         lengths = [
             max(1, round(self._random.gauss(3.5 if rank < 200 else 7.5, 2.0)))
-            for rank in range(NUM_WORDS)
+            for rank in range(num_words)
         ]
-        self._words = ["".join(self._random.choices(LETTERS, k=length)) for length in lengths]
-        self._weights = [1 / (rank + 1) for rank in range(NUM_WORDS)]
+        self.words = ["".join(self._random.choices(LETTERS, k=length)) for length in lengths]
+        self._weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(num_words)))
 
     def tokens(self, batch_size: int) -> List[List[str]]:
         return [
-            self._random.choices(self._words, self._weights, k=self._random.randint(10, 30))
+            self._random.choices(
+                self.words, cum_weights=self._weights, k=self._random.randint(10, 30)
+            )
             for _ in range(batch_size)
         ]
 
