@@ -1,7 +1,7 @@
 """
 Speed and memory of the biLM beside AllenNLP's, in one process in turn.
 
-    python -m benchmarks --quick        # about four minutes on two cores
+    python -m benchmarks --quick        # about five minutes on two cores
     python -m benchmarks                # every shape, batch size and precision
 
 Writes `benchmarks/reports/DATE.json` and a table of it, `DATE.md`. CPU only. Nothing else should
@@ -20,7 +20,7 @@ from typing import Any, Dict
 
 import torch
 
-from benchmarks import inference, memory, pretraining
+from benchmarks import inference, memory, ner_epoch, pretraining
 from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
@@ -79,6 +79,8 @@ def main() -> None:
                     which: memory.measure(which, files, 64)
                     for which in ("stock", "float32", "bfloat16", "int8")
                 }
+                note("NER")
+                results["ner_epoch"] = ner_epoch.run(files, 3 if options.quick else 7, clock)
     note("pretraining")
     results["pretraining"] = pretraining.run(3 if options.quick else 7, clock)
     options.reports.mkdir(parents=True, exist_ok=True)

@@ -3,17 +3,21 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import pretraining, rounds, workload
+from benchmarks import ner_epoch, pretraining, rounds, workload
+from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.options import ElmoOptions
 
 ROOT = Path(__file__).parents[2]
 TINY = ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)
+# As wide as the released setup's tagger expects.
+WIDE = ElmoOptions(512, 16, 2, 4, ((1, 4), (2, 6)), 1)
 
 
 def test_a_round_that_the_machine_slowed_down_is_repeated(monkeypatch):
@@ -28,9 +32,26 @@ def test_a_round_that_the_machine_slowed_down_is_repeated(monkeypatch):
     assert found["contestants"]["ours"]["ratio"] == 1
 
 
+def test_epochs_of_ner_after_the_first_only_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(workload, "SHAPES", {"original": WIDE})
+    monkeypatch.setattr(ner_epoch, "NUM_SENTENCES", 8)
+    runs = []
+    forward = BiLm.forward
+    monkeypatch.setattr(BiLm, "forward", lambda *ids: runs.append(1) or forward(*ids))
+    found = ner_epoch.run(workload.write_weights("original", tmp_path), 2, time.perf_counter)
+    assert len(runs) == 2  # one batch, two caches
+    assert found["rounds"] == 2
+    assert found["losses_differ"] == 0
+    assert found["contestants"]["ready vectors"]["ratio"] == 1
+    for name in ner_epoch.CACHES:
+        one = found["contestants"][name]
+        assert 0 < one["least"] <= one["ratio"] <= one["most"]
+
+
 @pytest.mark.slow
 def test_the_whole_command(monkeypatch, tmp_path):
-    monkeypatch.setattr(workload, "SHAPES", {"original": TINY, "small": TINY})
+    monkeypatch.setattr(workload, "SHAPES", {"original": WIDE, "small": TINY})
+    monkeypatch.setattr(ner_epoch, "NUM_SENTENCES", 8)
     monkeypatch.setattr(pretraining, "OPTIONS", TINY)
     monkeypatch.setattr(pretraining, "BATCH_SIZE", 3)
     monkeypatch.setattr(pretraining, "NUM_STEPS", 4)
@@ -50,7 +71,12 @@ def test_the_whole_command(monkeypatch, tmp_path):
     assert batch_64["largest_deviation"]["float32"] < 1e-5 < batch_64["largest_deviation"]["int8"]
     assert found["pretraining"]["difference"]["largest_gradient"] < 1e-4
     assert found["memory"]["stock"]["whole"] > 100
-    for heading in ("## Original, batch 1", "## LSTM layers alone", "## Peak memory"):
+    for heading in (
+        "## Original, batch 1",
+        "## LSTM layers alone",
+        "## Peak memory",
+        "## An epoch",
+    ):
         assert heading in report.read_text()
 
 
