@@ -9,7 +9,7 @@ from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm import prepared_linear
 from elmo_plugin.bilm.elmo import Elmo
-from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.packing import pack
 
 DTYPES = (None, "bfloat16", "int8")
 
@@ -58,7 +58,7 @@ class Contest:
         """GFLOP/s of the LSTM layers alone in float32, beside `torch.mm` in the same rounds."""
         bilm = self.ours["float32"]._elmo_lstm
         lengths = torch.tensor([len(words) for words in Sentences().tokens(batch_size)])
-        packing = Packing(lengths, int(lengths.max()) + 2)
+        (packing,) = pack(lengths + 2, int(lengths.max()) + 2, batch_size)
         options = bilm.options
         rows = torch.randn(len(packing.forward_rows), options.projection_dim)
         start = bilm._elmo_lstm.initial_state(batch_size)

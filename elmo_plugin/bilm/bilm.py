@@ -1,9 +1,8 @@
 """The biLM: token layer and bidirectional LSTM, with the state that runs from batch to batch."""
 
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
-from torch.nn import functional
 
 from elmo_plugin.bilm.char_cnn import CharCnn
 from elmo_plugin.bilm.characters import (
@@ -15,10 +14,16 @@ from elmo_plugin.bilm.characters import (
 )
 from elmo_plugin.bilm.lstm import BiLstm, LstmState
 from elmo_plugin.bilm.options import ElmoOptions
-from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.packing import Packing, pack
 from elmo_plugin.bilm.prepared_linear import DTYPES, ProductModule
 
 STATE_MODES = ("carry", "reset", "primed")
+
+# Where no gradient is wanted, so many sentences are run abreast and so many of their tokens at a
+# time, at most: what is held beside the layers themselves grows neither with the batch nor with a
+# sentence. Products are hardly faster with more.
+SENTENCES_AT_ONCE = 256
+TOKENS_AT_ONCE = 2048
 
 # What a primed biLM reads once before its first sentence. Changing it changes every primed vector.
 WARM_UP_TEXT = """\
@@ -124,17 +129,29 @@ class BiLm(torch.nn.Module):
             If `inputs` does not have this shape, or holds ids that no character has.
         """
         self._check(inputs)
-        padded_length = inputs.shape[1] + 2
-        if word_inputs is not None and self._has_cached(word_inputs):
-            packing = Packing((word_inputs > 0).sum(dim=1), padded_length)
-            tokens = self._cached_tokens(word_inputs, packing)
-        else:
-            packing = Packing((inputs > 0).any(dim=-1).sum(dim=1), padded_length)
-            tokens = self._token_embedder(self._with_boundaries(inputs, packing))
-        tokens = packing.pad(tokens)
-        activations = [torch.cat([tokens, tokens], dim=-1)]
-        activations += self._contextual_layers(tokens, packing)
-        return {"activations": activations, "mask": packing.mask}
+        lengths, ids, encode = self._with_boundaries(inputs, word_inputs)
+        batch_size, padded_length = len(lengths), inputs.shape[1] + 2
+        sentences_at_once, tokens_at_once = SENTENCES_AT_ONCE, TOKENS_AT_ONCE
+        if torch.is_grad_enabled() and any(one.requires_grad for one in self.parameters()):
+            sentences_at_once, tokens_at_once = batch_size, batch_size * padded_length
+        packings = pack(lengths, padded_length, sentences_at_once)
+        like = self._token_embedder._char_embedding_weights
+        shape = batch_size * padded_length, self.options.embedding_dim
+        layers = [
+            torch.zeros(shape, dtype=like.dtype, device=like.device) for _ in range(self.num_layers)
+        ]
+        for packing in packings:
+            for rows, _ in packing.parts(tokens_at_once):
+                places = packing.forward_rows[rows]
+                tokens = encode(ids[places]).to(like.dtype)
+                for half in self._halves():
+                    layers[0][:, half].index_copy_(0, places, tokens)
+        self._run(layers, packings, batch_size, tokens_at_once)
+        steps = torch.arange(padded_length, device=lengths.device)
+        return {
+            "activations": [layer.view(batch_size, padded_length, shape[1]) for layer in layers],
+            "mask": steps < lengths.unsqueeze(1),
+        }
 
     def _check(self, inputs: torch.Tensor) -> None:
         if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
@@ -150,41 +167,70 @@ class BiLm(torch.nn.Module):
                         f"{NUM_CHARACTER_EMBEDDINGS}"
                     )
 
-    def _with_boundaries(self, inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
-        """Character ids of every real token and boundary, in packed forward order."""
-        batch_size, num_tokens, num_characters = inputs.shape
-        padded = inputs.new_zeros(batch_size, num_tokens + 2, num_characters)
-        padded[:, 1:-1] = inputs
+    def _with_boundaries(
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]:
+        """
+        Each sentence's length with boundaries; the ids of every place of the flattened padded
+        batch; what makes vectors of such ids.
+        """
+        if word_inputs is not None and self._has_cached(word_inputs):
+            assert self._word_embedding is not None
+            known = self._word_embedding.num_embeddings
+            lengths = (word_inputs > 0).sum(dim=1) + 2
+            return lengths, _bounded(word_inputs, lengths, known, known + 1), self._cached_vectors
         begin, end = (
-            inputs.new_tensor(token_to_ids(mark, num_characters))
+            inputs.new_tensor(token_to_ids(mark, self.options.num_characters))
             for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
         )
-        padded[:, 0] = begin
-        padded[torch.arange(batch_size, device=inputs.device), packing.lengths - 1] = end
-        return padded.flatten(0, 1)[packing.forward_rows]
+        lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
+        return lengths, _bounded(inputs, lengths, begin, end), self._token_embedder
 
-    def _contextual_layers(self, tokens: torch.Tensor, packing: Packing) -> list[torch.Tensor]:
-        starts = [
-            state.map(lambda values: values[:, packing.order])
-            for state in self.start_states(len(packing.lengths))
-        ]
-        per_direction, finals = [], []
-        for direction, rows, start in zip(
-            ("forward", "backward"), (packing.forward_rows, packing.backward_rows), starts
-        ):
-            outputs, final = self._elmo_lstm(
-                direction, tokens.flatten(0, 1)[rows], packing.batch_sizes, start
-            )
-            per_direction.append([packing.pad(output, rows) for output in outputs])
-            finals.append(final.map(lambda values: values[:, packing.unsorted]))
+    def _halves(self) -> tuple[slice, slice]:
+        """Of a layer's last axis: forward, backward."""
+        projection_dim = self.options.projection_dim
+        return slice(0, projection_dim), slice(projection_dim, 2 * projection_dim)
+
+    def _run(
+        self,
+        layers: list[torch.Tensor],
+        packings: list[Packing],
+        batch_size: int,
+        tokens_at_once: int,
+    ) -> None:
+        """Fills the upper layers, shape `(batch_size * (num_tokens + 2), embedding_dim)`."""
+        states = self.start_states(batch_size)
+        halves = self._halves()
+        for packing in packings:
+            both_rows = packing.forward_rows, packing.backward_rows
+            for direction, rows, half, whole in zip(
+                ("forward", "backward"), both_rows, halves, states
+            ):
+                state = whole.map(lambda values: values[:, packing.order])  # noqa: B023
+                for part, batch_sizes in packing.parts(tokens_at_once):
+                    places, size = rows[part], batch_sizes[0]
+                    outputs, final = self._elmo_lstm(
+                        direction,
+                        layers[0][:, halves[0]].index_select(0, places),
+                        batch_sizes,
+                        LstmState(state.hidden[:, :size], state.cell[:, :size]),
+                    )
+                    for layer, output in zip(layers[1:], outputs):
+                        layer[:, half].index_copy_(0, places, output)
+                    state = _continued(state, final)
+                if self.state == "carry":
+                    whole.hidden[:, packing.order] = state.hidden
+                    whole.cell[:, packing.order] = state.cell
         if self.state == "carry":
-            self.keep_states(*finals)
-        return [torch.cat(halves, dim=-1) for halves in zip(*per_direction)]
+            self.keep_states(*states)
 
     # --- state ---------------------------------------------------------------------------------
 
     def start_states(self, batch_size: int) -> list[LstmState]:
-        """Both directions' state at the start of a batch's sentences, forward first."""
+        """
+        Both directions' state at the start of a batch's sentences, forward first; in carry, new
+        tensors.
+        """
         if self.state == "primed":
             return [
                 state.map(lambda values: values.expand(-1, batch_size, -1))
@@ -192,7 +238,7 @@ class BiLm(torch.nn.Module):
             ]
         zeros = self._elmo_lstm.initial_state(batch_size)
         if self.state == "reset" or self._carried is None:
-            return [zeros, zeros]
+            return [zeros, self._elmo_lstm.initial_state(batch_size)]
         # A batch larger than any before starts its new rows at zero.
         known = min(self._carried[0].hidden.shape[1], batch_size)
         return [
@@ -208,14 +254,8 @@ class BiLm(torch.nn.Module):
         if self._carried is None:
             self._carried = (finals[0], finals[1])
             return
-        kept = [
-            LstmState(
-                torch.cat([final.hidden, old.hidden[:, final.hidden.shape[1] :]], dim=1),
-                torch.cat([final.cell, old.cell[:, final.cell.shape[1] :]], dim=1),
-            )
-            for final, old in zip(finals, self._carried)
-        ]
-        self._carried = (kept[0], kept[1])
+        forward, backward = map(_continued, self._carried, finals)
+        self._carried = (forward, backward)
 
     def _primed_state(self) -> tuple[LstmState, LstmState]:
         """The state after the warm-up text, run again only when a parameter has changed."""
@@ -301,12 +341,35 @@ class BiLm(torch.nn.Module):
             int(word_inputs.max()) < self._word_embedding.num_embeddings
         )
 
-    def _cached_tokens(self, word_inputs: torch.Tensor, packing: Packing) -> torch.Tensor:
+    def _cached_vectors(self, ids: torch.Tensor) -> torch.Tensor:
+        """Word ids, and beyond them the two boundaries, to vectors."""
         assert self._word_embedding is not None
-        words = functional.pad(self._word_embedding(word_inputs), (0, 0, 1, 1))
-        rows = torch.arange(len(word_inputs), device=words.device)
+        known = self._word_embedding.num_embeddings
+        vectors = self._word_embedding(ids.clamp(max=known - 1))
         # Not kept with the words: the weights may change, by an archive's for one.
-        begin, end = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
-        words[:, 0] = begin
-        words[rows, packing.lengths - 1] = end
-        return words.flatten(0, 1)[packing.forward_rows]
+        boundaries = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
+        for number, boundary in enumerate(boundaries, start=known):
+            vectors = torch.where((ids == number).unsqueeze(1), boundary, vectors)
+        return vectors
+
+
+def _continued(state: LstmState, final: LstmState) -> LstmState:
+    """The final state; rows past it keep what they had."""
+    size = final.hidden.shape[1]
+    return LstmState(
+        torch.cat([final.hidden, state.hidden[:, size:]], dim=1),
+        torch.cat([final.cell, state.cell[:, size:]], dim=1),
+    )
+
+
+def _bounded(ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any) -> torch.Tensor:
+    """
+    With the ids of boundaries around each sentence, its places flattened; from shape
+    `(batch_size, num_tokens, ...)` to `(batch_size * (num_tokens + 2), ...)`.
+    """
+    batch_size, num_tokens = ids.shape[:2]
+    padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])
+    padded[:, 1:-1] = ids
+    padded[:, 0] = begin
+    padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end
+    return padded.flatten(0, 1)

@@ -57,15 +57,17 @@ def load_weights(bilm: BiLm, path: Union[str, Path]) -> None:
     entries = list(_entries(bilm))
     try:
         with h5py.File(path, "r") as file:
-            arrays = [_read(file, entry, str(path)) for entry in entries]
+            # All is read, and only then read again and put: one array is held at a time.
+            for entry in entries:
+                _read(file, entry, str(path))
             _check_nothing_left(file, bilm, entries, str(path))
+            with torch.no_grad():
+                for entry in entries:
+                    entry.put(_read(file, entry, str(path)))
     except OSError as error:
         raise ValueError(
             f"{path} is not a whole HDF5 file, expected a biLM's weights: {error}"
         ) from error
-    with torch.no_grad():
-        for entry, array in zip(entries, arrays):
-            entry.put(array)
 
 
 def save_weights(bilm: BiLm, path: Union[str, Path], dtype: str = "float32") -> None:
@@ -100,7 +102,7 @@ def _read(file: h5py.File, entry: _Entry, path: str) -> numpy.ndarray:
         )
     if dataset.dtype.kind != "f":
         raise ValueError(f"{path}: {entry.key} has type {dataset.dtype}, expected floating point")
-    array = dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32))
+    array = dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32), copy=False)
     if not numpy.isfinite(array).all():
         raise ValueError(f"{path}: {entry.key} holds NaN or infinity, expected finite numbers")
     return array
@@ -167,7 +169,7 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[_Entry]
     forget_bias[cell.cell_size : 2 * cell.cell_size] = TENSORFLOW_FORGET_BIAS
 
     def put_kernel(array: numpy.ndarray) -> None:
-        kernel = torch.from_numpy(_swap_gates(array.T).copy())
+        kernel = torch.from_numpy(_swap_gates(array.T))
         inputs.copy_(kernel[:, :input_dim])
         states.copy_(kernel[:, input_dim:])
 

@@ -5,11 +5,13 @@ import pickle
 
 import pytest
 import torch
-from tiny_bilm import BATCHES, OPTIONS, random_bilm
 
+from elmo_plugin.bilm import bilm as bilm_module
 from elmo_plugin.bilm import prepared_linear
 from elmo_plugin.bilm.bilm import STATE_MODES, WARM_UP_TEXT, BiLm
 from elmo_plugin.bilm.characters import batch_to_ids
+from tests import peak_memory
+from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm
 
 SENTENCES = [sentence for batch in BATCHES for sentence in batch]
 
@@ -92,6 +94,91 @@ def test_primed_is_carry_after_the_warm_up_text():
     primed = vectors(bilm_in("primed"), SENTENCES)
     assert_close(primed[:1], vectors(carry, SENTENCES[:1]))
     assert largest_difference(primed, vectors(bilm_in("reset"), SENTENCES)) > 1e-2
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+@pytest.mark.parametrize(("sentences", "tokens"), [(1, 1), (2, 5), (3, 1000), (1000, 4)])
+def test_little_at_once_is_all_at_once(state, sentences, tokens, monkeypatch):
+    """Also a sentence of many parts, and in carry the rows that later batches go on from."""
+    batches = [*BATCHES, [["moon"] * 30, ["cat", "sat"]], *BATCHES]
+    peer = bilm_in(state)
+    expected = [vectors(peer, batch) for batch in batches]
+    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", sentences)
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", tokens)
+    bilm = bilm_in(state)
+    for batch, layers in zip(batches, expected, strict=True):
+        assert_close(vectors(bilm, batch), layers)
+
+
+def test_a_sentence_of_many_parts_carries_its_state_between_them(monkeypatch):
+    """Without it the parts would be as different as sentences of their own."""
+    bilm, sentence = bilm_in("reset"), ["moon", "cat", "sat"] * 4
+    whole = vectors(bilm, [sentence])
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 4)
+    assert_close(vectors(bilm, [sentence]), whole)
+    monkeypatch.setattr(bilm_module, "_continued", lambda state, final: state)
+    assert largest_difference(vectors(bilm, [sentence]), whole) > 1e-2
+
+
+def test_gradients_flow_through_a_whole_sentence(monkeypatch):
+    bilm, ids = bilm_in("carry"), batch_to_ids(SENTENCES)
+
+    def gradients():
+        bilm.reset_states()
+        outputs = bilm(ids)["activations"]
+        wanted = list(bilm.parameters())
+        return torch.autograd.grad(sum((layer**2).sum() for layer in outputs), wanted)
+
+    expected = gradients()
+    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", 2)
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    for ours, theirs in zip(gradients(), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_cached_words_in_parts(monkeypatch):
+    bilm = random_bilm()
+    bilm.cache_vocabulary(["@@PADDING@@", "cat", "moon"])
+    words = torch.tensor([[1, 2, 2, 1], [2, 0, 0, 0], [0, 0, 0, 0]])
+    ids = batch_to_ids([["cat", "moon", "moon", "cat"], ["moon"], []])
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    with torch.no_grad():
+        found, expected = bilm(ids, words), bilm_in("carry")(ids)
+    assert torch.equal(found["mask"], expected["mask"])
+    assert_close(found["activations"], expected["activations"])
+
+
+MEASURE = """
+import torch
+from elmo_plugin.bilm import bilm as bilm_module
+from elmo_plugin.bilm.characters import batch_to_ids
+from tests.peak_memory import Growth
+from tests.tiny_bilm import random_bilm
+bilm = random_bilm(projection_dim=512, cell_size=4)
+bilm.state = "reset"
+bilm_module.SENTENCES_AT_ONCE, bilm_module.TOKENS_AT_ONCE = 64, 512
+def measure(num_sentences, num_tokens):
+    # Few distinct words: vectors of many are remembered between calls, up to a limit of their own.
+    ids = batch_to_ids([["cat", "moon", "sat"] * (num_tokens // 3)] * num_sentences)
+    with torch.no_grad(), Growth() as growth:
+        layers = bilm(ids)["activations"]
+    return growth.megabytes - sum(layer.nbytes for layer in layers) / 2**20
+for shape in ((64, 18), (64, 18), (512, 18), (1, 9_000)):
+    print(measure(*shape))
+bilm_module.SENTENCES_AT_ONCE = bilm_module.TOKENS_AT_ONCE = 10**9
+for shape in ((512, 18), (1, 9_000)):
+    print(measure(*shape))
+"""
+
+
+def test_what_is_held_beside_the_layers_does_not_grow_with_batch_or_sentence():
+    _, few, many, one_long, many_whole, long_whole = peak_memory.run(MEASURE)
+    # The layers are 10,240 times 12 kB, 120 MB; a copy of the characters is 4 MB.
+    assert many < few + 20
+    assert one_long < few + 20
+    # All at once, every one of these holds more than half as much again.
+    assert many_whole > 60
+    assert long_whole > 60
 
 
 @pytest.mark.parametrize("state", STATE_MODES)

@@ -1,0 +1,44 @@
+"""
+Peak memory, measured in a process of its own. Not by `ru_maxrss`, which a process inherits: a large
+parent hides what a small child takes.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+
+
+def _status(key):
+    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith(key + ":"))
+    return int(line.split()[1]) / 1024
+
+
+class Growth:
+    """`with Growth() as growth: ...`; then `growth.megabytes`, the most that was added within."""
+
+    def __enter__(self):
+        CLEAR.write_text("5")  # the high-water mark starts again here
+        self._before = _status("VmRSS")
+        return self
+
+    def __exit__(self, *_):
+        self.megabytes = _status("VmHWM") - self._before
+
+
+def run(script, *arguments):
+    """The numbers that a script prints last, run in the repository's root."""
+    if not CLEAR.exists():
+        pytest.skip("this system has no /proc/self/clear_refs")
+    child = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert child.returncode == 0, child.stderr
+    return [float(number) for number in child.stdout.split()]
