@@ -184,30 +184,32 @@ def _run(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """
     The steps. Since `tanh(x) = 2 sigmoid(2 x) - 1`, several times faster in PyTorch on a processor,
-    the weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them.
+    the weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them,
+    and the cell is held doubled.
     """
-    cell_size = cell.shape[1]
     cell_clip, projection_clip = clips
     outputs: list[torch.Tensor] = []
     ended: list[tuple[torch.Tensor, torch.Tensor]] = []
-    cell = cell.clone()
+    cell = 2 * cell
     for size, gates in zip(batch_sizes, input_products):
         if size < len(hidden):
             ended.append((hidden[size:], cell[size:]))
             hidden, cell = hidden[:size], cell[:size]
         state_product.add_to(gates, hidden)
         gates.sigmoid_()
-        input_gate, forget_gate, candidate, output_gate = gates.split(cell_size, dim=1)
-        cell.mul_(forget_gate).addcmul_(input_gate, candidate.sub_(0.5), value=2)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        cell.mul_(forget_gate).addcmul_(input_gate, candidate.sub_(0.5), value=4)
         if cell_clip is not None:
-            cell.clamp_(-cell_clip, cell_clip)
-        hidden = projection((cell + cell).sigmoid_().sub_(0.5).mul_(output_gate))
+            cell.clamp_(-2 * cell_clip, 2 * cell_clip)
+        hidden = projection(cell.sigmoid().sub_(0.5).mul_(output_gate))
         if projection_clip is not None:
             hidden.clamp_(-projection_clip, projection_clip)
         outputs.append(hidden)
+        # The last of them let their memory go, before the next are made.
+        del gates, input_gate, forget_gate, candidate, output_gate
     ended.append((hidden, cell))
     final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
-    return torch.cat(outputs or [hidden[:0]]), final_hidden, final_cell
+    return torch.cat(outputs or [hidden[:0]]), final_hidden, final_cell / 2
 
 
 def _doubled_candidate(parameter: torch.Tensor) -> torch.Tensor:

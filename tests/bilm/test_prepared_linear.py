@@ -5,20 +5,23 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm import prepared_linear
+from elmo_plugin.bilm import int8_kernels, prepared_linear
 from elmo_plugin.bilm.lstm import LstmCellWithProjection
-from elmo_plugin.bilm.prepared_linear import onednn_works, prepare
+from elmo_plugin.bilm.prepared_linear import conversion_works, onednn_works, prepare
 
 BATCH_SIZES = [5, 4, 4, 2, 1]
 # Largest error over the largest value.
 TOLERANCE = {None: 2e-6, "bfloat16": 0.01, "int8": 0.02}
 
 
-@pytest.fixture(params=["onednn", "public"])
+@pytest.fixture(params=["private", "public", "plain"])
 def operators(request, monkeypatch):
-    """Both paths; where oneDNN's operators are missing, the public one twice."""
-    if request.param == "public":
+    """Every path; where operators are missing, the plain one several times."""
+    if request.param != "private":
         monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    if request.param == "plain":
+        monkeypatch.setattr(prepared_linear, "conversion_works", lambda: False)
+        monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
     return request.param
 
 
@@ -50,24 +53,45 @@ def test_here_onednn_is_what_runs():
     assert prepare(weight).weight.layout == torch._mkldnn
 
 
+@pytest.mark.parametrize("num_rows", [31, 32])
+def test_without_the_private_operators_many_rows_go_to_onednn_all_the_same(num_rows, monkeypatch):
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("PyTorch was built without oneDNN")
+    assert conversion_works()
+    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    rows, weight = rows_and_weight(num_rows)
+    product = prepare(weight)
+    convert, converted = torch.Tensor.to_mkldnn, []
+    monkeypatch.setattr(
+        torch.Tensor, "to_mkldnn", lambda rows: converted.append(rows) or convert(rows)
+    )
+    product(rows)
+    product.add_to(torch.zeros(num_rows, 48), rows)
+    assert len(converted) == (2 if num_rows == 32 else 0)
+    # Rows that do not lie side by side.
+    torch.testing.assert_close(product(rows.t().contiguous().t()), product(rows))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_lower_precision_gives_the_same_without_the_private_operators(dtype, monkeypatch):
     rows, weight = rows_and_weight()
     private = prepare(weight, dtype)(rows)
     monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
     # bfloat16: both round their sums to it; int8: sums of integers, exact.
     rtol = 0.01 if dtype == "bfloat16" else 1e-5
     torch.testing.assert_close(prepare(weight, dtype)(rows), private, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("dtype", ["int8"])
-def test_a_row_does_not_depend_on_the_rows_beside_it(operators, dtype):
-    rows, weight = rows_and_weight()
-    product = prepare(weight, dtype)
+@pytest.mark.parametrize("output_dim", [48, 300])
+def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it(operators, output_dim):
+    """Nor on their number, though few rows into a wide output take another kernel."""
+    rows, weight = rows_and_weight(40, output_dim=output_dim)
+    product = prepare(weight, "int8")
     together = product(rows)
     rows[1:] *= 1000
-    torch.testing.assert_close(product(rows)[:1], together[:1], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(product(rows[:1]), together[:1], rtol=1e-6, atol=1e-6)
+    for others in (rows, rows[:9], rows[:1]):
+        torch.testing.assert_close(product(others)[:1], together[:1], rtol=1e-6, atol=1e-6)
 
 
 def test_rows_of_zeros_in_int8(operators):
@@ -80,7 +104,7 @@ def test_rows_of_zeros_in_int8(operators):
 def test_operators_that_fail_or_err_are_not_used(fault, monkeypatch):
     def broken(rows, weight, bias):
         if fault == "wrong":
-            return torch.zeros(5, 48, dtype=rows.dtype)
+            return torch.zeros(len(rows), 48, dtype=rows.dtype)
         raise fault("gone")
 
     monkeypatch.setattr(prepared_linear, "_linear", broken)
@@ -92,6 +116,24 @@ def test_operators_that_fail_or_err_are_not_used(fault, monkeypatch):
         torch.testing.assert_close(prepare(weight)(rows), functional.linear(rows, weight))
     finally:
         onednn_works.cache_clear()
+
+
+@pytest.mark.parametrize("fault", [NotImplementedError, "wrong"])
+def test_a_conversion_that_fails_or_errs_is_not_used(fault, monkeypatch):
+    class Broken(prepared_linear._ConvertedProduct):
+        def __call__(self, rows, bias=None):
+            if fault == "wrong":
+                return torch.zeros(len(rows), 48)
+            raise fault("gone")
+
+    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(prepared_linear, "_ConvertedProduct", Broken)
+    conversion_works.cache_clear()
+    try:
+        assert not conversion_works()
+        assert type(prepare(torch.ones(48, 64))) is prepared_linear.Product
+    finally:
+        conversion_works.cache_clear()
 
 
 def cell_and_inputs(dtype=None):
