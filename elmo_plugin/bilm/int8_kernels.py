@@ -15,6 +15,9 @@ from torch.nn import functional
 # From so many rows on a product is of many.
 MANY_ROWS = 16
 
+# What stands for zero among unsigned integers.
+ZERO = torch.tensor(128.0)
+
 
 class FloatKernel:
     """
@@ -57,13 +60,11 @@ class OneDnnKernel:
         self._weight = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
         self._scales = scales
         self._zero_points = torch.zeros(len(scales), dtype=torch.int32)
-        self._half = torch.tensor(128.5)
 
     def __call__(self, rows: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         """See `FloatKernel`."""
-        # 128 stands for zero: the processor multiplies unsigned with signed bytes. The half makes
-        # the cut to integers a rounding.
-        unsigned = torch.addcdiv(self._half, rows, largest, value=127).to(torch.uint8)
+        # 128 stands for zero: the processor multiplies unsigned with signed bytes.
+        unsigned = torch.addcdiv(ZERO, rows, largest, value=127).round_().to(torch.uint8)
         return torch.ops.onednn.qlinear_pointwise(
             unsigned, 1.0, 128, self._weight, self._scales, self._zero_points, None,
             1.0, 0, torch.float32, "none", [], "",
@@ -74,8 +75,6 @@ class FbgemmKernel:
     """As `FloatKernel`; float32 on a CPU of the x86 family."""
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:
-        # The other factor of 127 is the rows'.
-        scales = scales * 127
         zero_points = torch.zeros(len(scales), dtype=torch.int64)
         weight = torch.quantize_per_channel(
             integers * scales.unsqueeze(1), scales, zero_points, 0, torch.qint8
@@ -84,8 +83,11 @@ class FbgemmKernel:
 
     def __call__(self, rows: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         """See `FloatKernel`."""
+        # The same sum and its rounding as in `OneDnnKernel`, so that both see the same integers;
+        # taking the zero away again is exact.
+        shifted = torch.addcdiv(ZERO, rows, largest, value=127).sub_(ZERO)
         return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            rows / largest, 1 / 127, 128, self._weight
+            shifted, 1.0, 128, self._weight
         )
 
 

@@ -32,6 +32,20 @@ def test_kernels_give_the_same(kind, num_rows):
     )
 
 
+def test_few_and_many_rows_are_rounded_alike():
+    """Or a sentence's vectors would depend on the batch's size."""
+    if not (works(FbgemmKernel) and works(OneDnnKernel)):
+        pytest.skip("not on this processor")
+    integers, scales = whole_numbers(300, 512)
+    # Halves, where roundings part, and anything else.
+    rows = torch.cat(
+        [torch.arange(-256, 256).view(1, -1).clamp(-254, 254) / 2, torch.randn(200, 512)]
+    )
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    few, many = (kind(integers, scales)(rows, largest) for kind in (FbgemmKernel, OneDnnKernel))
+    torch.testing.assert_close(few, many, rtol=1e-6, atol=1e-6)
+
+
 def test_which_are_used(monkeypatch):
     monkeypatch.setattr(int8_kernels, "works", lambda kind: True)
     wide, narrow = whole_numbers(300), whole_numbers(100)
