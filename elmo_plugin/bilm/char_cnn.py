@@ -218,8 +218,7 @@ class CharCnn(ProductModule):
     def _prepared_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        # Tokens come by the hundred: a copy of the highways (67 MB in the Original) gains little.
-        return self.product(weight, _as_matrix, lay_out=weight.dim() == 3)(rows, bias)
+        return self.product(weight, _as_matrix)(rows, bias)
 
     def _trained_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]

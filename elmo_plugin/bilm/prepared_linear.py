@@ -62,7 +62,10 @@ class _ConvertedProduct(Product):
 
 
 class _PreparedProduct(Product):
-    """oneDNN's product with a float32 weight, in its own layout or as it lies."""
+    """
+    oneDNN's product with a float32 weight in a layout of its own. With the weight as it lies, the
+    last bits of a row's product would depend on how many rows are beside it.
+    """
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         return _linear(rows, self.weight, bias)
@@ -126,7 +129,7 @@ def _largest_by_row(rows: torch.Tensor) -> torch.Tensor:
     return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
 
 
-def prepare(weight: torch.Tensor, dtype: Optional[str] = None, lay_out: bool = True) -> Product:
+def prepare(weight: torch.Tensor, dtype: Optional[str] = None) -> Product:
     """
     # Parameters
 
@@ -134,9 +137,6 @@ def prepare(weight: torch.Tensor, dtype: Optional[str] = None, lay_out: bool = T
         Shape `(output_dim, input_dim)`; it is not watched for changes (see `ProductModule`).
     dtype : `Optional[str]`, optional (default = `None`)
         `None` for the weight's own, `"bfloat16"` or `"int8"`.
-    lay_out : `bool`, optional (default = `True`)
-        Whether a float32 weight may take its memory a second time, in a layout of oneDNN's own:
-        twice as fast for a row or a few, a tenth for a hundred or more.
 
     # Returns
 
@@ -150,7 +150,7 @@ def prepare(weight: torch.Tensor, dtype: Optional[str] = None, lay_out: bool = T
         return _Int8Product(weight)
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
         if onednn_works("float32"):
-            return _PreparedProduct(_reordered(weight) if lay_out else weight)
+            return _PreparedProduct(_reordered(weight))
         if conversion_works():
             return _ConvertedProduct(weight)
     return Product(weight)
@@ -229,7 +229,6 @@ class ProductModule(torch.nn.Module):
         self,
         parameter: torch.Tensor,
         convert: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach,
-        lay_out: bool = True,
     ) -> Product:
         """
         # Parameters
@@ -238,8 +237,6 @@ class ProductModule(torch.nn.Module):
             What the weight is made of.
         convert : `Callable[[torch.Tensor], torch.Tensor]`
             From the parameter to the weight, shape `(output_dim, input_dim)`.
-        lay_out : `bool`, optional (default = `True`)
-            See `prepare`.
 
         # Returns
 
@@ -249,7 +246,7 @@ class ProductModule(torch.nn.Module):
         known = self._products.get(id(parameter))
         if known is None or known.state != state or known.parameter() is not parameter:
             with torch.no_grad():
-                product = prepare(convert(parameter.detach()), self.dtype, lay_out)
+                product = prepare(convert(parameter.detach()), self.dtype)
             known = _Prepared(weakref.ref(parameter), state, product)
             self._products[id(parameter)] = known
         return known.product

@@ -52,7 +52,9 @@ def weight_gradient(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     `torch.Tensor`
         Shape `(output_dim, input_dim)`.
     """
-    # oneDNN copies its first factor where it is a transposed view: that is to be the smaller one.
+    # A part of a wider matrix as the second factor would be many times slower in oneDNN.
+    gradient, rows = gradient.contiguous(), rows.contiguous()
+    # It copies its first factor where that is a transposed view: the smaller one is to be that.
     if gradient.shape[1] > rows.shape[1]:
         return product(rows.t(), gradient.t()).t()
     return product(gradient.t(), rows.t())

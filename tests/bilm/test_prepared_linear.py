@@ -45,15 +45,6 @@ def test_the_product_and_its_sum(operators, dtype, num_rows):
     torch.testing.assert_close(sums, expected, atol=atol, rtol=0)
 
 
-def test_a_weight_as_it_lies_is_not_copied_and_gives_the_same(operators):
-    rows, weight = rows_and_weight()
-    product, bias = prepare(weight, lay_out=False), torch.randn(48)
-    assert product.weight.data_ptr() == weight.data_ptr()
-    torch.testing.assert_close(
-        product(rows, bias), functional.linear(rows, weight, bias), atol=2e-5, rtol=0
-    )
-
-
 def test_here_onednn_is_what_runs():
     if not torch.backends.mkldnn.is_available():
         pytest.skip("PyTorch was built without oneDNN")
