@@ -54,7 +54,14 @@ class FloatKernel:
 
 
 class OneDnnKernel:
-    """As `FloatKernel`; float32 on a CPU."""
+    """
+    As `FloatKernel`; float32 on a CPU.
+
+    # Parameters
+
+    integers, scales : `torch.Tensor`
+        See there.
+    """
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:
         self._weight = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
@@ -72,7 +79,14 @@ class OneDnnKernel:
 
 
 class FbgemmKernel:
-    """As `FloatKernel`; float32 on a CPU of the x86 family."""
+    """
+    As `FloatKernel`; float32 on a CPU of the x86 family.
+
+    # Parameters
+
+    integers, scales : `torch.Tensor`
+        See there.
+    """
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:
         zero_points = torch.zeros(len(scales), dtype=torch.int64)
