@@ -101,12 +101,12 @@ class Recurrence(torch.autograd.Function):
                 _unclipped(step_cell, cell, cell_clip, out=step_cell)
             step_gates = torch.empty_like(gates)
             of_input, of_forget, of_candidate, of_output = step_gates.chunk(4, dim=1)
-            _sigmoid_slope(step_cell * candidate, input_gate, out=of_input)
-            _sigmoid_slope(step_cell * previous_cell, forget_gate, out=of_forget)
+            sigmoid_slope(step_cell * candidate, input_gate, out=of_input)
+            sigmoid_slope(step_cell * previous_cell, forget_gate, out=of_forget)
             torch.ops.aten.tanh_backward.grad_input(
                 step_cell * input_gate, candidate, grad_input=of_candidate
             )
-            _sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
+            sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
             bias_gradient += step_gates.sum(dim=0)
             step_cell *= forget_gate
             gate_gradient[rows] = step_gates
@@ -146,6 +146,6 @@ def _unclipped(
     )
 
 
-def _sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+def sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
     """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
     torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)

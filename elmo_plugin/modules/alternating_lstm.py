@@ -18,6 +18,7 @@ from allennlp.nn.util import get_dropout_mask
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
+from elmo_plugin.bilm.recurrence import sigmoid_slope
 from elmo_plugin.bilm.trained_linear import product, weight_gradient
 
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
@@ -31,11 +32,6 @@ def _steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
         steps.append((start, start + size))
         start += size
     return steps if go_forward else steps[::-1]
-
-
-def _sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
-    """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
-    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)
 
 
 class _HighwayLstm(torch.autograd.Function):
@@ -142,15 +138,15 @@ class _HighwayLstm(torch.autograd.Function):
         through_output = o
         if blocks.size(1) == 6:
             r, p = blocks[:, 4], blocks[:, 5]
-            _sigmoid_slope(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
+            sigmoid_slope(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
             torch.sub(1, r, out=slopes[:, 5])
-            _sigmoid_slope(torch.mul(squashed, r), o, slopes[:, 3])
+            sigmoid_slope(torch.mul(squashed, r), o, slopes[:, 3])
             through_output = o * r
         else:
-            _sigmoid_slope(squashed, o, slopes[:, 3])
+            sigmoid_slope(squashed, o, slopes[:, 3])
         memory_slope = torch.ops.aten.tanh_backward(through_output, squashed)
-        _sigmoid_slope(g, i, slopes[:, 0])
-        _sigmoid_slope(previous_memory, f, slopes[:, 1])
+        sigmoid_slope(g, i, slopes[:, 0])
+        sigmoid_slope(previous_memory, f, slopes[:, 1])
         torch.ops.aten.tanh_backward.grad_input(i, g, grad_input=slopes[:, 2])
 
         batch_size = max(end - start for start, end in ctx.steps)
