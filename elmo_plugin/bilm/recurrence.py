@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.trained_linear import product, rounded, weight_gradient
+from elmo_plugin.bilm.trained_linear import product, product_of_rounded, rounded, weight_gradient
 
 
 class Recurrence(torch.autograd.Function):
@@ -41,7 +41,7 @@ class Recurrence(torch.autograd.Function):
             rows = slice(start, start + size)
             sources[rows, input_dim:] = final_hidden[:size]
             # The activations take the products' place.
-            gates = _sums(sources[rows], weight, bias)
+            gates = product_of_rounded(sources[rows], weight, bias, bias.dtype)
             candidate = gates[:, 2 * cell_size : 3 * cell_size]
             # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
             candidate.mul_(2)
@@ -128,12 +128,6 @@ class Recurrence(torch.autograd.Function):
             weight_gradient(projected_gradient, gated).to(kind) if needs[4] else None,
             *[None] * 6,
         )
-
-
-def _sums(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    if rows.dtype == bias.dtype:
-        return product(rows, weight, bias)
-    return product(rows, weight).to(bias.dtype).add_(bias)
 
 
 def _unclipped(

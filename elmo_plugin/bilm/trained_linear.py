@@ -65,6 +65,16 @@ def rounded(tensor: torch.Tensor, dtype: Optional[str]) -> torch.Tensor:
     return tensor if dtype is None else tensor.to(getattr(torch, dtype))
 
 
+def product_of_rounded(
+    rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], kind: torch.dtype
+) -> torch.Tensor:
+    """`product` of what `rounded` gave, in the type `kind`, which `bias` already has."""
+    if rows.dtype == kind:
+        return product(rows, weight, bias)
+    products = product(rows, weight).to(kind)
+    return products if bias is None else products.add_(bias)
+
+
 class _TrainedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
@@ -73,10 +83,7 @@ class _TrainedLinear(torch.autograd.Function):
         # Contiguous: windows over characters may overlap, which oneDNN does not take.
         rows, weight = rounded(rows, dtype).contiguous(), rounded(weight, dtype).contiguous()
         ctx.save_for_backward(rows, weight)
-        if rows.dtype == kind:
-            return product(rows, weight, bias)
-        products = product(rows, weight).to(kind)
-        return products if bias is None else products.add_(bias)
+        return product_of_rounded(rows, weight, bias, kind)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
