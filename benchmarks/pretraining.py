@@ -12,7 +12,6 @@ from torch.nn import functional
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
 from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.char_cnn import _as_matrix
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.options import ElmoOptions
@@ -71,9 +70,7 @@ def model(autograd: bool, dtype: Optional[str] = None) -> LanguageModel:
     )
     if autograd:
         char_cnn = language_model.bilm._token_embedder
-        char_cnn._trained_linear = lambda rows, weight, bias: functional.linear(  # type: ignore
-            rows, _as_matrix(weight), bias
-        )
+        char_cnn._trained_linear = functional.linear  # type: ignore[method-assign]
         for module in language_model.modules():
             if isinstance(module, LstmCellWithProjection):
                 module.forward = by_autograd(module)  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
 from elmo_plugin.bilm.options import ElmoOptions
-from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, ProductModule
 from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache, row_hashes
 from elmo_plugin.bilm.trained_linear import trained_linear
 
@@ -192,38 +192,70 @@ class CharCnn(ProductModule):
         return functional.embedding(order.argsort(), torch.cat(encoded))
 
     def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        linear = self._prepared_linear if self._is_frozen() else self._trained_linear
-        # Shape: (num_rows, num_characters * char_embedding_dim)
-        characters = functional.embedding(
-            self._cut(character_ids), self._char_embedding_weights
-        ).flatten(1)
-        outputs = []
-        for convolution in self.convolutions:
-            # Shape: (num_rows, positions, width * char_embedding_dim)
-            windows = characters.unfold(
-                1, convolution.kernel_size[0] * convolution.in_channels, convolution.in_channels
+        weights = [convolution.weight for convolution in self.convolutions]
+        if not self._is_frozen():
+            matrix = _filter_matrix(*weights)
+            return self._tokens(
+                character_ids, lambda rows: self._trained_linear(rows, matrix), self._trained_linear
             )
-            convolved = linear(windows.flatten(0, 1), convolution.weight, convolution.bias)
-            convolved = convolved.unflatten(0, windows.shape[:2])
-            # The activations are monotone: maximum first is the same, and less work.
-            outputs.append(self._activation(convolved.amax(dim=1)))
+        more = -len(character_ids) % ROWS_IN_STEPS_OF
+        filled = functional.pad(character_ids, (0, 0, 0, more), value=PADDING_CHARACTER_ID)
+        convolve = self.product(*weights, convert=_filter_matrix)
+        return self._tokens(filled, convolve, self._prepared_linear)[: len(character_ids)]
+
+    def _tokens(
+        self,
+        character_ids: torch.Tensor,
+        convolve: Callable[[torch.Tensor], torch.Tensor],
+        linear: Linear,
+    ) -> torch.Tensor:
         # Shape: (num_rows, num_filters)
-        tokens = torch.cat(outputs, dim=-1)
+        tokens = self._activation(self._maxima(character_ids, convolve))
         if self._highways is not None:
             tokens = self._highways(tokens, linear)
         if self._projection is not None:
             tokens = linear(tokens, self._projection.weight, self._projection.bias)
         return tokens
 
+    def _maxima(
+        self, character_ids: torch.Tensor, convolve: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """
+        Each filter's largest value, shape `(num_rows, num_filters)`. All filters are one product
+        with windows as wide as the widest's.
+        """
+        characters = functional.embedding(self._cut(character_ids), self._char_embedding_weights)
+        char_embedding_dim = characters.shape[2]
+        # Shape: (num_rows, positions, widest_filter * char_embedding_dim)
+        windows = characters.flatten(1).unfold(
+            1, self.widest_filter * char_embedding_dim, char_embedding_dim
+        )
+        convolved = convolve(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
+        num_characters = character_ids.shape[1]
+        if characters.shape[1] > num_characters:
+            places = torch.arange(windows.shape[1], device=windows.device).unsqueeze(1)
+            too_far = places + self._filter_widths.to(windows.device) > num_characters
+            convolved = convolved.masked_fill(too_far, -torch.inf)
+        # The largest first and then the bias is the same, and less work.
+        biases = [convolution.bias for convolution in self.convolutions]
+        return convolved.amax(dim=1) + torch.cat(biases)  # type: ignore[arg-type]
+
     def _prepared_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        return self.product(weight, _as_matrix)(rows, bias)
+        return self.product(weight)(rows, bias)
 
     def _trained_linear(
-        self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
+        self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
-        return trained_linear(rows, _as_matrix(weight), bias, self.training_dtype)
+        return trained_linear(rows, weight, bias, self.training_dtype)
+
+    @property
+    def _filter_widths(self) -> torch.Tensor:
+        """Shape `(num_filters,)`."""
+        return torch.tensor(
+            [one.kernel_size[0] for one in self.convolutions for _ in range(one.out_channels)]
+        )
 
     def _is_frozen(self) -> bool:
         return not (
@@ -249,18 +281,25 @@ class CharCnn(ProductModule):
 
     def _cut(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        Drops padding characters that no maximum needs.
+        As many characters as windows need that are as wide as the widest filter.
 
-        A window of padding alone gives the same values wherever it starts, so one such window for
-        the widest filter is enough: the longest token and `widest_filter` paddings behind it.
+        A window of padding alone gives the same values wherever it starts, so one is enough: the
+        longest token and `widest_filter` paddings behind it, past the end of the row if need be.
         """
         longest = int(_lengths(character_ids).max()) if len(character_ids) else 0
-        return character_ids[:, : longest + self.widest_filter]
+        needed = longest + self.widest_filter
+        cut = character_ids[:, :needed]
+        return functional.pad(cut, (0, needed - cut.shape[1]), value=PADDING_CHARACTER_ID)
 
 
-def _as_matrix(weight: torch.Tensor) -> torch.Tensor:
-    """A convolution's weight as it meets unfolded windows, characters outermost."""
-    return weight.transpose(1, 2).flatten(1) if weight.dim() == 3 else weight
+def _filter_matrix(*weights: torch.Tensor) -> torch.Tensor:
+    """
+    The convolutions' weights as they meet unfolded windows, characters outermost, one below the
+    other; shape `(num_filters, widest_filter * char_embedding_dim)`, narrow ones filled with zeros.
+    """
+    widest = max(weight.shape[2] for weight in weights)
+    filled = (functional.pad(weight, (0, widest - weight.shape[2])) for weight in weights)
+    return torch.cat([weight.transpose(1, 2).flatten(1) for weight in filled])
 
 
 def _lengths(character_ids: torch.Tensor) -> torch.Tensor:

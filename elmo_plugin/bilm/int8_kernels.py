@@ -15,8 +15,8 @@ from torch.nn import functional
 # From so many rows on a product is of many.
 MANY_ROWS = 16
 
-# What stands for zero among unsigned integers.
-ZERO = torch.tensor(128.0)
+# What stands for zero among unsigned integers: processors multiply unsigned with signed bytes.
+ZERO = 128
 
 
 class FloatKernel:
@@ -35,22 +35,19 @@ class FloatKernel:
         self._integers = integers
         self._scales = scales
 
-    def __call__(self, rows: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """
         # Parameters
 
         rows : `torch.Tensor`
-            Shape `(num_rows, input_dim)`.
-        largest : `torch.Tensor`
-            Shape `(num_rows, 1)`: the largest absolute value of each row, which becomes 127.
+            Whole numbers from -127 to 127, shape `(num_rows, input_dim)`; may be overwritten.
 
         # Returns
 
         `torch.Tensor`
-            Shape `(num_rows, output_dim)`: the product of `rows / largest`, rounded.
+            Shape `(num_rows, output_dim)`.
         """
-        integers = (rows / largest).mul_(127).round_()
-        return functional.linear(integers, self._integers) * self._scales
+        return functional.linear(rows, self._integers) * self._scales
 
 
 class OneDnnKernel:
@@ -68,13 +65,11 @@ class OneDnnKernel:
         self._scales = scales
         self._zero_points = torch.zeros(len(scales), dtype=torch.int32)
 
-    def __call__(self, rows: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """See `FloatKernel`."""
-        # 128 stands for zero: the processor multiplies unsigned with signed bytes.
-        unsigned = torch.addcdiv(ZERO, rows, largest, value=127).round_().to(torch.uint8)
         return torch.ops.onednn.qlinear_pointwise(
-            unsigned, 1.0, 128, self._weight, self._scales, self._zero_points, None,
-            1.0, 0, torch.float32, "none", [], "",
+            rows.add_(ZERO).to(torch.uint8), 1.0, ZERO, self._weight, self._scales,
+            self._zero_points, None, 1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
 
 
@@ -95,13 +90,10 @@ class FbgemmKernel:
         )
         self._weight = torch.ops.quantized.linear_prepack(weight, None)
 
-    def __call__(self, rows: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """See `FloatKernel`."""
-        # The same sum and its rounding as in `OneDnnKernel`, so that both see the same integers;
-        # taking the zero away again is exact.
-        shifted = torch.addcdiv(ZERO, rows, largest, value=127).sub_(ZERO)
         return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            shifted, 1.0, 128, self._weight
+            rows, 1.0, ZERO, self._weight
         )
 
 
@@ -120,10 +112,9 @@ def works(kind: type[Kernel]) -> bool:
     rows[0], weight[0] = 127.0, 127.0
     rows[:, 0], weight[:, 0] = 127.0, -127.0
     arguments = weight, torch.full((len(weight),), 1 / 127**2)
-    largest = torch.full((len(rows), 1), 127.0)
+    expected = FloatKernel(*arguments)(rows)
     try:
-        product = kind(*arguments)(rows, largest)
-        return torch.allclose(product, FloatKernel(*arguments)(rows, largest), rtol=1e-5, atol=1e-5)
+        return torch.allclose(kind(*arguments)(rows), expected, rtol=1e-5, atol=1e-5)
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):
         return False
 

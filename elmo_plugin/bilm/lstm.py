@@ -11,7 +11,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.prepared_linear import Product, ProductModule
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product, ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 
 # Input products are taken for several steps at a time: about this many elements (16 MB), large
@@ -143,11 +143,13 @@ class LstmCellWithProjection(ProductModule):
                     inputs, *weights, hidden, cell, tuple(batch_sizes), *clips, self.training_dtype
                 )
             with torch.no_grad():
-                input_product = self.product(self.input_linearity.weight, _doubled_candidate)
+                input_product = self.product(
+                    self.input_linearity.weight, convert=_doubled_candidate
+                )
                 return _run(
                     _input_products(input_product, inputs, batch_sizes, _doubled_candidate(bias)),
-                    self.product(self.state_linearity.weight, _doubled_candidate),
-                    self.product(self.state_projection.weight, _doubled),
+                    self.product(self.state_linearity.weight, convert=_doubled_candidate),
+                    self.product(self.state_projection.weight, convert=_doubled),
                     batch_sizes,
                     hidden,
                     cell,
@@ -168,7 +170,8 @@ def _input_products(
                 break
             sizes.append(size)
         rows = inputs[start : start + sum(sizes)]
-        yield from product(rows, bias).split(sizes)
+        filled = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS_IN_STEPS_OF))
+        yield from product(filled, bias)[: len(rows)].split(sizes)
         start += len(rows)
         step += len(sizes)
 

@@ -8,7 +8,7 @@ the same numbers come from public operators.
 
 import functools
 import weakref
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import torch
 from torch.nn import functional
@@ -18,7 +18,13 @@ from elmo_plugin.bilm.int8_kernels import MANY_ROWS, kernels
 # Fewer rows than this are multiplied faster where they are than in oneDNN's tensors.
 CONVERTED_ROWS = 32
 
+# oneDNN prepares itself for each number of rows that it has not met yet, which takes longer than a
+# few more rows: worth filling up to a multiple of this where the number varies.
+ROWS_IN_STEPS_OF = 8
+
 DTYPES = ("bfloat16", "int8")
+
+LARGEST_INTEGER = torch.tensor(127.0)
 
 
 class Product:
@@ -112,7 +118,8 @@ class _Int8Product(Product):
         """The product of the rows divided by their largest value, and these."""
         largest = _largest_by_row(rows)
         kernel = self._of_few if len(rows) < MANY_ROWS else self._of_many
-        return kernel(rows, largest), largest
+        # Here, not in the kernels, each of which would round in a way of its own.
+        return kernel((rows * (LARGEST_INTEGER / largest)).round_()), largest
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         product, largest = self._product(rows)
@@ -201,9 +208,12 @@ def _multiplies(
 
 
 class _Prepared(NamedTuple):
-    parameter: Any
+    parameters: list[Any]
     state: tuple[Any, ...]
     product: Product
+
+    def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
+        return all(known() is one for known, one in zip(self.parameters, parameters))
 
 
 class ProductModule(torch.nn.Module):
@@ -223,32 +233,32 @@ class ProductModule(torch.nn.Module):
         super().__init__()
         self.dtype: Optional[str] = None
         self.training_dtype: Optional[str] = None
-        self._products: dict[int, _Prepared] = {}  # by the parameter's id
+        self._products: dict[int, _Prepared] = {}  # by the first parameter's id
 
     def product(
         self,
-        parameter: torch.Tensor,
-        convert: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach,
+        *parameters: torch.Tensor,
+        convert: Callable[..., torch.Tensor] = torch.Tensor.detach,
     ) -> Product:
         """
         # Parameters
 
-        parameter : `torch.Tensor`
-            What the weight is made of.
-        convert : `Callable[[torch.Tensor], torch.Tensor]`
-            From the parameter to the weight, shape `(output_dim, input_dim)`.
+        parameters : `torch.Tensor`
+            What the weight is made of; no parameter is the first one of two weights.
+        convert : `Callable[..., torch.Tensor]`
+            From the parameters to the weight, shape `(output_dim, input_dim)`.
 
         # Returns
 
         `Product`
         """
-        state = (parameter._version, parameter.data_ptr(), self.dtype)
-        known = self._products.get(id(parameter))
-        if known is None or known.state != state or known.parameter() is not parameter:
+        state = (self.dtype, *((one._version, one.data_ptr()) for one in parameters))
+        known = self._products.get(id(parameters[0]))
+        if known is None or known.state != state or not known.is_of(parameters):
             with torch.no_grad():
-                product = prepare(convert(parameter.detach()), self.dtype)
-            known = _Prepared(weakref.ref(parameter), state, product)
-            self._products[id(parameter)] = known
+                product = prepare(convert(*(one.detach() for one in parameters)), self.dtype)
+            known = _Prepared([weakref.ref(one) for one in parameters], state, product)
+            self._products[id(parameters[0])] = known
         return known.product
 
     def forget_derived(self) -> None:
