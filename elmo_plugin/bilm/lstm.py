@@ -6,11 +6,12 @@ step 1 of those that have one, and so on; `batch_sizes[t]` says how many. Paddin
 The backward direction is the same code on sentences that were reversed within their own length.
 """
 
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
 import torch
 from torch.nn import functional
 
+from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product, ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 
@@ -124,7 +125,7 @@ class LstmCellWithProjection(ProductModule):
             sentence's at its own last step, detached.
         """
         inputs = inputs.to(self.input_linearity.weight.dtype)
-        hidden, cell = hidden.detach(), cell.detach()
+        hidden, cell = hidden.detach(), cell.detach().contiguous()
         bias = self.state_linearity.bias
         weights = (
             self.input_linearity.weight,
@@ -143,18 +144,86 @@ class LstmCellWithProjection(ProductModule):
                     inputs, *weights, hidden, cell, tuple(batch_sizes), *clips, self.training_dtype
                 )
             with torch.no_grad():
-                input_product = self.product(
-                    self.input_linearity.weight, convert=_doubled_candidate
-                )
+                step = self._step(cell)
+                input_product = self.product(self.input_linearity.weight, convert=step.of_gates)
                 return _run(
-                    _input_products(input_product, inputs, batch_sizes, _doubled_candidate(bias)),
-                    self.product(self.state_linearity.weight, convert=_doubled_candidate),
-                    self.product(self.state_projection.weight, convert=_doubled),
+                    _input_products(input_product, inputs, batch_sizes, step.of_gates(bias)),
+                    self.product(self.state_linearity.weight, convert=step.of_gates),
+                    self.product(self.state_projection.weight, convert=step.of_projection),
+                    step,
                     batch_sizes,
                     hidden,
                     cell,
-                    clips,
+                    self.projection_clip,
                 )
+
+    def _step(self, like: torch.Tensor) -> "Step":
+        kind = torch.bfloat16 if self.dtype == "bfloat16" else like.dtype
+        if fused_steps.usable(like, kind, training=False):
+            return fused_steps.FusedStep(self.cell_clip, kind)
+        return PlainStep(self.cell_clip)
+
+
+class PlainStep:
+    """
+    What is elementwise in a step, by PyTorch's operators; see `fused_steps` for GPUs.
+
+    Since `tanh(x) = 2 sigmoid(2 x) - 1`, several times faster in PyTorch on a processor, the
+    weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them, and
+    the cell is held doubled.
+
+    # Parameters
+
+    cell_clip : `Optional[float]`
+        See `LstmCellWithProjection`.
+    """
+
+    cell_scale = 2
+
+    def __init__(self, cell_clip: Optional[float]) -> None:
+        self._cell_clip = cell_clip
+
+    def of_gates(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Rows of the gates `i, f, g, o`, those of `g` twice as large: exact."""
+        doubled = parameter.detach().clone()
+        cell_size = len(doubled) // 4
+        doubled[2 * cell_size : 3 * cell_size] *= 2
+        return doubled
+
+    def of_projection(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Twice the projection."""
+        return 2 * parameter.detach()
+
+    def __call__(
+        self, state_product: Product, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        state_product : `Product`
+            With `of_gates` of the weight.
+        gates : `torch.Tensor`
+            The input's part of their sums, shape `(size, 4 * cell_size)`; may be overwritten.
+        hidden : `torch.Tensor`
+            What `state_product` multiplies, shape `(size, projection_dim)`.
+        cell : `torch.Tensor`
+            Shape `(size, cell_size)`, times `cell_scale`; becomes the new one.
+
+        # Returns
+
+        `torch.Tensor`
+            What `of_projection` of the weight multiplies, shape `(size, cell_size)`.
+        """
+        state_product.add_to(gates, hidden)
+        gates.sigmoid_()
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        cell.mul_(forget_gate).addcmul_(input_gate, candidate.sub_(0.5), value=4)
+        if self._cell_clip is not None:
+            cell.clamp_(-2 * self._cell_clip, 2 * self._cell_clip)
+        return cell.sigmoid().sub_(0.5).mul_(output_gate)
+
+
+Step = Union[PlainStep, fused_steps.FusedStep]
 
 
 def _input_products(
@@ -180,51 +249,30 @@ def _run(
     input_products: Iterable[torch.Tensor],
     state_product: Product,
     projection: Product,
+    step: Step,
     batch_sizes: Sequence[int],
     hidden: torch.Tensor,
     cell: torch.Tensor,
-    clips: tuple[Optional[float], Optional[float]],
+    projection_clip: Optional[float],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """
-    The steps. Since `tanh(x) = 2 sigmoid(2 x) - 1`, several times faster in PyTorch on a processor,
-    the weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them,
-    and the cell is held doubled.
-    """
-    cell_clip, projection_clip = clips
+    kind = cell.dtype
     outputs: list[torch.Tensor] = []
     ended: list[tuple[torch.Tensor, torch.Tensor]] = []
-    cell = 2 * cell
+    cell = step.cell_scale * cell
     for size, gates in zip(batch_sizes, input_products):
         if size < len(hidden):
             ended.append((hidden[size:], cell[size:]))
             hidden, cell = hidden[:size], cell[:size]
-        state_product.add_to(gates, hidden)
-        gates.sigmoid_()
-        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
-        cell.mul_(forget_gate).addcmul_(input_gate, candidate.sub_(0.5), value=4)
-        if cell_clip is not None:
-            cell.clamp_(-2 * cell_clip, 2 * cell_clip)
-        hidden = projection(cell.sigmoid().sub_(0.5).mul_(output_gate))
+        hidden = projection(step(state_product, gates, hidden, cell))
         if projection_clip is not None:
             hidden.clamp_(-projection_clip, projection_clip)
         outputs.append(hidden)
-        # The last of them let their memory go, before the next are made.
-        del gates, input_gate, forget_gate, candidate, output_gate
+        # The last let their memory go, before the next are made.
+        del gates
     ended.append((hidden, cell))
     final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
-    return torch.cat(outputs or [hidden[:0]]), final_hidden, final_cell / 2
-
-
-def _doubled_candidate(parameter: torch.Tensor) -> torch.Tensor:
-    """Rows of the gates `i, f, g, o`, those of `g` twice as large: exact."""
-    doubled = parameter.detach().clone()
-    cell_size = len(doubled) // 4
-    doubled[2 * cell_size : 3 * cell_size] *= 2
-    return doubled
-
-
-def _doubled(parameter: torch.Tensor) -> torch.Tensor:
-    return 2 * parameter
+    packed = torch.cat(outputs or [hidden[:0]])
+    return packed.to(kind), final_hidden.to(kind), final_cell / step.cell_scale
 
 
 class BiLstm(torch.nn.Module):

@@ -1,10 +1,123 @@
 """The biLM's recurrence in training: its steps, and its gradient by hand."""
 
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import torch
 
+from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.trained_linear import product, product_of_rounded, rounded, weight_gradient
+
+
+class Kept(NamedTuple):
+    """What a step leaves for its gradient: its gates, cell, and the cell's tanh."""
+
+    activations: torch.Tensor
+    cell: torch.Tensor
+    cell_tanh: torch.Tensor
+
+
+class PlainTrainingSteps:
+    """
+    What is elementwise in a step and in its gradient, by PyTorch's operators; see `fused_steps` for
+    GPUs.
+
+    # Parameters
+
+    cell_clip : `Optional[float]`
+        See `LstmCellWithProjection`.
+    """
+
+    def __init__(self, cell_clip: Optional[float]) -> None:
+        self._cell_clip = cell_clip
+        self._bias_gradient: Optional[torch.Tensor] = None
+
+    def forward(
+        self,
+        sources: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        cell: torch.Tensor,
+        gated: torch.Tensor,
+    ) -> Kept:
+        """
+        # Parameters
+
+        sources : `torch.Tensor`
+            Inputs and hidden states, shape `(size, input_dim + projection_dim)`.
+        weight, bias : `torch.Tensor`
+            Shapes `(4 * cell_size, input_dim + projection_dim)` and `(4 * cell_size,)`.
+        cell : `torch.Tensor`
+            Shape `(size, cell_size)`; becomes the new one.
+        gated : `torch.Tensor`
+            The same shape: where what is projected is written.
+
+        # Returns
+
+        `Kept`
+            For `backward`.
+        """
+        # The activations take the products' place.
+        gates = product_of_rounded(sources, weight, bias, bias.dtype)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
+        candidate.mul_(2)
+        gates.sigmoid_()
+        candidate.mul_(2).sub_(1)
+        step_cell = (forget_gate * cell).addcmul_(input_gate, candidate)
+        if self._cell_clip is not None:
+            step_cell.clamp_(-self._cell_clip, self._cell_clip)
+        cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
+        gated.copy_(output_gate * cell_tanh)
+        cell.copy_(step_cell)
+        return Kept(gates, step_cell, cell_tanh)
+
+    def backward(
+        self,
+        kept: Kept,
+        previous_cell: torch.Tensor,
+        for_gated: torch.Tensor,
+        cell_gradient: torch.Tensor,
+        gate_gradient: torch.Tensor,
+    ) -> None:
+        """
+        # Parameters
+
+        kept : `Kept`
+            From the same step's `forward`.
+        previous_cell, for_gated : `torch.Tensor`
+            The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
+        cell_gradient : `torch.Tensor`
+            The new cell's; becomes that of the previous one.
+        gate_gradient : `torch.Tensor`
+            Shape `(size, 4 * cell_size)`: where the gradient of the gates' sums is written.
+        """
+        gates, cell, cell_tanh = kept
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        for_gated = for_gated.to(gates.dtype)
+        cell_gradient += torch.ops.aten.tanh_backward(for_gated * output_gate, cell_tanh)
+        if self._cell_clip is not None:
+            _unclipped(cell_gradient, cell, self._cell_clip, out=cell_gradient)
+        step_gates = torch.empty_like(gates)
+        of_input, of_forget, of_candidate, of_output = step_gates.chunk(4, dim=1)
+        sigmoid_slope(cell_gradient * candidate, input_gate, out=of_input)
+        sigmoid_slope(cell_gradient * previous_cell, forget_gate, out=of_forget)
+        torch.ops.aten.tanh_backward.grad_input(
+            cell_gradient * input_gate, candidate, grad_input=of_candidate
+        )
+        sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
+        step_sum = step_gates.sum(dim=0)
+        if self._bias_gradient is None:
+            self._bias_gradient = step_sum
+        else:
+            self._bias_gradient += step_sum
+        cell_gradient *= forget_gate
+        gate_gradient.copy_(step_gates)
+
+    def bias_gradient(self, gate_gradient: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+        """Over the steps so far; `gate_gradient` is all that they wrote, `kind` the bias's type."""
+        if self._bias_gradient is None:
+            return gate_gradient.sum(dim=0, dtype=kind)
+        return self._bias_gradient
 
 
 class Recurrence(torch.autograd.Function):
@@ -34,34 +147,25 @@ class Recurrence(torch.autograd.Function):
         # Shape: (num_rows, cell_size)
         gated = weight.new_empty(len(inputs), cell_size)
         outputs = inputs.new_empty(len(inputs), len(projection))
-        steps = []
+        fused = fused_steps.usable(cell, weight.dtype, training=True)
+        steps = fused_steps.FusedTrainingSteps if fused else PlainTrainingSteps
+        step = steps(cell_clip)
+        kept = []
         final_hidden, final_cell = hidden.clone(), cell.clone()
         start = 0
         for size in batch_sizes:
             rows = slice(start, start + size)
             sources[rows, input_dim:] = final_hidden[:size]
-            # The activations take the products' place.
-            gates = product_of_rounded(sources[rows], weight, bias, bias.dtype)
-            candidate = gates[:, 2 * cell_size : 3 * cell_size]
-            # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
-            candidate.mul_(2)
-            gates.sigmoid_()
-            candidate.mul_(2).sub_(1)
-            input_gate, forget_gate, _, output_gate = gates.chunk(4, dim=1)
-            step_cell = (forget_gate * final_cell[:size]).addcmul_(input_gate, candidate)
-            if cell_clip is not None:
-                step_cell.clamp_(-cell_clip, cell_clip)
-            cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
-            steps.append((gates, step_cell, cell_tanh))
-            gated[rows] = output_gate * cell_tanh
-            output = product(gated[rows], projection)
+            step_cell, step_gated = final_cell[:size], gated[rows]
+            kept.append(step.forward(sources[rows], weight, bias, step_cell, step_gated))
+            output = product(step_gated, projection)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
             outputs[rows] = output
-            final_hidden[:size], final_cell[:size] = output, step_cell
+            final_hidden[:size] = output
             start += size
         ctx.save_for_backward(weight, projection, cell, sources, gated, outputs)
-        ctx.steps = steps
+        ctx.steps, ctx.kept = steps, kept
         ctx.batch_sizes = batch_sizes
         ctx.input_dim = input_dim
         ctx.clips = cell_clip, projection_clip
@@ -80,36 +184,20 @@ class Recurrence(torch.autograd.Function):
         input_gradient = outputs.new_empty(len(outputs), input_dim)
         hidden_gradient = outputs.new_zeros(len(first_cell), outputs.shape[1])
         cell_gradient = torch.zeros_like(first_cell)
-        bias_gradient = first_cell.new_zeros(len(weight))
+        step = ctx.steps(cell_clip)
         end = len(outputs)
-        for step in range(len(ctx.steps) - 1, -1, -1):
-            gates, cell, cell_tanh = ctx.steps[step]
-            size = len(cell)
+        for number in range(len(ctx.kept) - 1, -1, -1):
+            kept = ctx.kept[number]
+            size = len(kept.cell)
             rows = slice(end - size, end)
-            previous_cell = ctx.steps[step - 1][1][:size] if step else first_cell[:size]
-            input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
-
+            previous_cell = ctx.kept[number - 1].cell[:size] if number else first_cell[:size]
             step_projected = output_gradient[rows] + hidden_gradient[:size]
             if projection_clip is not None:
                 step_projected = _unclipped(step_projected, outputs[rows], projection_clip)
             projected_gradient[rows] = step_projected
             # Shape: (size, cell_size)
-            for_gated = product(projected_gradient[rows], projection.t()).to(gates.dtype)
-            step_cell = cell_gradient[:size]
-            step_cell += torch.ops.aten.tanh_backward(for_gated * output_gate, cell_tanh)
-            if cell_clip is not None:
-                _unclipped(step_cell, cell, cell_clip, out=step_cell)
-            step_gates = torch.empty_like(gates)
-            of_input, of_forget, of_candidate, of_output = step_gates.chunk(4, dim=1)
-            sigmoid_slope(step_cell * candidate, input_gate, out=of_input)
-            sigmoid_slope(step_cell * previous_cell, forget_gate, out=of_forget)
-            torch.ops.aten.tanh_backward.grad_input(
-                step_cell * input_gate, candidate, grad_input=of_candidate
-            )
-            sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
-            bias_gradient += step_gates.sum(dim=0)
-            step_cell *= forget_gate
-            gate_gradient[rows] = step_gates
+            for_gated = product(projected_gradient[rows], projection.t())
+            step.backward(kept, previous_cell, for_gated, cell_gradient[:size], gate_gradient[rows])
             for_sources = product(gate_gradient[rows], weight.t())
             input_gradient[rows] = for_sources[:, :input_dim]
             hidden_gradient[:size] = for_sources[:, input_dim:]
@@ -124,7 +212,7 @@ class Recurrence(torch.autograd.Function):
             input_gradient,
             for_input,
             for_state,
-            bias_gradient,
+            step.bias_gradient(gate_gradient, kind),
             weight_gradient(projected_gradient, gated).to(kind) if needs[4] else None,
             *[None] * 6,
         )
