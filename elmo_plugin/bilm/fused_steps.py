@@ -90,7 +90,7 @@ class FusedTrainingSteps:
         """
         # Parameters
 
-        sources, weight, bias, cell, gated
+        sources, weight, bias, cell, gated : `torch.Tensor`
             See there.
 
         # Returns
