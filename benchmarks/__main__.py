@@ -25,6 +25,7 @@ from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
 
+DTYPES = ("float32", "bfloat16", "int8")
 # (shape, batch size, rounds)
 QUICK = [("original", 1, 5), ("original", 64, 3), ("small", 32, 5)]
 FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
@@ -76,8 +77,12 @@ def main() -> None:
                 del contest
                 results["preparation"] = inference.preparation(files, clock)
                 results["memory"] = {
-                    which: memory.measure(which, files, 64)
-                    for which in ("stock", "float32", "bfloat16", "int8")
+                    "stock": memory.measure("stock", files, 64),
+                    **{dtype: memory.measure(dtype, files, 64) for dtype in DTYPES},
+                    **{
+                        f"{dtype}, AllenNLP imported": memory.measure(dtype, files, 64, True)
+                        for dtype in DTYPES
+                    },
                 }
                 note("NER")
                 results["ner_epoch"] = ner_epoch.run(files, 3 if options.quick else 7, clock)

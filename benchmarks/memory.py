@@ -1,11 +1,12 @@
 """
 Peak memory of a frozen ELMo on batches, in a process of its own.
 
-    python -m benchmarks.memory stock|float32|bfloat16|int8 OPTIONS WEIGHTS BATCH_SIZE
+    python -m benchmarks.memory stock|float32|bfloat16|int8 OPTIONS WEIGHTS BATCH_SIZE [--allennlp]
 
-Prints megabytes (2^20 bytes) as JSON: before the biLM is loaded (the imports, AllenNLP's too in
-either case), the peak while batches run, and that of the whole process, loading included. All are
-resident memory of that process alone; `ru_maxrss` would count its parent's, which it inherits.
+Prints megabytes (2^20 bytes) as JSON: before the biLM is loaded (the imports), the peak while
+batches run, and that of the whole process, loading included. Ours needs PyTorch alone; with
+`--allennlp` that is imported too, as in a training. All are resident memory of that process alone;
+`ru_maxrss` would count its parent's, which it inherits.
 """
 
 import json
@@ -17,9 +18,12 @@ from typing import Any, Dict, Tuple
 BATCHES = 3
 
 
-def measure(which: str, files: Tuple[str, str], batch_size: int) -> Dict[str, float]:
+def measure(
+    which: str, files: Tuple[str, str], batch_size: int, allennlp: bool = False
+) -> Dict[str, float]:
     """The measurement in a new process."""
     command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
+    command += ["--allennlp"] * allennlp
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output.splitlines()[-1])
 
@@ -32,12 +36,13 @@ def status(key: str) -> float:
 
 
 def main() -> None:
-    from allennlp.modules.elmo import Elmo as StockElmo
+    which, options, weights, batch_size, *with_allennlp = sys.argv[1:]
+    if which == "stock" or with_allennlp:
+        from allennlp.modules.elmo import Elmo as StockElmo
 
     from benchmarks.inference import mix, ours
     from benchmarks.workload import Sentences
 
-    which, options, weights, batch_size = sys.argv[1:]
     before = status("VmRSS")
     elmo: Any
     if which == "stock":

@@ -18,7 +18,7 @@ from elmo_plugin.bilm.trained_linear import trained_linear
 
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
-TOKENS_AT_ONCE = 128
+TOKENS_AT_ONCE = 64
 
 Linear = Callable[[torch.Tensor, torch.Tensor, Optional[torch.Tensor]], torch.Tensor]
 

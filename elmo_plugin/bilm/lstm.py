@@ -15,10 +15,10 @@ from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product, ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 
-# Input products are taken for several steps at a time: about this many elements (16 MB), large
+# Input products are taken for several steps at a time: about this many elements (8 MB), large
 # enough for a fast matrix product, small enough for the processor's cache, and for the allocator
 # to keep instead of asking the system for it again.
-INPUT_PRODUCT_ELEMENTS = 1 << 22
+INPUT_PRODUCT_ELEMENTS = 1 << 21
 
 
 class LstmState(NamedTuple):
