@@ -1,11 +1,10 @@
 import pytest
 import torch
-from allennlp.modules.highway import Highway as StockHighway
 from tiny_bilm import random_bilm
 from torch.nn import functional
 
 from elmo_plugin.bilm import char_cnn, prepared_linear
-from elmo_plugin.bilm.char_cnn import CharCnn, Highway, distinct_rows
+from elmo_plugin.bilm.char_cnn import CharCnn, distinct_rows
 from elmo_plugin.bilm.characters import batch_to_ids
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
@@ -75,14 +74,6 @@ def test_gradients_in_float64():
     expected = torch.autograd.grad(plain(cnn, ids, torch.relu).sin().sum(), parameters)
     for name, ours, theirs in zip(names, found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-9, msg=name)
-
-
-def test_highway_equals_allennlp_and_loads_its_weights():
-    torch.manual_seed(4)
-    ours, theirs = Highway(5, 3), StockHighway(5, 3, activation=torch.relu)
-    ours.load_state_dict(theirs.state_dict())
-    inputs = torch.randn(2, 3, 5)
-    torch.testing.assert_close(ours(inputs), theirs(inputs))
 
 
 def test_the_padding_tokens_row_is_zero():
