@@ -1,0 +1,127 @@
+"""
+A GPU that is not there: tensors that say they are on `cuda:0` and are computed on the CPU. What
+mixes them with the CPU's own, as a GPU would not let it, is an error.
+"""
+
+from contextlib import contextmanager
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+GPU = torch.device("cuda", 0)
+aten = torch.ops.aten
+# These take tensors of both devices.
+COPIES = (aten.copy_, aten._to_copy)
+# For these the processor waits until the GPU is done.
+WAITED_FOR = (
+    aten._local_scalar_dense, aten.nonzero, aten._unique2, aten.unique_dim, aten.equal,
+    aten.masked_select,
+)  # fmt: skip
+# A GPU's tensor takes the CPU's indices, not the other way round.
+INDEXED = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_)
+
+
+class GpuTensor(torch.Tensor):
+    """`values`, a tensor of the CPU, as one of the GPU."""
+
+    @staticmethod
+    def __new__(cls, values, requires_grad=False):
+        return torch.Tensor._make_wrapper_subclass(
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=GPU,
+            requires_grad=requires_grad,
+        )
+
+    def __init__(self, values, requires_grad=False):
+        self.values = values
+
+    def __tensor_flatten__(self):
+        """With this, `module.to("cuda:0")` takes such tensors as parameters."""
+        return ["values"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, meta, outer_size, outer_stride):
+        return GpuTensor(parts["values"])
+
+    def __repr__(self):
+        return f"GpuTensor({self.values})"
+
+    def tolist(self):
+        """PyTorch's own does not take such tensors."""
+        return self.cpu().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, operator, types, arguments=(), keywords=None):
+        return run(operator, arguments, keywords or {})
+
+
+class Emulation(TorchDispatchMode):
+    """Makes new tensors where they are asked for, and notes what has to wait for the GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __torch_dispatch__(self, operator, types, arguments=(), keywords=None):
+        result = run(operator, arguments, keywords or {})
+        if arguments and isinstance(arguments[0], GpuTensor):
+            kind = operator.overloadpacket
+            to_cpu = kind is aten._to_copy and not isinstance(result, GpuTensor)
+            if kind in WAITED_FOR or to_cpu:
+                self.waits.append(str(kind))
+        return result
+
+
+def run(operator, arguments, keywords):
+    kind = operator.overloadpacket
+    tensors = []
+    checked = arguments, keywords
+    if kind in INDEXED and isinstance(arguments[0], GpuTensor):
+        checked = arguments[0], arguments[2:], keywords
+    tree_map_only(torch.Tensor, tensors.append, checked)
+    # The CPU's scalars may stand beside any tensor.
+    devices = {isinstance(one, GpuTensor) for one in tensors if one.dim()}
+    if len(devices) == 2 and kind not in COPIES:
+        raise RuntimeError(f"{operator} mixes tensors of the CPU and the GPU")
+    on_gpu = any(isinstance(one, GpuTensor) for one in tensors)
+    if kind is aten.copy_:
+        on_gpu = isinstance(arguments[0], GpuTensor)
+    if keywords.get("device") is not None:
+        on_gpu = torch.device(keywords["device"]).type == "cuda"
+        keywords = {**keywords, "device": "cpu"}
+    values = operator(*unwrapped(arguments), **unwrapped(keywords))
+    if not on_gpu:
+        return values
+    # What was changed in place stays the object it was.
+    known = {id(one.values): one for one in tensors if isinstance(one, GpuTensor)}
+    return tree_map_only(
+        torch.Tensor, lambda one: known[id(one)] if id(one) in known else GpuTensor(one), values
+    )
+
+
+def unwrapped(tree):
+    """The CPU's tensors for the GPU's, wherever they are in it."""
+    return tree_map_only(GpuTensor, lambda one: one.values, tree)
+
+
+@contextmanager
+def emulated_gpu(monkeypatch):
+    """
+    In the block, `device="cuda:0"` gives such tensors; without gradients, since autograd does not
+    start. What it does to PyTorch is what PyTorch's own fake tensors do.
+    """
+    torch._C._ensureCUDADeviceGuardSet()
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    for change in ("_exchange_device", "_maybe_exchange_device"):
+        monkeypatch.setattr(torch.cuda, change, lambda index: index)
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        with Emulation() as emulation:
+            yield emulation
+    finally:
+        torch._C._set_only_lift_cpu_tensors(False)
