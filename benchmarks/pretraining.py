@@ -86,17 +86,24 @@ def step(language_model: LanguageModel, batch: BatchPair) -> torch.Tensor:
     return loss.detach()
 
 
+def batch_of(
+    sentences: Sentences, batch_size: int, num_steps: int, num_words: int, device: str = "cpu"
+) -> BatchPair:
+    """Random targets; `num_steps` up to 20."""
+    halves = []
+    for _ in range(2):
+        pairs = zip(sentences.tokens(batch_size), sentences.tokens(batch_size))
+        words = [(one + other)[:num_steps] for one, other in pairs]
+        targets = torch.randint(0, num_words, (batch_size, num_steps))
+        halves.append(StreamBatch(batch_to_ids(words).to(device), targets.to(device), None, []))
+    return BatchPair(*halves)
+
+
 def run(rounds: int, clock: Clock) -> Dict[str, Any]:
     sentences = Sentences()
 
     def batches() -> BatchPair:
-        halves = []
-        for _ in range(2):
-            pairs = zip(sentences.tokens(BATCH_SIZE), sentences.tokens(BATCH_SIZE))
-            words = [(one + other)[:NUM_STEPS] for one, other in pairs]
-            targets = torch.randint(0, NUM_WORDS, (BATCH_SIZE, NUM_STEPS))
-            halves.append(StreamBatch(batch_to_ids(words), targets, None, []))
-        return BatchPair(*halves)
+        return batch_of(sentences, BATCH_SIZE, NUM_STEPS, NUM_WORDS)
 
     models = {
         "autograd": model(autograd=True),

@@ -5,7 +5,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -41,10 +41,12 @@ def seconds(work: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
 class MatrixRate:
     """GFLOP/s of `torch.mm`, 1024 rows by 1024 by 4096; the best of a few."""
 
-    def __init__(self, clock: Clock, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, clock: Clock, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> None:
         self._clock = clock
-        self._left = torch.randn(1024, 1024).to(dtype)
-        self._right = torch.randn(1024, 4096).to(dtype)
+        self._left = torch.randn(1024, 1024).to(device, dtype)
+        self._right = torch.randn(1024, 4096).to(device, dtype)
         self()
 
     def __call__(self) -> float:
@@ -55,15 +57,18 @@ class MatrixRate:
 
 
 def in_turn(
-    contestants: Callable[[], Dict[str, Callable[[], Any]]], rounds: int, clock: Clock
+    contestants: Callable[[], Dict[str, Callable[[], Any]]],
+    rounds: int,
+    clock: Clock,
+    rate: Optional[MatrixRate] = None,
 ) -> Dict[str, Any]:
     """
     Times every contestant once a round, the first being what the others are compared with.
 
     `contestants` is called before each round and gives its work by name: the same input for all, a
-    new one every round.
+    new one every round. `rate` is the machine's, that of its processor if not given.
     """
-    rate = MatrixRate(clock)
+    rate = rate or MatrixRate(clock)
     times: Dict[str, List[float]] = {}
     rates: List[float] = []
     kept = repeated = 0

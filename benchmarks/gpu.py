@@ -1,0 +1,323 @@
+"""
+Speed and memory of the biLM on a GPU: fused steps (`bilm/fused_steps.py`) beside plain ones.
+
+    python -m benchmarks.gpu --quick    # three batch sizes, few rounds
+    python -m benchmarks.gpu            # every batch size, both sizes of pretraining
+
+Needs a GPU and no AllenNLP; where AllenNLP imports, its biLM runs too. Writes
+`benchmarks/reports/DATE-gpu.json` and a table of it, `.md`. Nothing else should use the GPU
+meanwhile. `--device cpu --tiny` only shows that the command runs: there fused steps are plain ones.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from benchmarks.pretraining import NUM_STEPS, batch_of, step
+from benchmarks.pretraining import OPTIONS as SMALLER
+from benchmarks.report import table
+from benchmarks.rounds import MatrixRate, in_turn, machine
+from benchmarks.workload import SHAPES, Sentences
+from elmo_plugin.bilm import fused_steps
+from elmo_plugin.bilm.bilm import BiLm
+from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+
+DTYPES = (None, "bfloat16")
+Work = Callable[[], Any]
+
+
+class Sizes(NamedTuple):
+    """What is run."""
+
+    options: ElmoOptions
+    batch_sizes: Tuple[int, ...]
+    pretraining: Tuple[ElmoOptions, ...]
+    streams: int
+    num_words: int
+    num_samples: int
+
+
+ORIGINAL = SHAPES["original"]
+FULL = Sizes(ORIGINAL, (1, 8, 32, 64, 256), (SMALLER, ORIGINAL), 128, 50_000, 2_048)
+QUICK = FULL._replace(batch_sizes=(1, 64, 256))
+TINY_OPTIONS = ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)
+TINY = Sizes(TINY_OPTIONS, (1, 3), (TINY_OPTIONS,), 4, 50, 10)
+
+
+class Benchmark:
+    """On one device."""
+
+    def __init__(self, device: str, sizes: Sizes, rounds: int) -> None:
+        self._device, self._sizes, self._rounds = device, sizes, rounds
+        self._rate = MatrixRate(self.clock, device=device)
+
+    def clock(self) -> float:
+        """Seconds, when all that was started is done."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def synchronize(self) -> None:
+        if self._device != "cpu":
+            torch.cuda.synchronize(self._device)
+
+    @torch.no_grad()
+    def inference(self) -> List[Dict[str, Any]]:
+        """A frozen biLM, every batch size."""
+        torch.manual_seed(0)
+        original = BiLm(self._sizes.options, state="reset")
+        models: Dict[str, Any] = {}
+        for dtype in DTYPES:
+            for kind in ("plain", "fused"):
+                bilm = BiLm(self._sizes.options, state="reset", dtype=dtype)
+                bilm.load_state_dict(original.state_dict())
+                models[f"{kind} {dtype or 'float32'}"] = bilm.requires_grad_(False)
+        for model in models.values():
+            model.to(self._device).eval()
+        stock = stock_bilm(original, self._device)
+        if stock is not None:
+            models["AllenNLP float32"] = stock
+
+        def works(ids: torch.Tensor) -> Dict[str, Work]:
+            return {name: _work(name, lambda m=m: layers(m, ids)) for name, m in models.items()}
+
+        cases = []
+        for size in self._sizes.batch_sizes:
+            sentences = Sentences(seed=size)
+            ids = sentences.batch(size).to(self._device)
+            memory, outputs = self._memory(works(ids))
+            exact = outputs["plain float32"]
+            num_tokens: List[int] = []
+
+            def contestants() -> Dict[str, Work]:
+                ids = sentences.batch(size)  # noqa: B023
+                num_tokens.append(int((ids > 0).any(dim=-1).sum()))  # noqa: B023
+                return works(ids.to(self._device))
+
+            found = self._in_turn(contestants, memory, lambda: statistics.median(num_tokens))  # noqa: B023
+            found["largest_deviation"] = {
+                name: max(float((a - b).abs().max()) for a, b in zip(output, exact))
+                for name, output in outputs.items()
+            }
+            cases.append({"batch_size": size, **found})
+        return cases
+
+    def pretraining(self) -> List[Dict[str, Any]]:
+        """Loss and gradients of a batch."""
+        return [self._pretraining(options) for options in self._sizes.pretraining]
+
+    def _pretraining(self, options: ElmoOptions) -> Dict[str, Any]:
+        sizes, models = self._sizes, {}
+        for dtype in DTYPES:
+            for kind in ("plain", "fused"):
+                torch.manual_seed(0)
+                softmax = WordSoftmax(sizes.num_words, options.projection_dim, sizes.num_samples)
+                model = LanguageModel(BiLm(options), softmax, 0.0, dtype)
+                models[f"{kind} {dtype or 'float32'}"] = model.to(self._device).train()
+        sentences = Sentences()
+
+        def contestants() -> Dict[str, Work]:
+            batch = batch_of(sentences, sizes.streams, NUM_STEPS, sizes.num_words, self._device)
+            return {name: _work(name, lambda m=m: step(m, batch)) for name, m in models.items()}
+
+        memory, losses = self._memory(contestants())
+        found = self._in_turn(contestants, memory, lambda: sizes.streams * NUM_STEPS)
+        losses = {name: float(loss) for name, loss in losses.items()}
+        return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
+
+    def _memory(self, works: Dict[str, Work]) -> Tuple[Dict[str, Optional[float]], Dict[str, Any]]:
+        """Megabytes beyond what is held, once all is compiled and prepared; what is given."""
+        memory: Dict[str, Optional[float]] = {}
+        outputs = {}
+        for name, work in works.items():
+            work()
+            self.synchronize()
+            if self._device == "cpu":
+                outputs[name], memory[name] = work(), None
+                continue
+            torch.cuda.reset_peak_memory_stats(self._device)
+            held = torch.cuda.memory_allocated(self._device)
+            outputs[name] = work()
+            memory[name] = (torch.cuda.max_memory_allocated(self._device) - held) / 2**20
+        return memory, outputs
+
+    def _in_turn(
+        self,
+        contestants: Callable[[], Dict[str, Work]],
+        memory: Dict[str, Optional[float]],
+        num_tokens: Callable[[], float],
+    ) -> Dict[str, Any]:
+        found = in_turn(contestants, self._rounds, self.clock, self._rate)
+        for name, one in found["contestants"].items():
+            one["tokens_per_second"] = num_tokens() / one["seconds"]
+            one["peak"] = memory[name]
+        return found
+
+
+def _work(name: str, work: Work) -> Work:
+    """With the steps that the name says."""
+    return work if not name.startswith("plain") else lambda: _plainly(work)
+
+
+def _plainly(work: Work) -> Any:
+    with plain_steps():
+        return work()
+
+
+@contextlib.contextmanager
+def plain_steps() -> Iterator[None]:
+    works = fused_steps.works
+    fused_steps.works = lambda *_: False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        fused_steps.works = works  # type: ignore[assignment]
+
+
+def layers(bilm: Any, ids: torch.Tensor) -> List[torch.Tensor]:
+    bilm._elmo_lstm._states = None  # AllenNLP's
+    return bilm(ids)["activations"]
+
+
+def stock_bilm(bilm: BiLm, device: str) -> Any:
+    """AllenNLP's with the same weights, where it imports and runs."""
+    try:
+        from allennlp.modules.elmo import _ElmoBiLm
+
+        with tempfile.TemporaryDirectory() as name:
+            options, weights = Path(name) / "options.json", Path(name) / "weights.hdf5"
+            options.write_text(json.dumps(bilm.options.to_dict()), encoding="utf-8")
+            save_weights(bilm, weights)
+            stock = _ElmoBiLm(str(options), str(weights)).to(device).eval()
+        layers(stock, Sentences().batch(2).to(device))
+        return stock
+    except Exception as error:  # of a library that is no longer kept up
+        print(f"without AllenNLP: {error!r}", file=sys.stderr)
+        return None
+
+
+def fused_steps_of(device: str) -> Dict[str, bool]:
+    """Where the kernels work."""
+    if device == "cpu":
+        return {}
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    return {
+        f"{name}, {use}": fused_steps.works(
+            torch.device(device), torch.float32, kind, use == "training"
+        )
+        for name, kind in kinds.items()
+        for use in ("inference", "training")
+    }
+
+
+def markdown(results: Dict[str, Any]) -> str:
+    host, sizes = results["machine"], results["sizes"]
+    working = ", ".join(f"{name} {'yes' if w else 'NO'}" for name, w in results["fused"].items())
+    lines = [
+        f"# Benchmark on a GPU of {results['date']}",
+        "",
+        f"{results['device']}; {host['processor']}, Python {host['python']}, torch "
+        f"{host['torch']}, Triton {results['triton']}. Fused steps work: {working or 'not tried'}.",
+        "",
+        "Random weights, sentences of 10 to 30 tokens, Zipf words. Ratio: how many times faster "
+        "than plain steps in float32 in the same round. Memory: megabytes of the GPU at the "
+        "highest, beyond models and batch.",
+        "",
+    ]
+    for case in results["inference"]:
+        lines += [f"## Frozen biLM, {sizes['shape']}, batch {case['batch_size']}", ""]
+        lines += _contestants(case)
+        deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
+        lines += [f"Largest deviation from plain float32: {deviations}.", ""]
+    for case in results["pretraining"]:
+        lines += [
+            f"## Loss and gradients of pretraining, {case['shape']}, batch {sizes['streams']}, "
+            f"unroll {NUM_STEPS}, {sizes['num_words']:,} words, {sizes['num_samples']:,} negatives",
+            "",
+            *_contestants(case),
+            f"Losses: {', '.join(f'{k} {v:.5f}' for k, v in case['losses'].items())}.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _contestants(case: Dict[str, Any]) -> List[str]:
+    rows = [
+        [
+            name,
+            f"{one['seconds'] * 1000:.3f}",
+            *(f"{one[key]:.2f}" for key in ("ratio", "least", "most")),
+            f"{one['tokens_per_second']:,.0f}",
+            "" if one["peak"] is None else f"{one['peak']:,.0f}",
+        ]
+        for name, one in case["contestants"].items()
+    ]
+    header = ["", "median, ms", "ratio", "least", "most", "tokens/s", "memory, MB"]
+    rate = case["torch.mm_gflops"]
+    return [
+        *table(header, rows),
+        f"`torch.mm`, float32: median {rate['median']:,.0f}, least {rate['least']:,.0f} GFLOP/s; "
+        f"{case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
+        "",
+    ]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=__doc__.split("\n")[1]
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer batch sizes and rounds")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--device", default="cuda:0", help="cuda:N or cpu (default: cuda:0)")
+    parser.add_argument("--rounds", type=int, help="of each case (default: 21; quick 7, tiny 1)")
+    parser.add_argument("--reports", type=Path, default=Path("benchmarks/reports"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.device != "cpu" and not torch.cuda.is_available():
+        sys.exit("no GPU found: torch.cuda.is_available() is False (--device cpu --tiny tries it)")
+    sizes = TINY if options.tiny else QUICK if options.quick else FULL
+    rounds = options.rounds or (1 if options.tiny else 7 if options.quick else 21)
+    benchmark = Benchmark(options.device, sizes, rounds)
+    on_gpu = options.device != "cpu"
+    fused = fused_steps_of(options.device)
+    inference, pretraining = benchmark.inference(), benchmark.pretraining()
+    results = {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": machine(),
+        "device": torch.cuda.get_device_name(options.device) if on_gpu else "CPU",
+        "triton": sys.modules["triton"].__version__ if "triton" in sys.modules else "not imported",
+        "fused": fused,
+        "sizes": {
+            "shape": f"{sizes.options.cell_size}/{sizes.options.projection_dim}",
+            "streams": sizes.streams,
+            "num_words": sizes.num_words,
+            "num_samples": sizes.num_samples,
+        },
+        "inference": inference,
+        "pretraining": pretraining,
+    }
+    options.reports.mkdir(parents=True, exist_ok=True)
+    suffix = "-tiny" if options.tiny else "-quick" if options.quick else ""
+    report = markdown(results)
+    for ending, text in ((".json", json.dumps(results, indent=2) + "\n"), (".md", report)):
+        path = options.reports / f"{results['date'][:10]}-gpu{suffix}{ending}"
+        path.write_text(text, encoding="utf-8")
+    print(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The GPU's benchmark at tiny sizes on the CPU: it runs through, and its report has every part."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from elmo_plugin.bilm import fused_steps
+
+
+def test_the_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu, "stock_bilm", lambda bilm, device: None)
+    monkeypatch.setattr(
+        sys, "argv", ["gpu", "--device", "cpu", "--tiny", "--reports", str(tmp_path)]
+    )
+    gpu.main()
+    (report,) = tmp_path.glob("*-gpu-tiny.md")
+    assert report.read_text() in capsys.readouterr().out
+    assert report.read_text().count("| fused bfloat16 |") == 3
+    (stored,) = tmp_path.glob("*-gpu-tiny.json")
+    results = json.loads(stored.read_text())
+    assert [case["batch_size"] for case in results["inference"]] == [1, 3]
+    for case in results["inference"]:
+        assert case["largest_deviation"]["fused float32"] == 0  # the same steps, on a CPU
+        assert 0 < case["largest_deviation"]["plain bfloat16"] < 0.01
+    (case,) = results["pretraining"]
+    assert case["losses"]["plain float32"] == case["losses"]["fused float32"]
+
+
+def test_plain_contestants_run_plain_steps():
+    asked = []
+
+    def work():
+        asked.append(fused_steps.works(None, None, None, None))
+
+    works = fused_steps.works
+    try:
+        fused_steps.works = lambda *_: True
+        for name in ("plain float32", "fused float32", "plain bfloat16"):
+            gpu._work(name, work)()
+    finally:
+        fused_steps.works = works
+    assert asked == [False, True, False]
+
+
+def test_weights_of_the_peer_are_ours():
+    torch.manual_seed(0)
+    bilm = gpu.BiLm(gpu.TINY_OPTIONS, state="reset")
+    ids = gpu.Sentences().batch(2)
+    for ours, theirs in zip(
+        gpu.layers(bilm, ids), gpu.layers(gpu.stock_bilm(bilm, "cpu"), ids), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("no GPU found")
+    assert "Traceback" not in done.stderr
+
+
+def test_it_does_not_import_allennlp():
+    program = "import sys, benchmarks.gpu; print([n for n in sys.modules if 'allennlp' in n])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
