@@ -20,6 +20,8 @@ from elmo_plugin.bilm.trained_linear import trained_linear
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
 TOKENS_AT_ONCE = 64
+# On a GPU what takes time is the number of operators.
+TOKENS_AT_ONCE_ON_GPU = 1024
 
 
 class CharCnn(ProductModule):
@@ -136,10 +138,11 @@ class CharCnn(ProductModule):
 
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """As `forward`, every row computed."""
-        if len(character_ids) <= TOKENS_AT_ONCE:
+        at_once = TOKENS_AT_ONCE_ON_GPU if character_ids.is_cuda else TOKENS_AT_ONCE
+        if len(character_ids) <= at_once:
             return self._encode(character_ids)
         order = _lengths(character_ids).argsort()
-        encoded = [self._encode(character_ids[rows]) for rows in order.split(TOKENS_AT_ONCE)]
+        encoded = [self._encode(character_ids[rows]) for rows in order.split(at_once)]
         return functional.embedding(order.argsort(), torch.cat(encoded))
 
     def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:

@@ -184,7 +184,7 @@ def _trial(
     size, cell_size, clip = 3, BLOCK + 16, 0.8
 
     def random(columns: int, kind: torch.dtype) -> torch.Tensor:
-        return torch.randn(size, columns, generator=generator).to(device, kind)
+        return torch.randn(size, columns, generator=generator, device="cpu").to(device, kind)
 
     # Tensors made in inference mode could not have gradients.
     with torch.inference_mode(False):

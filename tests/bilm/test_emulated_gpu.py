@@ -10,7 +10,7 @@ import pytest
 import torch
 from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
-from elmo_plugin.bilm import bilm, fused_steps, step_kernels
+from elmo_plugin.bilm import bilm, char_cnn, fused_steps, step_kernels
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.chunks import layers_in_chunks, state_of_rows
 from elmo_plugin.bilm.elmo import Elmo
@@ -168,6 +168,27 @@ def test_embedder_and_extraction(emulation, tmp_path):
 
 
 @PLAIN
+@pytest.mark.parametrize("num_tokens", [5, 7])
+def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
+    """A few pieces would do on a CPU; on a GPU each would cost the same time."""
+    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE", 2)
+    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE_ON_GPU", 5)
+    tokens = ["The", "naïve", "moon", "." * 60, "a", "cat", "sat"][:num_tokens]
+    pieces = []
+    encode = char_cnn.CharCnn._encode
+    monkeypatch.setattr(
+        char_cnn.CharCnn, "_encode", lambda self, ids: pieces.append(len(ids)) or encode(self, ids)
+    )
+
+    def work(device):
+        pieces.clear()
+        yield random_bilm().to(device).token_vectors(tokens)
+
+    assert_same(work)
+    assert pieces == [5, 2][: 1 + num_tokens // 6]
+
+
+@PLAIN
 def test_chunks_rows_vocabularies_and_neighbours(emulation):
     def work(device):
         bilm = random_bilm().requires_grad_(False).to(device)
@@ -196,10 +217,10 @@ def test_losses_of_pretraining(emulation, dtype, train):
         states = None
         for seed in range(2):
             torch.manual_seed(seed)
-            characters = batch_to_ids([["a", "b", "cat"], ["d", "sat", "x"]]).to(device)
-            targets = torch.randint(0, 50, (2, 3)).to(device)
-            batch = StreamBatch(characters, targets, None, [])
-            output = model(BatchPair(batch, batch), states)
+            characters = batch_to_ids([["a", "b", "cat"], ["d", "sat", "x"]])
+            batch = StreamBatch(characters, torch.randint(0, 50, (2, 3)), None, [])
+            # From text as it comes, and moved before.
+            output = model(BatchPair(batch, batch.to(torch.device(device))), states)
             states = output.states
             yield from (output.loss, *states[0], *states[1])
 

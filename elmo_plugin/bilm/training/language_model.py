@@ -78,7 +78,7 @@ class LanguageModel(torch.nn.Module):
         # Parameters
 
         batch : `BatchPair`
-            Both directions' next tokens.
+            Both directions' next tokens, on any device.
         states : `Optional[tuple[LstmState, LstmState]]`
             Where the streams' LSTMs stand; zero at the start of training.
 
@@ -87,6 +87,8 @@ class LanguageModel(torch.nn.Module):
         `StepOutput`
         """
         lstm = self.bilm._elmo_lstm
+        device = self.softmax.weight.device
+        batch = BatchPair(*(one.to(device) for one in batch))
         batch_size, num_steps, _num_characters = batch.forward.characters.shape
         # Streams have no padding: time-major rows are already packed.
         characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])

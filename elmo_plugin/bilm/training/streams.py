@@ -89,6 +89,10 @@ class StreamBatch(NamedTuple):
     position: StreamPosition
     sources: list[tuple[str, int]]
 
+    def to(self, device: torch.device) -> "StreamBatch":
+        """Its tensors on a device."""
+        return self._replace(characters=self.characters.to(device), targets=self.targets.to(device))
+
 
 class TokenStreams:
     """
