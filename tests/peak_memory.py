@@ -3,6 +3,7 @@ Peak memory, measured in a process of its own. Not by `ru_maxrss`, which a proce
 parent hides what a small child takes.
 """
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,10 @@ class Growth:
     """`with Growth() as growth: ...`; then `growth.megabytes`, the most that was added within."""
 
     def __enter__(self):
+        # What the allocator kept of earlier work would hide as much of this.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
         CLEAR.write_text("5")  # the high-water mark starts again here
         self._before = _status("VmRSS")
         return self

@@ -197,7 +197,7 @@ class CharCnn(ProductModule):
     def _prepared_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        return self.product(weight)(rows, bias)
+        return self.product(weight, for_many_rows=True)(rows, bias)
 
     def _trained_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None

@@ -45,6 +45,10 @@ class FusedStep:
         """The parameter as it is."""
         return parameter.detach()
 
+    def of_input_products(self, products: torch.Tensor) -> torch.Tensor:
+        """The products as they are."""
+        return products
+
     def of_projection(self, parameter: torch.Tensor) -> torch.Tensor:
         """The parameter as it is."""
         return parameter.detach()

@@ -145,9 +145,9 @@ class LstmCellWithProjection(ProductModule):
                 )
             with torch.no_grad():
                 step = self._step(cell)
-                input_product = self.product(self.input_linearity.weight, convert=step.of_gates)
+                input_product = self.product(self.input_linearity.weight, for_many_rows=True)
                 return _run(
-                    _input_products(input_product, inputs, batch_sizes, step.of_gates(bias)),
+                    _input_products(input_product, inputs, batch_sizes, bias, step),
                     self.product(self.state_linearity.weight, convert=step.of_gates),
                     self.product(self.state_projection.weight, convert=step.of_projection),
                     step,
@@ -169,8 +169,8 @@ class PlainStep:
     What is elementwise in a step, by PyTorch's operators; see `fused_steps` for GPUs.
 
     Since `tanh(x) = 2 sigmoid(2 x) - 1`, several times faster in PyTorch on a processor, the
-    weights come with the inner 2 of the candidate and the outer 2 of the cell's tanh in them, and
-    the cell is held doubled.
+    sums come with the inner 2 of the candidate in them, the projection with the outer 2 of the
+    cell's tanh, and the cell is held doubled.
 
     # Parameters
 
@@ -190,6 +190,12 @@ class PlainStep:
         doubled[2 * cell_size : 3 * cell_size] *= 2
         return doubled
 
+    def of_input_products(self, products: torch.Tensor) -> torch.Tensor:
+        """The same of what a weight as it is gave, shape `(num_rows, 4 * cell_size)`, in place."""
+        cell_size = products.shape[1] // 4
+        products[:, 2 * cell_size : 3 * cell_size] *= 2
+        return products
+
     def of_projection(self, parameter: torch.Tensor) -> torch.Tensor:
         """Twice the projection."""
         return 2 * parameter.detach()
@@ -203,7 +209,8 @@ class PlainStep:
         state_product : `Product`
             With `of_gates` of the weight.
         gates : `torch.Tensor`
-            The input's part of their sums, shape `(size, 4 * cell_size)`; may be overwritten.
+            The input's part of their sums, by `of_input_products`, shape `(size, 4 * cell_size)`;
+            may be overwritten.
         hidden : `torch.Tensor`
             What `state_product` multiplies, shape `(size, projection_dim)`.
         cell : `torch.Tensor`
@@ -227,22 +234,26 @@ Step = Union[PlainStep, fused_steps.FusedStep]
 
 
 def _input_products(
-    product: Product, inputs: torch.Tensor, batch_sizes: Sequence[int], bias: torch.Tensor
+    product: Product,
+    inputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    bias: torch.Tensor,
+    step: Step,
 ) -> Iterator[torch.Tensor]:
     """Each step's `W x + b`, shape `(size, 4 * cell_size)`, computed several steps at a time."""
     most_rows = INPUT_PRODUCT_ELEMENTS // len(bias)
-    start = step = 0
-    while step < len(batch_sizes):
-        sizes = [batch_sizes[step]]
-        for size in batch_sizes[step + 1 :]:
+    start = done = 0
+    while done < len(batch_sizes):
+        sizes = [batch_sizes[done]]
+        for size in batch_sizes[done + 1 :]:
             if sum(sizes) + size > most_rows:
                 break
             sizes.append(size)
         rows = inputs[start : start + sum(sizes)]
         filled = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS_IN_STEPS_OF))
-        yield from product(filled, bias)[: len(rows)].split(sizes)
+        yield from step.of_input_products(product(filled, bias)[: len(rows)]).split(sizes)
         start += len(rows)
-        step += len(sizes)
+        done += len(sizes)
 
 
 def _run(

@@ -18,6 +18,11 @@ from elmo_plugin.bilm.int8_kernels import MANY_ROWS, kernels
 # Fewer rows than this are multiplied faster where they are than in oneDNN's tensors.
 CONVERTED_ROWS = 32
 
+# Weights of so many elements (32 MB) are not copied for products of many rows. Of fewer rows than
+# the second number oneDNN takes the sums in another order then: true of the released biLMs' shapes,
+# where smaller weights and some other widths would need more.
+LARGE_WEIGHT, LEAST_ROWS = 1 << 23, 32
+
 # oneDNN prepares itself for each number of rows that it has not met yet, which takes longer than a
 # few more rows: worth filling up to a multiple of this where the number varies.
 ROWS_IN_STEPS_OF = 8
@@ -67,11 +72,23 @@ class _ConvertedProduct(Product):
             sums.add_(self(rows))
 
 
-class _PreparedProduct(Product):
-    """
-    oneDNN's product with a float32 weight in a layout of its own. With the weight as it lies, the
-    last bits of a row's product would depend on how many rows are beside it.
-    """
+class _OneDnnProduct(Product):
+    """oneDNN's product with a float32 weight as it lies: no copy of it, a little slower."""
+
+    def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
+        # Or the last bits of a row's product would depend on how many rows are beside it.
+        filled = functional.pad(rows, (0, 0, 0, max(0, LEAST_ROWS - len(rows))))
+        return _linear(filled, self.weight, bias)[: len(rows)]
+
+    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
+        sums.add_(self(rows))
+
+
+class _LaidOutProduct(Product):
+    """The same with a copy of the weight in a layout of oneDNN's own: the fastest for few rows."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(_reordered(weight))
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         return _linear(rows, self.weight, bias)
@@ -136,7 +153,9 @@ def _largest_by_row(rows: torch.Tensor) -> torch.Tensor:
     return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
 
 
-def prepare(weight: torch.Tensor, dtype: Optional[str] = None) -> Product:
+def prepare(
+    weight: torch.Tensor, dtype: Optional[str] = None, for_many_rows: bool = False
+) -> Product:
     """
     # Parameters
 
@@ -144,6 +163,9 @@ def prepare(weight: torch.Tensor, dtype: Optional[str] = None) -> Product:
         Shape `(output_dim, input_dim)`; it is not watched for changes (see `ProductModule`).
     dtype : `Optional[str]`, optional (default = `None`)
         `None` for the weight's own, `"bfloat16"` or `"int8"`.
+    for_many_rows : `bool`, optional (default = `False`)
+        Whether it is usually called with dozens of rows or more. Then a copy of a large weight
+        would gain a tenth or so, and is not made where the weight can be used as it lies.
 
     # Returns
 
@@ -157,7 +179,8 @@ def prepare(weight: torch.Tensor, dtype: Optional[str] = None) -> Product:
         return _Int8Product(weight)
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
         if onednn_works("float32"):
-            return _PreparedProduct(_reordered(weight))
+            as_it_lies = for_many_rows and weight.numel() >= LARGE_WEIGHT
+            return (_OneDnnProduct if as_it_lies else _LaidOutProduct)(weight)
         if conversion_works():
             return _ConvertedProduct(weight)
     return Product(weight)
@@ -239,6 +262,7 @@ class ProductModule(torch.nn.Module):
         self,
         *parameters: torch.Tensor,
         convert: Callable[..., torch.Tensor] = torch.Tensor.detach,
+        for_many_rows: bool = False,
     ) -> Product:
         """
         # Parameters
@@ -247,6 +271,8 @@ class ProductModule(torch.nn.Module):
             What the weight is made of; no parameter is the first one of two weights.
         convert : `Callable[..., torch.Tensor]`
             From the parameters to the weight, shape `(output_dim, input_dim)`.
+        for_many_rows : `bool`
+            See `prepare`.
 
         # Returns
 
@@ -256,7 +282,8 @@ class ProductModule(torch.nn.Module):
         known = self._products.get(id(parameters[0]))
         if known is None or known.state != state or not known.is_of(parameters):
             with torch.no_grad():
-                product = prepare(convert(*(one.detach() for one in parameters)), self.dtype)
+                weight = convert(*(one.detach() for one in parameters))
+                product = prepare(weight, self.dtype, for_many_rows)
             known = _Prepared([weakref.ref(one) for one in parameters], state, product)
             self._products[id(parameters[0])] = known
         return known.product

@@ -33,9 +33,11 @@ def rows_and_weight(num_rows=9, input_dim=70, output_dim=48):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("num_rows", [0, 1, 9, 300])
-def test_the_product_and_its_sum(operators, dtype, num_rows):
+@pytest.mark.parametrize("for_many_rows", [False, True])
+def test_the_product_and_its_sum(operators, dtype, num_rows, for_many_rows, monkeypatch):
+    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", 1)
     rows, weight = rows_and_weight(num_rows)
-    product, bias = prepare(weight, dtype), torch.randn(48)
+    product, bias = prepare(weight, dtype, for_many_rows), torch.randn(48)
     expected = functional.linear(rows, weight, bias)
     atol = TOLERANCE[dtype] * float((rows @ weight.t()).abs().max()) if num_rows else 0
     torch.testing.assert_close(product(rows, bias), expected, atol=atol, rtol=0)
@@ -51,6 +53,30 @@ def test_here_onednn_is_what_runs():
     _, weight = rows_and_weight()
     assert onednn_works("float32")
     assert prepare(weight).weight.layout == torch._mkldnn
+
+
+def test_for_many_rows_a_large_weight_is_not_copied(monkeypatch):
+    if not onednn_works("float32"):
+        pytest.skip("oneDNN is not what runs")
+    _, weight = rows_and_weight()
+    assert prepare(weight, for_many_rows=True).weight.layout == torch._mkldnn
+    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", weight.numel())
+    assert prepare(weight).weight.layout == torch._mkldnn
+    assert prepare(weight, for_many_rows=True).weight.data_ptr() == weight.data_ptr()
+
+
+@pytest.mark.parametrize(("input_dim", "output_dim"), [(512, 16384), (2048, 4096)])
+def test_the_last_bits_of_the_originals_products_do_not_depend_on_the_number_of_rows(
+    input_dim, output_dim
+):
+    """Extraction's `--resume` gives the same bytes, though its first batch may be another."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not onednn_works("float32"):
+        pytest.skip("which bits there are depends on the processor")
+    rows, weight = rows_and_weight(40, input_dim, output_dim)
+    product = prepare(weight, for_many_rows=True)
+    together = product(rows)
+    for num_rows in (1, 8, 24, 31, 32, 33):
+        assert torch.equal(product(rows[:num_rows]), together[:num_rows])
 
 
 @pytest.mark.parametrize("num_rows", [31, 32])
