@@ -187,45 +187,56 @@ def _trial(
     generator = torch.Generator().manual_seed(0)
     size, cell_size, clip = 3, BLOCK + 16, 0.8
 
-    def random(columns: int, kind: torch.dtype) -> torch.Tensor:
-        return torch.randn(size, columns, generator=generator, device="cpu").to(device, kind)
+    def random(*shape: int, kind: torch.dtype = dtype) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device="cpu").to(device, kind)
 
     # Tensors made in inference mode could not have gradients.
-    with torch.inference_mode(False):
-        products, for_gated = random(4 * cell_size, kind), random(cell_size, kind)
-        addend, cell, of_cell = (random(n * cell_size, dtype) for n in (4, 1, 1))
+    with torch.inference_mode(False), torch.no_grad():
+        hidden, weight = random(size, 8, kind=kind), random(4 * cell_size, 8, kind=kind)
+        for_gated = random(size, cell_size, kind=kind)
+        cell, of_cell = random(size, cell_size), random(size, cell_size)
+        addend = random(4 * cell_size) if training else random(size, 4 * cell_size)
+        sums, previous = (product(hidden, weight) + addend).float(), cell.clone()
+        expected = _by_autograd(sums, cell.float(), clip, for_gated.float(), of_cell.float())
         if training:
-            addend = addend[0]
-        with torch.enable_grad():
-            sums = (products.float() + addend.float()).requires_grad_()
-            previous = cell.float().requires_grad_()
-            i, f, g, o = sums.chunk(4, dim=1)
-            new = torch.sigmoid(f) * previous + torch.sigmoid(i) * torch.tanh(g)
-            new = new.clamp(-clip, clip)
-            expected = {"outputs": torch.sigmoid(o) * torch.tanh(new), "cells": new}
-            weighed = expected["outputs"] * for_gated.float() + new * of_cell.float()
-            of_sums, of_previous = torch.autograd.grad(weighed.sum(), [sums, previous])
-        with torch.no_grad():
-            first_cell, gated = cell.clone(), torch.empty_like(cell, dtype=kind)
+            steps, gated = FusedTrainingSteps(clip), torch.empty_like(for_gated)
+            of_sums = torch.empty_like(sums, dtype=kind)
+            kept = steps.forward(hidden, weight, addend, cell, gated)
+            steps.backward(kept, previous, for_gated, of_cell, of_sums)
             found = {"outputs": gated, "cells": cell}
-            if training:
-                activations, kept_cell = torch.empty_like(products, dtype=dtype), cell.clone()
-                _forward_step(products, addend, cell, gated, activations, kept_cell, clip)
-                of_gates = torch.empty_like(products)
-                _launch(
-                    "backward_step", of_cell, for_gated, activations, kept_cell, first_cell,
-                    of_cell, of_gates, clip,
-                )  # fmt: skip
-                found.update({"gradients of gates": of_gates, "gradients of cells": of_cell})
-                expected.update({"gradients of gates": of_sums, "gradients of cells": of_previous})
-            else:
-                _forward_step(products, addend, cell, gated, None, None, clip)
-            error = max(TOLERANCE[dtype], TOLERANCE[kind])
-            return [
-                name
-                for name, value in found.items()
-                if not torch.allclose(value.float(), expected[name], rtol=error, atol=error)
-            ]
+            found.update({"gradients of gates": of_sums, "gradients of cells": of_cell})
+        else:
+            gated = FusedStep(clip, kind)(Product(weight), addend, hidden, cell)
+            found = {"outputs": gated, "cells": cell}
+    error = max(TOLERANCE[dtype], TOLERANCE[kind])
+    return [
+        name
+        for name, value in found.items()
+        if not torch.allclose(value.float(), expected[name], rtol=error, atol=error)
+    ]
+
+
+@torch.enable_grad()
+def _by_autograd(
+    sums: torch.Tensor,
+    previous: torch.Tensor,
+    clip: float,
+    for_gated: torch.Tensor,
+    of_cell: torch.Tensor,
+) -> dict[str, torch.Tensor]:
+    """The definition of a step, from the gates' sums and the cell before."""
+    sums, previous = (one.clone().requires_grad_() for one in (sums, previous))
+    i, f, g, o = sums.chunk(4, dim=1)
+    cell = (torch.sigmoid(f) * previous + torch.sigmoid(i) * torch.tanh(g)).clamp(-clip, clip)
+    gated = torch.sigmoid(o) * torch.tanh(cell)
+    weighed = (gated * for_gated).sum() + (cell * of_cell).sum()
+    of_sums, of_previous = torch.autograd.grad(weighed, [sums, previous])
+    return {
+        "outputs": gated,
+        "cells": cell,
+        "gradients of gates": of_sums,
+        "gradients of cells": of_previous,
+    }
 
 
 def _forward_step(
