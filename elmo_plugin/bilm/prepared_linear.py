@@ -140,8 +140,9 @@ class _Int8Product(Product):
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         product, largest = self._product(rows)
-        product.mul_(largest)
-        return product if bias is None else product.add_(bias)
+        if bias is None:
+            return product.mul_(largest)
+        return torch.addcmul(bias, product, largest, out=product)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
         product, largest = self._product(rows)
