@@ -61,16 +61,22 @@ class GpuTensor(torch.Tensor):
 
 
 class Emulation(TorchDispatchMode):
-    """Makes new tensors where they are asked for, and notes what has to wait for the GPU."""
+    """
+    Makes new tensors where they are asked for. Notes what a GPU would be given to do, views and
+    uninitialised memory aside, and what the processor would have to wait for.
+    """
 
     def __init__(self):
         super().__init__()
+        self.started = []
         self.waits = []
 
     def __torch_dispatch__(self, operator, types, arguments=(), keywords=None):
         result = run(operator, arguments, keywords or {})
+        kind = operator.overloadpacket
+        if not operator.is_view and "empty" not in str(kind):
+            self.started.append(str(kind))
         if arguments and isinstance(arguments[0], GpuTensor):
-            kind = operator.overloadpacket
             to_cpu = kind is aten._to_copy and not isinstance(result, GpuTensor)
             if kind in WAITED_FOR or to_cpu:
                 self.waits.append(str(kind))

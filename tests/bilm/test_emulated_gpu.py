@@ -16,6 +16,7 @@ from elmo_plugin.bilm.chunks import layers_in_chunks, state_of_rows
 from elmo_plugin.bilm.elmo import Elmo
 from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.extraction.batches import Sentence
+from elmo_plugin.bilm.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.neighbours import nearest_neighbours
 from elmo_plugin.bilm.prepared_linear import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
@@ -227,19 +228,20 @@ def test_losses_of_pretraining(emulation, dtype, train):
     assert_same(work, 1e-6 if dtype is None else 0.01)
 
 
+class Context:
+    """What autograd gives to a function; it does not start without a GPU's driver."""
+
+    needs_input_grad = [True] * 11
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors):
+        pass
+
+
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_gradients_of_the_recurrence(emulation, dtype):
-    """Called as autograd does, which does not start without a GPU's driver."""
-
-    class Context:
-        needs_input_grad = [True] * 11
-
-        def save_for_backward(self, *tensors):
-            self.saved_tensors = tensors
-
-        def mark_non_differentiable(self, *tensors):
-            pass
-
     def work(device):
         torch.manual_seed(0)
         shapes = (8, 4), (24, 4), (24, 3), (24,), (3, 6), (4, 3), (4, 6)
@@ -252,3 +254,49 @@ def test_gradients_of_the_recurrence(emulation, dtype):
         yield from gradients[:5]
 
     assert_same(work, 2e-6 if dtype is None else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("fused", "dtype", "expected"),
+    [
+        (False, None, [11, 20, 23]),
+        (False, "bfloat16", [15, 22, 24]),
+        # Two products, a kernel and the clip; in training copies into what is kept, too.
+        (True, None, [4, 7, 8]),
+        (True, "bfloat16", [4, 7, 8]),
+    ],
+)
+def test_what_a_step_starts(fused, dtype, expected, monkeypatch):
+    """A step more: frozen, in training, and its gradient."""
+    monkeypatch.setattr(fused_steps, "works", lambda *_: fused)
+    with emulated_gpu(monkeypatch) as emulation:
+        monkeypatch.setattr(
+            fused_steps, "_launch", lambda name, *_, **__: emulation.started.append(name)
+        )
+        assert operators_of_a_step(emulation, dtype) == expected
+
+
+def operators_of_a_step(emulation, dtype):
+    cell = LstmCellWithProjection(4, 3, 6).to(GPU)
+    cell.dtype = dtype
+    start = torch.zeros(2, 3, device=GPU), torch.zeros(2, 6, device=GPU)
+    weights = (cell.input_linearity.weight, *cell.state_linearity.parameters())
+
+    @torch.no_grad()
+    def started(num_steps):
+        inputs, sizes = torch.zeros(2 * num_steps, 4, device=GPU), (2,) * num_steps
+        context = Context()
+        emulation.started.clear()
+        cell(inputs, sizes, *start)
+        yield len(emulation.started)
+        outputs, _, _ = Recurrence.forward(
+            context, inputs, *weights, cell.state_projection.weight, *start, sizes, 3.0, 3.0, dtype
+        )
+        yield len(emulation.started)
+        Recurrence.backward(context, torch.ones_like(outputs), None, None)
+        yield len(emulation.started)
+
+    list(started(1))  # weights are prepared
+    few, many = (list(started(num_steps)) for num_steps in (4, 5))
+    more = [one - other for one, other in zip(many, few, strict=True)]
+    return [more[0], more[1] - more[0], more[2] - more[1]]

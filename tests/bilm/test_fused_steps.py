@@ -269,6 +269,14 @@ def test_without_triton_the_plain_steps_run(untried, monkeypatch):
         assert not works(CPU, torch.float32, torch.float32, training=False)
 
 
+def test_the_kernels_file_imports_without_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    spec = importlib.util.find_spec(step_kernels.__name__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.jit is None
+
+
 def test_tried_once(untried, monkeypatch):
     tries = []
     monkeypatch.setattr(fused_steps, "_trial", lambda *arguments: tries.append(arguments) or [])
