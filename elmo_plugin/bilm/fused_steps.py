@@ -2,8 +2,8 @@
 A step of the LSTM on a GPU: what is elementwise in it, and in its gradient, as one kernel.
 
 A GPU takes microseconds to start each operator, about as long as a step's products run. So a step
-is four of them and not eleven (in bfloat16 fifteen), in training seven and not twenty, its gradient
-eight and not twenty-three. The kernels are Triton's, compiled when first used; where they cannot
+is four of them and not eleven (in bfloat16 fifteen), in training six and not nineteen, its gradient
+seven and not twenty-two. The kernels are Triton's, compiled when first used; where they cannot
 be, or err in a small trial, the plain operators run.
 """
 

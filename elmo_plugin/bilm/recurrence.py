@@ -151,19 +151,22 @@ class Recurrence(torch.autograd.Function):
         steps = fused_steps.FusedTrainingSteps if fused else PlainTrainingSteps
         step = steps(cell_clip)
         kept = []
-        final_hidden, final_cell = hidden.clone(), cell.clone()
+        final_cell = cell.clone()
+        ended = []
         start = 0
         for size in batch_sizes:
             rows = slice(start, start + size)
-            sources[rows, input_dim:] = final_hidden[:size]
+            ended.append(hidden[size:])
+            sources[rows, input_dim:] = hidden[:size]
             step_cell, step_gated = final_cell[:size], gated[rows]
             kept.append(step.forward(sources[rows], weight, bias, step_cell, step_gated))
             output = product(step_gated, projection)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
-            outputs[rows] = output
-            final_hidden[:size] = output
+            hidden = outputs[rows]
+            hidden.copy_(output)
             start += size
+        final_hidden = torch.cat([hidden, *reversed(ended)])
         ctx.save_for_backward(weight, projection, cell, sources, gated, outputs)
         ctx.steps, ctx.kept = steps, kept
         ctx.batch_sizes = batch_sizes
@@ -182,7 +185,7 @@ class Recurrence(torch.autograd.Function):
         gate_gradient = weight.new_empty(len(outputs), len(weight))
         projected_gradient = projection.new_empty(outputs.shape)
         input_gradient = outputs.new_empty(len(outputs), input_dim)
-        hidden_gradient = outputs.new_zeros(len(first_cell), outputs.shape[1])
+        hidden_gradient = outputs.new_zeros(0, outputs.shape[1])
         cell_gradient = torch.zeros_like(first_cell)
         step = ctx.steps(cell_clip)
         end = len(outputs)
@@ -191,7 +194,7 @@ class Recurrence(torch.autograd.Function):
             size = len(kept.cell)
             rows = slice(end - size, end)
             previous_cell = ctx.kept[number - 1].cell[:size] if number else first_cell[:size]
-            step_projected = output_gradient[rows] + hidden_gradient[:size]
+            step_projected = _sum(output_gradient[rows], hidden_gradient)
             if projection_clip is not None:
                 step_projected = _unclipped(step_projected, outputs[rows], projection_clip)
             projected_gradient[rows] = step_projected
@@ -200,7 +203,7 @@ class Recurrence(torch.autograd.Function):
             step.backward(kept, previous_cell, for_gated, cell_gradient[:size], gate_gradient[rows])
             for_sources = product(gate_gradient[rows], weight.t())
             input_gradient[rows] = for_sources[:, :input_dim]
-            hidden_gradient[:size] = for_sources[:, input_dim:]
+            hidden_gradient = for_sources[:, input_dim:]
             end -= size
 
         kind, needs = outputs.dtype, ctx.needs_input_grad
@@ -216,6 +219,15 @@ class Recurrence(torch.autograd.Function):
             weight_gradient(projected_gradient, gated).to(kind) if needs[4] else None,
             *[None] * 6,
         )
+
+
+def _sum(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
+    """Of both, where the second is that of the first rows only."""
+    if len(of_first) == len(gradient):
+        return gradient + of_first
+    total = gradient.clone()
+    total[: len(of_first)] += of_first
+    return total
 
 
 def _unclipped(
