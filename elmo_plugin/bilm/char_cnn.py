@@ -20,6 +20,8 @@ from elmo_plugin.bilm.trained_linear import trained_linear
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
 TOKENS_AT_ONCE = 64
+# With gradients, each time has its own of every parameter, to be added up.
+TRAINED_TOKENS_AT_ONCE = 256
 # On a GPU what takes time is the number of operators.
 TOKENS_AT_ONCE_ON_GPU = 1024
 
@@ -138,7 +140,9 @@ class CharCnn(ProductModule):
 
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """As `forward`, every row computed."""
-        at_once = TOKENS_AT_ONCE_ON_GPU if character_ids.is_cuda else TOKENS_AT_ONCE
+        at_once = TOKENS_AT_ONCE if self._is_frozen() else TRAINED_TOKENS_AT_ONCE
+        if character_ids.is_cuda:
+            at_once = TOKENS_AT_ONCE_ON_GPU
         if len(character_ids) <= at_once:
             return self._encode(character_ids)
         order = _lengths(character_ids).argsort()

@@ -58,7 +58,7 @@ def test_many_tokens_a_part_at_a_time(private, frozen, monkeypatch):
     """By length, with weights laid out by oneDNN or not; in the order they came."""
     if not private:
         monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
-    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE" if frozen else "TRAINED_TOKENS_AT_ONCE", 3)
     cnn = random_bilm()._token_embedder.requires_grad_(not frozen)
     ids = batch_to_ids([TOKENS])[0]
     vectors = cnn.encode(ids)
