@@ -19,6 +19,8 @@ from elmo_plugin.bilm.recurrence import Recurrence
 # enough for a fast matrix product, small enough for the processor's cache, and for the allocator
 # to keep instead of asking the system for it again.
 INPUT_PRODUCT_ELEMENTS = 1 << 21
+# On a GPU as many as `BiLm` runs at once, for the Original 134 MB.
+INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 
 
 class LstmState(NamedTuple):
@@ -241,15 +243,17 @@ def _input_products(
     step: Step,
 ) -> Iterator[torch.Tensor]:
     """Each step's `W x + b`, shape `(size, 4 * cell_size)`, computed several steps at a time."""
-    most_rows = INPUT_PRODUCT_ELEMENTS // len(bias)
+    elements = INPUT_PRODUCT_ELEMENTS_ON_GPU if inputs.is_cuda else INPUT_PRODUCT_ELEMENTS
+    most_rows = elements // len(bias)
     start = done = 0
     while done < len(batch_sizes):
-        sizes = [batch_sizes[done]]
+        sizes, num_rows = [batch_sizes[done]], batch_sizes[done]
         for size in batch_sizes[done + 1 :]:
-            if sum(sizes) + size > most_rows:
+            if num_rows + size > most_rows:
                 break
             sizes.append(size)
-        rows = inputs[start : start + sum(sizes)]
+            num_rows += size
+        rows = inputs[start : start + num_rows]
         filled = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS_IN_STEPS_OF))
         yield from step.of_input_products(product(filled, bias)[: len(rows)]).split(sizes)
         start += len(rows)

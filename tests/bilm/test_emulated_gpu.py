@@ -10,7 +10,7 @@ import pytest
 import torch
 from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
-from elmo_plugin.bilm import bilm, char_cnn, fused_steps, step_kernels
+from elmo_plugin.bilm import bilm, char_cnn, fused_steps, lstm, step_kernels
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.chunks import layers_in_chunks, state_of_rows
 from elmo_plugin.bilm.elmo import Elmo
@@ -254,6 +254,18 @@ def test_gradients_of_the_recurrence(emulation, dtype):
         yield from gradients[:5]
 
     assert_same(work, 2e-6 if dtype is None else 0.1)
+
+
+@pytest.mark.parametrize(("most_rows", "products"), [(10, 1), (4, 3)])
+def test_input_products_of_many_steps(most_rows, products, monkeypatch):
+    monkeypatch.setattr(fused_steps, "works", lambda *_: False)
+    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS", 24)
+    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
+    with emulated_gpu(monkeypatch) as emulation:
+        cell = LstmCellWithProjection(4, 3, 6).requires_grad_(False).to(GPU)
+        inputs = torch.zeros(10, 4, device=GPU)
+        cell(inputs, [2] * 5, inputs[:2, :3], torch.zeros(2, 6, device=GPU))
+        assert emulation.started.count("aten.addmm") == products
 
 
 @pytest.mark.parametrize(
