@@ -158,7 +158,7 @@ class CharCnn(ProductModule):
             )
         more = -len(character_ids) % ROWS_IN_STEPS_OF
         filled = functional.pad(character_ids, (0, 0, 0, more), value=PADDING_CHARACTER_ID)
-        convolve = self.product(*weights, convert=_filter_matrix)
+        convolve = self.product(*weights, convert=_filter_matrix, precise=True)
         return self._tokens(filled, convolve, self._prepared_linear)[: len(character_ids)]
 
     def _tokens(
@@ -201,7 +201,10 @@ class CharCnn(ProductModule):
     def _prepared_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        return self.product(weight, for_many_rows=True)(rows, bias)
+        # What highways give is heavy-tailed: in 8 bits, of one scale a row, their projection would
+        # lose more than all the rest.
+        precise = self._projection is not None and weight is self._projection.weight
+        return self.product(weight, for_many_rows=True, precise=precise)(rows, bias)
 
     def _trained_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None

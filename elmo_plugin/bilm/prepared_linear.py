@@ -264,6 +264,7 @@ class ProductModule(torch.nn.Module):
         *parameters: torch.Tensor,
         convert: Callable[..., torch.Tensor] = torch.Tensor.detach,
         for_many_rows: bool = False,
+        precise: bool = False,
     ) -> Product:
         """
         # Parameters
@@ -274,6 +275,8 @@ class ProductModule(torch.nn.Module):
             From the parameters to the weight, shape `(output_dim, input_dim)`.
         for_many_rows : `bool`
             See `prepare`.
+        precise : `bool`
+            Whether 8-bit integers are too few here: bfloat16 in their place.
 
         # Returns
 
@@ -284,7 +287,8 @@ class ProductModule(torch.nn.Module):
         if known is None or known.state != state or not known.is_of(parameters):
             with torch.no_grad():
                 weight = convert(*(one.detach() for one in parameters))
-                product = prepare(weight, self.dtype, for_many_rows)
+                dtype = "bfloat16" if precise and self.dtype == "int8" else self.dtype
+                product = prepare(weight, dtype, for_many_rows)
             known = _Prepared([weakref.ref(one) for one in parameters], state, product)
             self._products[id(parameters[0])] = known
         return known.product
