@@ -40,14 +40,16 @@ class FloatKernel:
         # Parameters
 
         rows : `torch.Tensor`
-            Whole numbers from -127 to 127, shape `(num_rows, input_dim)`; may be overwritten.
+            From -127 to 127, shape `(num_rows, input_dim)`; may be overwritten. Rounded to whole
+            numbers, as all kernels do, after `ZERO` was added: sums in float32 decide near halves.
 
         # Returns
 
         `torch.Tensor`
             Shape `(num_rows, output_dim)`.
         """
-        return functional.linear(rows, self._integers) * self._scales
+        integers = rows.add_(ZERO).round_().sub_(ZERO)
+        return functional.linear(integers, self._integers) * self._scales
 
 
 class OneDnnKernel:
@@ -68,7 +70,7 @@ class OneDnnKernel:
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """See `FloatKernel`."""
         return torch.ops.onednn.qlinear_pointwise(
-            rows.add_(ZERO).to(torch.uint8), 1.0, ZERO, self._weight, self._scales,
+            rows.add_(ZERO).round_().to(torch.uint8), 1.0, ZERO, self._weight, self._scales,
             self._zero_points, None, 1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
 

@@ -135,8 +135,7 @@ class _Int8Product(Product):
         """The product of the rows divided by their largest value, and these."""
         largest = _largest_by_row(rows)
         kernel = self._of_few if len(rows) < MANY_ROWS else self._of_many
-        # Here, not in the kernels, each of which would round in a way of its own.
-        return kernel((rows * (LARGEST_INTEGER / largest)).round_()), largest
+        return kernel(rows * (LARGEST_INTEGER / largest)), largest
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         product, largest = self._product(rows)

@@ -13,18 +13,23 @@ def whole_numbers(output_dim=48, input_dim=70):
 
 def test_the_definition_by_hand():
     kernel = FloatKernel(torch.tensor([[127.0, -2.0]]), torch.tensor([0.5]))
-    assert kernel(torch.tensor([[3.0, -64.0]])).tolist() == [[0.5 * (127 * 3 + 2 * 64)]]
+    # -63.5 is rounded to the even -64.
+    assert kernel(torch.tensor([[3.2, -63.5]])).tolist() == [[0.5 * (127 * 3 + 2 * 64)]]
 
 
 @pytest.mark.parametrize("kind", [FbgemmKernel, OneDnnKernel])
-@pytest.mark.parametrize("num_rows", [0, 1, 9, 40])
+@pytest.mark.parametrize("num_rows", [0, 1, 9, 400])
 def test_kernels_give_the_same(kind, num_rows):
     """Few rows and many go different ways, and a sentence is not to depend on the batch's size."""
     if not works(kind):
         pytest.skip("not on this processor")
-    rows = torch.randint(-127, 128, (num_rows, 70)).float()
+    torch.manual_seed(1)
+    # Halves and their neighbours, where roundings part, and anything else.
+    rows = torch.randint(-127, 127, (num_rows, 70)) + 0.5
+    rows[:, ::2] += torch.randn(num_rows, 35) * 1e-5
+    rows[:, ::5] = torch.rand(num_rows, 14) * 254 - 127
     integers, scales = whole_numbers()
-    expected = FloatKernel(integers, scales)(rows)
+    expected = FloatKernel(integers, scales)(rows.clone())
     torch.testing.assert_close(kind(integers, scales)(rows), expected, rtol=1e-6, atol=1e-6)
 
 
