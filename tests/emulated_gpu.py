@@ -123,6 +123,8 @@ def emulated_gpu(monkeypatch):
     """
     torch._C._ensureCUDADeviceGuardSet()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    # Tensors of a class of our own cannot be made in inference mode.
+    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
     for change in ("_exchange_device", "_maybe_exchange_device"):
         monkeypatch.setattr(torch.cuda, change, lambda index: index)
     torch._C._set_only_lift_cpu_tensors(True)

@@ -20,6 +20,7 @@ from elmo_plugin.bilm.trained_linear import trained_linear
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
 TOKENS_AT_ONCE = 64
+POSITIONS_IN_STEPS_OF = 4
 # With gradients, each time has its own of every parameter, to be added up.
 TRAINED_TOKENS_AT_ONCE = 256
 # On a GPU what takes time is the number of operators.
@@ -158,7 +159,7 @@ class CharCnn(ProductModule):
             )
         more = -len(character_ids) % ROWS_IN_STEPS_OF
         filled = functional.pad(character_ids, (0, 0, 0, more), value=PADDING_CHARACTER_ID)
-        convolve = self.product(*weights, convert=_filter_matrix, precise=True)
+        convolve = self.product(*weights, convert=_filter_matrix, precise=True).unconverted
         return self._tokens(filled, convolve, self._prepared_linear)[: len(character_ids)]
 
     def _tokens(
@@ -196,7 +197,7 @@ class CharCnn(ProductModule):
             convolved = convolved.masked_fill(too_far, -torch.inf)
         # The largest first and then the bias is the same, and less work.
         biases = [convolution.bias for convolution in self.convolutions]
-        return convolved.amax(dim=1) + torch.cat(biases)  # type: ignore[arg-type]
+        return convolved.amax(dim=1).to(characters.dtype) + torch.cat(biases)  # type: ignore[arg-type]
 
     def _prepared_linear(
         self, rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]
@@ -245,10 +246,11 @@ class CharCnn(ProductModule):
         As many characters as windows need that are as wide as the widest filter.
 
         A window of padding alone gives the same values wherever it starts, so one is enough: the
-        longest token and `widest_filter` paddings behind it, past the end of the row if need be.
+        longest token and `widest_filter` paddings behind it, past the end of the row if need be. A
+        few more, so that the number of windows is one that was met before: see `ROWS_IN_STEPS_OF`.
         """
         longest = int(_lengths(character_ids).max()) if len(character_ids) else 0
-        needed = longest + self.widest_filter
+        needed = longest + self.widest_filter + -(longest + 1) % POSITIONS_IN_STEPS_OF
         cut = character_ids[:, :needed]
         return functional.pad(cut, (0, needed - cut.shape[1]), value=PADDING_CHARACTER_ID)
 

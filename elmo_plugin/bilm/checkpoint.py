@@ -15,7 +15,7 @@ import torch
 
 from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS
-from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.whole_file import whole_file
 
 # TensorFlow's LSTMCell keeps its gates as i, j (candidate), f, o, and adds 1 to f when it runs;

@@ -26,7 +26,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 class FusedStep:
     """
-    As `lstm.PlainStep`; neither weights nor cell are doubled.
+    As `lstm_cell.PlainStep`; neither weights nor cell are doubled.
 
     # Parameters
 
@@ -57,7 +57,7 @@ class FusedStep:
     def __call__(
         self, state_product: Product, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
     ) -> torch.Tensor:
-        """See `lstm.PlainStep`; what is multiplied next has its type already."""
+        """See `lstm_cell.PlainStep`; what is multiplied next has its type already."""
         gated = torch.empty_like(cell, dtype=self._kind)
         products = state_product(hidden.to(self._kind))
         _forward_step(products, gates, cell, gated, None, None, self._cell_clip)

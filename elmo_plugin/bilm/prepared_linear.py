@@ -53,6 +53,10 @@ class Product:
         """`sums += rows W^T`."""
         sums.addmm_(rows, self.weight.t())
 
+    def unconverted(self, rows: torch.Tensor) -> torch.Tensor:
+        """`rows W^T` in the type in which it is taken."""
+        return self(rows)
+
 
 class _ConvertedProduct(Product):
     """
@@ -106,13 +110,13 @@ class _BFloat16Product(Product):
         super().__init__(_reordered(weight) if self._prepared else weight)
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        product = self._product(rows).to(rows.dtype)
+        product = self.unconverted(rows).to(rows.dtype)
         return product if bias is None else product.add_(bias)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(self._product(rows))
+        sums.add_(self.unconverted(rows))
 
-    def _product(self, rows: torch.Tensor) -> torch.Tensor:
+    def unconverted(self, rows: torch.Tensor) -> torch.Tensor:
         rounded = rows.to(torch.bfloat16)
         if self._prepared:
             return _linear(rounded, self.weight, None)

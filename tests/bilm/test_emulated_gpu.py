@@ -10,13 +10,13 @@ import pytest
 import torch
 from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
-from elmo_plugin.bilm import bilm, char_cnn, fused_steps, lstm, step_kernels
+from elmo_plugin.bilm import bilm, char_cnn, fused_steps, lstm_cell, step_kernels
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.chunks import layers_in_chunks, state_of_rows
 from elmo_plugin.bilm.elmo import Elmo
 from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.extraction.batches import Sentence
-from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.neighbours import nearest_neighbours
 from elmo_plugin.bilm.prepared_linear import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
@@ -259,8 +259,8 @@ def test_gradients_of_the_recurrence(emulation, dtype):
 @pytest.mark.parametrize(("most_rows", "products"), [(10, 1), (4, 3)])
 def test_input_products_of_many_steps(most_rows, products, monkeypatch):
     monkeypatch.setattr(fused_steps, "works", lambda *_: False)
-    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS", 24)
-    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
+    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS", 24)
+    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
     with emulated_gpu(monkeypatch) as emulation:
         cell = LstmCellWithProjection(4, 3, 6).requires_grad_(False).to(GPU)
         inputs = torch.zeros(10, 4, device=GPU)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm import fused_steps, step_kernels
 from elmo_plugin.bilm.fused_steps import FusedTrainingSteps, usable, works
-from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.recurrence import PlainTrainingSteps
 
 pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")

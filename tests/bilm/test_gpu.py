@@ -10,7 +10,7 @@ from torch.nn import functional
 from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.embedder import ElmoEmbedder
-from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.prepared_linear import ProductModule
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax

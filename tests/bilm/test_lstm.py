@@ -5,8 +5,9 @@ from allennlp.modules.lstm_cell_with_projection import (
 )
 from torch.nn import functional
 
-from elmo_plugin.bilm import lstm
-from elmo_plugin.bilm.lstm import BiLstm, LstmCellWithProjection, LstmState
+from elmo_plugin.bilm import lstm_cell
+from elmo_plugin.bilm.lstm import BiLstm, LstmState
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 
 LENGTHS = [5, 3, 3, 1]
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -50,7 +51,7 @@ CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 512])
 def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chunk, monkeypatch):
-    monkeypatch.setattr(lstm, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
+    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     cell.requires_grad_(requires_grad)
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)
@@ -225,3 +226,12 @@ def test_swapped_gates_are_seen(gates):
             parameter.copy_(torch.cat([chunks[k] for k in order]))
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)[0]
     assert not torch.allclose(found, expected, atol=1e-3)
+
+
+def test_what_frozen_steps_give_can_take_part_in_training():
+    """They run in inference mode, whose tensors could not."""
+    cell, inputs, hidden, cell_state = cell_and_inputs()
+    found = cell.requires_grad_(False)(inputs, BATCH_SIZES, hidden, cell_state)
+    weight = torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+    sum((one * weight).sum() for one in found).backward()
+    torch.testing.assert_close(weight.grad, sum(one.sum() for one in found))

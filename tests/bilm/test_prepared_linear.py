@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm import int8_kernels, prepared_linear
-from elmo_plugin.bilm.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.prepared_linear import conversion_works, onednn_works, prepare
 
 BATCH_SIZES = [5, 4, 4, 2, 1]
