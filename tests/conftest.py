@@ -48,3 +48,16 @@ def shared():
 def bilm_fixture(shared):
     """The biLM with stored outputs; for tests marked `gold`."""
     return shared / "fixtures" / "bilm"
+
+
+@pytest.fixture(params=["private", "public", "plain"])
+def operators(request, monkeypatch):
+    """Every path of a product; where operators are missing, the plain one several times."""
+    from elmo_plugin.bilm import int8_kernels, prepared_linear
+
+    if request.param != "private":
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    if request.param == "plain":
+        monkeypatch.setattr(prepared_linear, "conversion_works", lambda: False)
+        monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
+    return request.param

@@ -15,7 +15,8 @@ from elmo_plugin.bilm.characters import (
 from elmo_plugin.bilm.lstm import BiLstm, LstmState
 from elmo_plugin.bilm.options import ElmoOptions
 from elmo_plugin.bilm.packing import Packing, pack
-from elmo_plugin.bilm.prepared_linear import DTYPES, ProductModule
+from elmo_plugin.bilm.prepared_linear import DTYPES
+from elmo_plugin.bilm.product_module import ProductModule
 
 STATE_MODES = ("carry", "reset", "primed")
 

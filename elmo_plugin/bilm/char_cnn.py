@@ -13,13 +13,15 @@ from torch.nn import functional
 from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
 from elmo_plugin.bilm.highway import Highway, Linear
 from elmo_plugin.bilm.options import ElmoOptions
-from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, ProductModule
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF
+from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache, row_hashes
 from elmo_plugin.bilm.trained_linear import trained_linear
 
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
 # past the end of their word.
 TOKENS_AT_ONCE = 64
+# Windows of a token come in multiples of this; see `ROWS_IN_STEPS_OF`.
 POSITIONS_IN_STEPS_OF = 4
 # With gradients, each time has its own of every parameter, to be added up.
 TRAINED_TOKENS_AT_ONCE = 256
@@ -247,7 +249,7 @@ class CharCnn(ProductModule):
 
         A window of padding alone gives the same values wherever it starts, so one is enough: the
         longest token and `widest_filter` paddings behind it, past the end of the row if need be. A
-        few more, so that the number of windows is one that was met before: see `ROWS_IN_STEPS_OF`.
+        few more, so that their number is one that was met before.
         """
         longest = int(_lengths(character_ids).max()) if len(character_ids) else 0
         needed = longest + self.widest_filter + -(longest + 1) % POSITIONS_IN_STEPS_OF

@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm import fused_steps
-from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product, ProductModule
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product
+from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 
 # Input products are taken for several steps at a time: about this many elements (8 MB), large

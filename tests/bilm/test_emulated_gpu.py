@@ -18,7 +18,7 @@ from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.neighbours import nearest_neighbours
-from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax

@@ -11,7 +11,7 @@ from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
-from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.lstm import LstmState
-from elmo_plugin.bilm.prepared_linear import ProductModule
+from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.trained_linear import TRAINING_DTYPES
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
