@@ -130,7 +130,17 @@ class CharCnn(ProductModule):
 
         `torch.Tensor`
             Shape `(num_rows, projection_dim)`.
+
+        # Raises
+
+        `ValueError`
+            If a token has fewer characters than the widest filter.
         """
+        if character_ids.shape[1] < self.widest_filter:
+            raise ValueError(
+                f"tokens have {character_ids.shape[1]} character ids, expected at least "
+                f"{self.widest_filter}, the width of the widest filter"
+            )
         distinct, inverse = distinct_rows(character_ids)
         on_cpu = distinct.device.type == "cpu"
         if on_cpu and self._is_frozen() and self._char_embedding_weights.dtype == torch.float32:

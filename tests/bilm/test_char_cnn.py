@@ -103,6 +103,13 @@ def test_no_rows():
     assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 6)
 
 
+def test_fewer_characters_than_the_widest_filter():
+    cnn = random_bilm(filters=((1, 2), (5, 2)))._token_embedder
+    with pytest.raises(ValueError, match="tokens have 4 character ids, expected at least 5, the"):
+        cnn(torch.ones(2, 4, dtype=torch.long))
+    assert cnn(torch.ones(2, 5, dtype=torch.long)).shape == (2, 6)
+
+
 def test_a_cut_that_is_too_short_is_seen(monkeypatch):
     """Without a window of padding alone, the maximum misses it."""
     cnn = random_bilm()._token_embedder
