@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional
@@ -49,13 +51,33 @@ def test_for_many_rows_a_large_weight_is_not_copied(monkeypatch):
     assert prepare(weight, for_many_rows=True).weight.data_ptr() == weight.data_ptr()
 
 
+def test_few_rows_of_a_large_weight_are_filled_up(monkeypatch):
+    if not onednn_works("float32"):
+        pytest.skip("oneDNN is not what runs")
+    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", 1)
+    rows, weight = rows_and_weight(40)
+    multiply, sizes = prepared_linear._linear, []
+    monkeypatch.setattr(
+        prepared_linear,
+        "_linear",
+        lambda rows, *others: sizes.append(len(rows)) or multiply(rows, *others),
+    )
+    product = prepare(weight, for_many_rows=True)
+    assert [len(product(rows[:num_rows])) for num_rows in (1, 31, 32, 40)] == [1, 31, 32, 40]
+    assert sizes == [32, 32, 32, 40]
+
+
 @pytest.mark.parametrize(("input_dim", "output_dim"), [(512, 16384), (2048, 4096)])
 def test_the_last_bits_of_the_originals_products_do_not_depend_on_the_number_of_rows(
     input_dim, output_dim
 ):
     """Extraction's `--resume` gives the same bytes, though its first batch may be another."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not onednn_works("float32"):
-        pytest.skip("which bits there are depends on the processor")
+    info = Path("/proc/cpuinfo")
+    amd = info.exists() and "AuthenticAMD" in info.read_text()
+    if not (amd and torch.backends.cpu.get_cpu_capability() == "AVX512"):
+        pytest.skip("which bits there are depends on the processor; tried on AMD's with AVX-512")
+    if not onednn_works("float32"):
+        pytest.skip("oneDNN is not what runs")
     rows, weight = rows_and_weight(40, input_dim, output_dim)
     product = prepare(weight, for_many_rows=True)
     together = product(rows)
