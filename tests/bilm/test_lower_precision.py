@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_bilm import BATCHES, random_bilm, write
@@ -7,6 +9,7 @@ from elmo_plugin.bilm.bilm import BiLm
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.elmo import Elmo, load_bilm
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 # Released sizes but for the number of units: wide enough for a cosine to mean something.
 SIZES = {
     "projection_dim": 32,
@@ -44,6 +47,21 @@ def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
             cosine = torch.cosine_similarity(ours, theirs, dim=-1)[found["mask"]]
             assert cosine.min() >= COSINE[dtype]
             assert not torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", COSINE)
+def test_on_trained_weights_too(dtype):
+    """They give heavy tails that random ones do not."""
+    text = (REPOSITORY / "examples" / "ner" / "test.txt").read_text(encoding="utf-8")
+    sentences = [[line.split()[0] for line in block.splitlines()] for block in text.split("\n\n")]
+    ids = batch_to_ids([sentence for sentence in sentences if sentence])
+    exact, lower = (
+        load_bilm("embedded", state="reset", dtype=one).requires_grad_(False)(ids)
+        for one in (None, dtype)
+    )
+    for theirs, ours in zip(exact["activations"], lower["activations"], strict=True):
+        cosine = torch.cosine_similarity(ours, theirs, dim=-1)[exact["mask"]]
+        assert cosine.min() >= COSINE[dtype]
 
 
 def test_int8_vectors_do_not_depend_on_the_batch():
