@@ -103,6 +103,16 @@ def test_no_rows():
     assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 6)
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_changed_convolution_is_seen(number):
+    """One product is made of all of them."""
+    cnn = random_bilm()._token_embedder.requires_grad_(False)
+    ids = batch_to_ids([TOKENS])[0]
+    cnn(ids)
+    cnn.convolutions[number].weight.neg_()
+    torch.testing.assert_close(cnn(ids), plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+
+
 def test_fewer_characters_than_the_widest_filter():
     cnn = random_bilm(filters=((1, 2), (5, 2)))._token_embedder
     with pytest.raises(ValueError, match="tokens have 4 character ids, expected at least 5, the"):
