@@ -11,11 +11,12 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
+from elmo_plugin.bilm.distinct_rows import distinct_rows
 from elmo_plugin.bilm.highway import Highway, Linear
 from elmo_plugin.bilm.options import ElmoOptions
 from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF
 from elmo_plugin.bilm.product_module import ProductModule
-from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache, row_hashes
+from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache
 from elmo_plugin.bilm.trained_linear import trained_linear
 
 # Tokens computed at a time, of about the same length: memory stays small, and few convolutions run
@@ -281,30 +282,3 @@ def _lengths(character_ids: torch.Tensor) -> torch.Tensor:
     """Characters of each token up to the last that is not padding, shape `(num_rows,)`."""
     places = torch.arange(1, character_ids.shape[1] + 1, device=character_ids.device)
     return (places * (character_ids != PADDING_CHARACTER_ID)).amax(dim=1)
-
-
-def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    The distinct rows of an integer matrix, and where each row went.
-
-    Rows are told apart by a 64-bit hash, and the result is checked, so it is exact; sorting hashes
-    is many times cheaper than `torch.unique(dim=0)`, the fallback for a collision.
-
-    # Parameters
-
-    rows : `torch.Tensor`
-        Int64, shape `(num_rows, num_characters)`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        `distinct`, shape `(num_distinct, num_characters)`, and `inverse`, shape `(num_rows,)`, with
-        `distinct[inverse] == rows`.
-    """
-    hashes, inverse = torch.unique(row_hashes(rows), return_inverse=True)
-    representative = torch.empty(len(hashes), dtype=torch.long, device=rows.device)
-    representative[inverse] = torch.arange(len(rows), device=rows.device)
-    distinct = rows[representative]
-    if not torch.equal(distinct[inverse], rows):
-        distinct, inverse = torch.unique(rows, dim=0, return_inverse=True)
-    return distinct, inverse

@@ -5,6 +5,8 @@ from typing import Callable
 
 import torch
 
+from elmo_plugin.bilm.distinct_rows import row_hashes
+
 # What a cache may take; memory is used as it fills. 30,000 tokens of the Original biLM.
 MOST_BYTES = 64 << 20
 
@@ -90,10 +92,3 @@ class TokenCache:
             slot = self._slots.pop(next(iter(self._slots)))
         self._slots[key] = slot
         return slot
-
-
-def row_hashes(rows: torch.Tensor) -> torch.Tensor:
-    """64-bit hashes of an int64 matrix's rows, shape `(num_rows,)`."""
-    generator = torch.Generator().manual_seed(20180215)
-    odd = torch.randint(-(2**62), 2**62, (rows.shape[1],), generator=generator) * 2 + 1
-    return (rows * odd.to(rows.device)).sum(dim=1)

@@ -4,7 +4,7 @@ from tiny_bilm import random_bilm
 from torch.nn import functional
 
 from elmo_plugin.bilm import char_cnn, prepared_linear
-from elmo_plugin.bilm.char_cnn import CharCnn, distinct_rows
+from elmo_plugin.bilm.char_cnn import CharCnn
 from elmo_plugin.bilm.characters import batch_to_ids
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
@@ -80,22 +80,6 @@ def test_the_padding_tokens_row_is_zero():
     cnn = CharCnn(char_embedding_dim=4, filters=((1, 3),), num_highways=1, projection_dim=2)
     assert not cnn._char_embedding_weights[0].any()
     assert cnn._char_embedding_weights[1:].abs().max() <= 1
-
-
-def test_distinct_rows_by_hand():
-    rows = torch.tensor([[1, 2], [3, 4], [1, 2], [2, 1], [3, 4]])
-    distinct, inverse = distinct_rows(rows)
-    assert torch.equal(distinct[inverse], rows)
-    assert sorted(distinct.tolist()) == [[1, 2], [2, 1], [3, 4]]
-
-
-def test_distinct_rows_of_colliding_hashes(monkeypatch):
-    """With a hash that tells nothing apart the answer is still right."""
-    monkeypatch.setattr(char_cnn, "row_hashes", lambda rows: rows[:, 0] * 0)
-    rows = batch_to_ids([TOKENS])[0]
-    distinct, inverse = distinct_rows(rows)
-    assert torch.equal(distinct[inverse], rows)
-    assert len(distinct) == len(set(map(tuple, rows.tolist())))
 
 
 def test_no_rows():
