@@ -25,7 +25,6 @@ from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
 
-DTYPES = ("float32", "bfloat16", "int8")
 # (shape, batch size, rounds)
 QUICK = [("original", 1, 5), ("original", 64, 3), ("small", 32, 5)]
 FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
@@ -76,12 +75,13 @@ def main() -> None:
                 results["lstm"] = contest.lstm_rate(64, 3 if options.quick else 7, clock)
                 del contest
                 results["preparation"] = inference.preparation(files, clock)
+                dtypes = [dtype or "float32" for dtype in inference.DTYPES]
                 results["memory"] = {
                     "stock": memory.measure("stock", files, 64),
-                    **{dtype: memory.measure(dtype, files, 64) for dtype in DTYPES},
+                    **{dtype: memory.measure(dtype, files, 64) for dtype in dtypes},
                     **{
                         f"{dtype}, AllenNLP imported": memory.measure(dtype, files, 64, True)
-                        for dtype in DTYPES
+                        for dtype in dtypes
                     },
                 }
                 note("NER")

@@ -43,10 +43,10 @@ class Files(NamedTuple):
     weights: str
 
 
-def random_bilm(options=OPTIONS, seed=1, **changes):
+def random_bilm(options=OPTIONS, seed=1, dtype=None, **changes):
     """A biLM in which every parameter is random, biases too; forget biases around 1."""
     torch.manual_seed(seed)
-    bilm = BiLm(replace(options, **changes))
+    bilm = BiLm(replace(options, **changes), dtype=dtype)
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():
             parameter.normal_(0.0, 0.3)

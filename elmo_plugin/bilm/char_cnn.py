@@ -14,7 +14,7 @@ from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARAC
 from elmo_plugin.bilm.distinct_rows import distinct_rows
 from elmo_plugin.bilm.highway import Highway, Linear
 from elmo_plugin.bilm.options import ElmoOptions
-from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, filled_up
 from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.token_cache import MOST_BYTES, TokenCache
 from elmo_plugin.bilm.trained_linear import trained_linear
@@ -154,24 +154,25 @@ class CharCnn(ProductModule):
 
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """As `forward`, every row computed."""
-        at_once = TOKENS_AT_ONCE if self._is_frozen() else TRAINED_TOKENS_AT_ONCE
+        frozen = self._is_frozen()
+        at_once = TOKENS_AT_ONCE if frozen else TRAINED_TOKENS_AT_ONCE
         if character_ids.is_cuda:
             at_once = TOKENS_AT_ONCE_ON_GPU
         if len(character_ids) <= at_once:
-            return self._encode(character_ids)
+            return self._encode(character_ids, frozen)
         order = _lengths(character_ids).argsort()
-        encoded = [self._encode(character_ids[rows]) for rows in order.split(at_once)]
+        encoded = [self._encode(character_ids[rows], frozen) for rows in order.split(at_once)]
         return functional.embedding(order.argsort(), torch.cat(encoded))
 
-    def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
+    def _encode(self, character_ids: torch.Tensor, frozen: bool) -> torch.Tensor:
         weights = [convolution.weight for convolution in self.convolutions]
-        if not self._is_frozen():
+        if not frozen:
             matrix = _filter_matrix(*weights)
             return self._tokens(
                 character_ids, lambda rows: self._trained_linear(rows, matrix), self._trained_linear
             )
         more = -len(character_ids) % ROWS_IN_STEPS_OF
-        filled = functional.pad(character_ids, (0, 0, 0, more), value=PADDING_CHARACTER_ID)
+        filled = filled_up(character_ids, more, PADDING_CHARACTER_ID)
         convolve = self.product(*weights, convert=_filter_matrix, precise=True).unconverted
         return self._tokens(filled, convolve, self._prepared_linear)[: len(character_ids)]
 

@@ -5,10 +5,9 @@ A layer of one direction of the biLM: a clipped LSTM with projection, over packe
 from typing import Iterable, Iterator, Optional, Sequence, Union
 
 import torch
-from torch.nn import functional
 
 from elmo_plugin.bilm import fused_steps
-from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product
+from elmo_plugin.bilm.prepared_linear import ROWS_IN_STEPS_OF, Product, filled_up
 from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 
@@ -235,7 +234,7 @@ def _input_products(
             sizes.append(size)
             num_rows += size
         rows = inputs[start : start + num_rows]
-        filled = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS_IN_STEPS_OF))
+        filled = filled_up(rows, -len(rows) % ROWS_IN_STEPS_OF)
         yield from step.of_input_products(product(filled, bias)[: len(rows)]).split(sizes)
         start += len(rows)
         done += len(sizes)

@@ -76,28 +76,22 @@ class _ConvertedProduct(Product):
 
 
 class _OneDnnProduct(Product):
-    """oneDNN's product with a float32 weight as it lies: no copy of it, a little slower."""
-
-    def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        # Or the last bits of a row's product would depend on how many rows are beside it.
-        filled = functional.pad(rows, (0, 0, 0, max(0, LEAST_ROWS - len(rows))))
-        return _linear(filled, self.weight, bias)[: len(rows)]
-
-    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(self(rows))
-
-
-class _LaidOutProduct(Product):
-    """The same with a copy of the weight in a layout of oneDNN's own: the fastest for few rows."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__(_reordered(weight))
+    """oneDNN's product with a float32 weight; laid out by it, the fastest for few rows."""
 
     def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         return _linear(rows, self.weight, bias)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(_linear(rows, self.weight, None))
+        sums.add_(self(rows))
+
+
+class _UncopiedProduct(_OneDnnProduct):
+    """The same with a weight as it is: no copy of it, a little slower."""
+
+    def __call__(self, rows: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
+        # Or the last bits of a row's product would depend on how many rows are beside it.
+        filled = filled_up(rows, LEAST_ROWS - len(rows))
+        return super().__call__(filled, bias)[: len(rows)]
 
 
 class _BFloat16Product(Product):
@@ -182,11 +176,19 @@ def prepare(
         return _Int8Product(weight)
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
         if onednn_works("float32"):
-            as_it_lies = for_many_rows and weight.numel() >= LARGE_WEIGHT
-            return (_OneDnnProduct if as_it_lies else _LaidOutProduct)(weight)
+            if for_many_rows and weight.numel() >= LARGE_WEIGHT:
+                return _UncopiedProduct(weight)
+            return _OneDnnProduct(_reordered(weight))
         if conversion_works():
             return _ConvertedProduct(weight)
     return Product(weight)
+
+
+def filled_up(rows: torch.Tensor, more: int, value: float = 0.0) -> torch.Tensor:
+    """On a CPU with so many more rows below, if that is above zero; else the rows themselves."""
+    if more <= 0 or rows.device.type != "cpu":
+        return rows
+    return functional.pad(rows, (0, 0, 0, more), value=value)
 
 
 def _reordered(weight: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,6 @@ from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
 from elmo_plugin.bilm.neighbours import nearest_neighbours
-from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.recurrence import Recurrence
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
@@ -101,11 +100,8 @@ def test_what_a_gpu_does_not_take_is_an_error(monkeypatch):
 )
 def test_bilm(emulation, state, dtype):
     def work(device):
-        bilm = random_bilm().requires_grad_(False)
+        bilm = random_bilm(dtype=dtype).requires_grad_(False)
         bilm.state = state
-        for module in bilm.modules():
-            if isinstance(module, ProductModule):
-                module.dtype = dtype
         bilm.to(device)
         for batch in BATCHES[:2]:
             output = bilm(batch_to_ids(batch).to(device))
@@ -178,7 +174,9 @@ def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
     pieces = []
     encode = char_cnn.CharCnn._encode
     monkeypatch.setattr(
-        char_cnn.CharCnn, "_encode", lambda self, ids: pieces.append(len(ids)) or encode(self, ids)
+        char_cnn.CharCnn,
+        "_encode",
+        lambda self, ids, frozen: pieces.append(len(ids)) or encode(self, ids, frozen),
     )
 
     def work(device):

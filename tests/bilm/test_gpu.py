@@ -11,7 +11,6 @@ from elmo_plugin.bilm import fused_steps
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.embedder import ElmoEmbedder
 from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
-from elmo_plugin.bilm.product_module import ProductModule
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
@@ -130,11 +129,8 @@ def test_the_processor_waits_for_no_step(steps):
 def test_bilm(steps, state, dtype):
     results = []
     for device in ("cpu", GPU):
-        bilm = random_bilm().requires_grad_(False)
+        bilm = random_bilm(dtype=dtype).requires_grad_(False)
         bilm.state = state
-        for module in bilm.modules():
-            if isinstance(module, ProductModule):
-                module.dtype = dtype
         bilm.to(device)
         layers = []
         for batch in BATCHES:
