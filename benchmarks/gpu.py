@@ -27,10 +27,10 @@ from benchmarks.pretraining import OPTIONS as SMALLER
 from benchmarks.report import table
 from benchmarks.rounds import MatrixRate, in_turn, machine
 from benchmarks.workload import SHAPES, Sentences
-from elmo_plugin.bilm import fused_steps
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.kernels import fused_steps
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 

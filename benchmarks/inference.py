@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
-from elmo_plugin.bilm import prepared_linear
-from elmo_plugin.bilm.elmo import Elmo
-from elmo_plugin.bilm.packing import pack
+from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.kernels.packing import pack
+from elmo_plugin.bilm.use.elmo import Elmo
 
 DTYPES = (None, "bfloat16", "int8")
 

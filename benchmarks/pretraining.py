@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.lstm_cell import LstmCellWithProjection
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch

@@ -23,8 +23,8 @@ from typing import Any, Callable, Dict, List
 import torch
 
 from benchmarks.memory import status
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, TokenStreams

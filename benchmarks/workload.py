@@ -8,10 +8,10 @@ from typing import List, Tuple
 
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 SHAPES = {

@@ -53,7 +53,8 @@ def bilm_fixture(shared):
 @pytest.fixture(params=["private", "public", "plain"])
 def operators(request, monkeypatch):
     """Every path of a product; where operators are missing, the plain one several times."""
-    from elmo_plugin.bilm import int8_kernels, prepared_linear
+    from elmo_plugin.bilm.kernels import int8 as int8_kernels
+    from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
 
     if request.param != "private":
         monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)

@@ -115,7 +115,7 @@ def test_bilm_runs_where_allennlp_is_absent():
         [sys.executable, "-c", WITHOUT_ALLENNLP], capture_output=True, text=True, cwd=ROOT
     )
     assert child.returncode == 0, child.stderr
-    assert "elmo_plugin.bilm.checkpoint" in child.stdout.split()
+    assert "elmo_plugin.bilm.files.weights" in child.stdout.split()
 
 
 def test_the_plugin_imports_every_module_that_registers_something():

@@ -17,10 +17,10 @@ from allennlp.models.archival import load_archive
 from allennlp.training import Trainer
 
 import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.options import ElmoOptions
-from elmo_plugin.bilm.weights import NAMED_BILMS
+from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.elmo import Elmo
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.use.elmo import Elmo
 
 # The clips are low, so that they are reached; the released files have 3.
 OPTIONS = ElmoOptions(

@@ -114,7 +114,7 @@ def load(args: argparse.Namespace, state: str = "primed") -> Any:
     """
     import torch
 
-    from elmo_plugin.bilm.elmo import load_bilm
+    from elmo_plugin.bilm.use.elmo import load_bilm
 
     if args.cuda_device >= torch.cuda.device_count():
         raise ValueError(
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `OSError`
-        See `elmo_plugin.bilm.extract.extract`.
+        See `elmo_plugin.bilm.extraction.extract.extract`.
     """
     if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
         raise ValueError(
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
         )
     from tqdm import tqdm
 
-    from elmo_plugin.bilm.extract import extract
+    from elmo_plugin.bilm.extraction.extract import extract
     from elmo_plugin.bilm.extraction.settings import Extraction
 
     wanted = Extraction(

@@ -177,7 +177,7 @@ def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    from elmo_plugin.bilm.whole_file import whole_file
+    from elmo_plugin.bilm.files.whole_file import whole_file
 
     layers = max(len(mix.weights) for _, mix in rows)
     figure = Figure(figsize=(2 + 0.9 * len(rows), 1.6 + 0.6 * layers), layout="constrained")

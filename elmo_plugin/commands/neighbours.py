@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences
-    from elmo_plugin.bilm.neighbours import nearest_neighbours
+    from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 
     query = args.sentence.split()
     places = [place for place, token in enumerate(query) if token == args.word]

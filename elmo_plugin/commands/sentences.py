@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the output exists and `--force` is not given, or an input is not in this encoding.
     """
-    from elmo_plugin.bilm.whole_file import whole_file
+    from elmo_plugin.bilm.files.whole_file import whole_file
     from elmo_plugin.data import prose
 
     if Path(args.output).exists() and not args.force:

@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If an output exists and `--force` is not given, or a token cannot be written.
     """
-    from elmo_plugin.bilm.token_vectors import (
+    from elmo_plugin.bilm.files.whole_file import whole_file
+    from elmo_plugin.bilm.use.token_vectors import (
         read_vocabulary,
         with_boundaries,
         write_token_vectors,
     )
-    from elmo_plugin.bilm.whole_file import whole_file
 
     for path in filter(None, (args.output, args.output_vocabulary)):
         if Path(path).exists() and not args.force:

@@ -9,7 +9,7 @@ from allennlp.data.token_indexers.token_indexer import IndexedTokenList, TokenIn
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
 
-from elmo_plugin.bilm.characters import NUM_CHARACTER_EMBEDDINGS, token_to_ids
+from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, token_to_ids
 
 
 @TokenIndexer.register("elmo_characters", exist_ok=True)

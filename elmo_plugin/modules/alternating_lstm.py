@@ -18,8 +18,8 @@ from allennlp.nn.util import get_dropout_mask
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
-from elmo_plugin.bilm.recurrence import sigmoid_slope
-from elmo_plugin.bilm.trained_linear import product, weight_gradient
+from elmo_plugin.bilm.kernels.lstm_training import sigmoid_slope
+from elmo_plugin.bilm.kernels.training_linear import product, weight_gradient
 
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
 

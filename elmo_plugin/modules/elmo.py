@@ -6,12 +6,12 @@ import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm import elmo
+from elmo_plugin.bilm.use import elmo
 
 
 class Elmo(elmo.Elmo, FromParams):
     """
-    `elmo_plugin.bilm.elmo.Elmo` from a config; what it calls a `ValueError` is here a
+    `elmo_plugin.bilm.use.elmo.Elmo` from a config; what it calls a `ValueError` is here a
     `ConfigurationError`.
 
     # Parameters

@@ -9,7 +9,7 @@ from allennlp.data import TensorDict
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
-from elmo_plugin.bilm.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.streams import StreamPosition
 from elmo_plugin.data.token_streams import Resumption, TokenStreamsLoader
 from elmo_plugin.training.bilm_language_model import BilmLanguageModel

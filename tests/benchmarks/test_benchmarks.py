@@ -11,8 +11,8 @@ import torch
 
 from benchmarks import __main__ as command
 from benchmarks import ner_epoch, pretraining, rounds, workload
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 ROOT = Path(__file__).parents[2]
 TINY = ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)

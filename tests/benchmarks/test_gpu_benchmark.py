@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from elmo_plugin.bilm import fused_steps
+from elmo_plugin.bilm.kernels import fused_steps
 
 
 def test_the_command(monkeypatch, tmp_path, capsys):

@@ -10,7 +10,7 @@ from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
 from benchmarks import task_metrics
-from elmo_plugin.bilm.product_module import ProductModule
+from elmo_plugin.bilm.kernels.product_module import ProductModule
 
 
 def test_where_an_elmo_stands():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import throughput, training_cell
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 TINY = {

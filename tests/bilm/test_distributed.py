@@ -5,7 +5,7 @@ import torch.distributed
 import torch.multiprocessing
 from tiny_bilm import BATCHES, random_bilm
 
-from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.model.characters import batch_to_ids
 
 # Each process reads other sentences, and other numbers of them.
 SHARES = [[BATCHES[0], BATCHES[1], BATCHES[2]], [BATCHES[2], BATCHES[4], BATCHES[0]]]

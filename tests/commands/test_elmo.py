@@ -12,8 +12,8 @@ import numpy
 import pytest
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.embedder import ElmoEmbedder
-from tests.bilm.test_extract import datasets, names, text
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.bilm.extraction.test_extract import datasets, names, text
 from tests.commands.test_registry import run_hidden
 from tests.tiny_bilm import write
 

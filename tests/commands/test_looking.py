@@ -147,7 +147,7 @@ def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
 
 
 def test_mixes_of_elmo_itself_are_found(tmp_path):
-    from elmo_plugin.bilm.elmo import Elmo
+    from elmo_plugin.bilm.use.elmo import Elmo
 
     files = write(tmp_path)
     torch.save(Elmo(*files, num_output_representations=2).state_dict(), tmp_path / "weights.th")

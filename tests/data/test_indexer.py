@@ -11,7 +11,7 @@ from allennlp.data.token_indexers import (
     ELMoTokenCharactersIndexer as StockIndexer,
 )
 
-from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 
 SENTENCES = [

@@ -13,9 +13,9 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from crf_tagger_cases import CASES, batch_of, instances, outputs, tagger
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.models.crf_tagger import CrfTagger

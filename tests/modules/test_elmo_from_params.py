@@ -10,8 +10,8 @@ from allennlp.common import FromParams, Params
 from allennlp.common.checks import ConfigurationError
 from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.modules.elmo import Elmo
 
 

@@ -9,7 +9,7 @@ from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
 from tiny_bilm import BATCHES, random_bilm, write
 
-from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 
 WORDS = ["@@PADDING@@", "The", "cat", "sat"]

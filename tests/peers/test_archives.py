@@ -10,9 +10,9 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.predictors import Predictor
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 pytest.importorskip(
     "allennlp_models", reason="allennlp-models is not installed; `make peers` installs it apart"

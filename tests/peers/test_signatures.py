@@ -12,7 +12,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.predictors import Predictor
 from allennlp.training.metrics import Metric
 
-from elmo_plugin.bilm.weights import NAMED_BILMS
+from elmo_plugin.bilm.files.names import NAMED_BILMS
 
 pytest.importorskip(
     "allennlp_models", reason="allennlp-models is not installed; `make peers` installs it apart"

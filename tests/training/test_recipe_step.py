@@ -14,7 +14,7 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 
 import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.training.softmax import LogUniformSampler
 
 NUM_BATCHES = 3

@@ -1,4 +1,4 @@
 """
-The parts of `elmo_plugin.bilm.extract`: which sentences run together (`batches`), what an
-interrupted run leaves behind (`journal`), and the HDF5 files (`layouts`).
+To HDF5: which sentences run together (`batches`), what an interrupted run leaves behind
+(`journal`), the files (`layouts`), and the run itself (`extract`).
 """

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Iterator, Optional, Sequence
 import numpy
 
 from elmo_plugin.bilm.extraction.batches import Sentence
-from elmo_plugin.bilm.whole_file import whole_file
+from elmo_plugin.bilm.files.whole_file import whole_file
 
 VECTORS, SENTENCES, LENGTHS = "vectors.bin", "sentences.jsonl", "lengths.bin"
 NOTHING = {"sentences": 0, "tokens": 0, "text_bytes": 0, "digest": "", "finished": False}

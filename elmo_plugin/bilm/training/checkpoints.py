@@ -8,13 +8,13 @@ from typing import Any, Optional, Union
 
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
-from elmo_plugin.bilm.weights import find_options
 
 PREFIX = "language_model."
 

@@ -5,7 +5,7 @@ from typing import Iterable, NamedTuple, Optional
 
 import torch
 
-from elmo_plugin.bilm.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.streams import BatchPair
 

@@ -9,11 +9,11 @@ from typing import Any, Optional, Union
 import h5py
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.checkpoint import save_weights
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
-from elmo_plugin.bilm.whole_file import whole_file
 
 OPTIONS_FILE = "options.json"
 WEIGHTS_FILE = "weights.hdf5"

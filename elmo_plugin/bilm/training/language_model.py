@@ -5,10 +5,10 @@ from typing import NamedTuple, Optional
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.lstm import LstmState
-from elmo_plugin.bilm.product_module import ProductModule
-from elmo_plugin.bilm.trained_linear import TRAINING_DTYPES
+from elmo_plugin.bilm.kernels.product_module import ProductModule
+from elmo_plugin.bilm.kernels.training_linear import TRAINING_DTYPES
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
 

@@ -10,7 +10,7 @@ from typing import Any, Iterator, Optional, Sequence
 import torch
 from tqdm import tqdm
 
-from elmo_plugin.bilm.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.evaluation import perplexity
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel

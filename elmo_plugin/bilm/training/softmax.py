@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.trained_linear import product, trained_linear
+from elmo_plugin.bilm.kernels.training_linear import product, trained_linear
 
 
 class Negatives(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 import numpy
 import torch
 
-from elmo_plugin.bilm.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
 from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_lines
 

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Iterable, Iterator, Optional, Sequence, Union
 
-from elmo_plugin.bilm.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
-from elmo_plugin.bilm.whole_file import whole_file
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 UNKNOWN = "<UNK>"
 # bilm-tf's vocabulary files begin with these, in this order (bilm/data.py at 7cffee2).

@@ -4,8 +4,8 @@ import random
 import pytest
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.evaluation import perplexity
 from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradient
 from elmo_plugin.bilm.training.loop import LoopSettings, pretrain

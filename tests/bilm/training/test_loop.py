@@ -1,7 +1,7 @@
 import torch
 
-from elmo_plugin.bilm.bilm import BiLm
-from elmo_plugin.bilm.options import ElmoOptions
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training import loop
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_plugin.bilm.characters import token_to_ids
+from elmo_plugin.bilm.model.characters import token_to_ids
 from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
 from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams, both_directions
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary

@@ -1,0 +1,1 @@
+"""What is computed: ELMo as the paper writes it."""

@@ -1,0 +1,111 @@
+"""The outputs of TensorFlow Hub's `google/elmo` modules."""
+
+from pathlib import Path
+from typing import Any, Optional, Sequence, Union
+
+import torch
+
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.scalar_mix import ScalarMix
+from elmo_plugin.bilm.use.embedder import load_or_embedded
+
+
+class ElmoHub(torch.nn.Module):
+    """
+    A biLM with the inputs and the five outputs of https://tfhub.dev/google/elmo/3. Its trainable
+    parameters are the module's four scalars: three weights of the mix, and gamma.
+
+    # Parameters
+
+    options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
+        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
+        path or a URL. With neither file given, the embedded biLM is used.
+    weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
+        Its `weights.hdf5`.
+    train_lstm : `bool`, optional (default = `False`)
+        Whether the LSTM cells train too, as in `google/elmo/1`; the token layer never does.
+    state : `str`, optional (default = `"primed"`)
+        See `BiLm`.
+    """
+
+    def __init__(
+        self,
+        options_file: Optional[Union[str, Path, dict[str, Any]]] = None,
+        weight_file: Optional[Union[str, Path]] = None,
+        train_lstm: bool = False,
+        state: str = "primed",
+    ) -> None:
+        super().__init__()
+        self.bilm = load_or_embedded("ElmoHub", options_file, weight_file, state)
+        self.bilm._elmo_lstm.requires_grad_(train_lstm)
+        self.mix = ScalarMix(self.bilm.num_layers)
+
+    def forward(
+        self,
+        sentences: Sequence[Union[str, Sequence[str]]],
+        sequence_len: Optional[Union[Sequence[int], torch.Tensor]] = None,
+    ) -> dict[str, torch.Tensor]:
+        """
+        # Parameters
+
+        sentences : `Sequence[Union[str, Sequence[str]]]`
+            Raw strings, which are split on spaces; or tokens, padded on the right (with `""`).
+        sequence_len : `Optional[Union[Sequence[int], torch.Tensor]]`
+            Tokens of each sentence, where tokens are given; if not given, none are padding.
+
+        # Returns
+
+        `dict[str, torch.Tensor]`
+            `"word_emb"`: the token layer, shape `(batch_size, num_tokens, projection_dim)`.
+            `"lstm_outputs1"`, `"lstm_outputs2"`, one a layer: shape
+            `(batch_size, num_tokens, embedding_dim)`. `"elmo"`: the mix of the layers, same shape.
+            `"default"`: its mean over the sentence's tokens, shape `(batch_size, embedding_dim)`;
+            zero for a sentence without any. Padding is zero, boundaries are left out.
+
+        # Raises
+
+        `ValueError`
+            If `sequence_len` is given with strings, or does not fit the tokens.
+        """
+        output = self.bilm(self._ids(_tokens(sentences, sequence_len)))
+        # Shape: (batch_size, num_tokens, 1)
+        mask = output["mask"][:, 2:].unsqueeze(-1)
+        layers = [layer[:, 1:-1] * mask for layer in output["activations"]]
+        elmo = self.mix(layers)
+        named = {f"lstm_outputs{index}": layer for index, layer in enumerate(layers) if index}
+        return {
+            "word_emb": layers[0][..., : self.bilm.options.projection_dim],
+            **named,
+            "elmo": elmo,
+            "default": elmo.sum(dim=1) / mask.sum(dim=1).clamp(min=1),
+        }
+
+    def _ids(self, tokens: list[list[str]]) -> torch.Tensor:
+        ids = batch_to_ids(tokens, self.bilm.options.num_characters)
+        return ids.to(self.mix.gamma.device)
+
+
+def _tokens(
+    sentences: Sequence[Union[str, Sequence[str]]],
+    sequence_len: Optional[Union[Sequence[int], torch.Tensor]],
+) -> list[list[str]]:
+    if isinstance(sentences, str):
+        raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
+    if any(isinstance(sentence, str) for sentence in sentences):
+        if sequence_len is not None:
+            raise ValueError("sequence_len was given with strings, expected it with tokens only")
+        return [[word for word in str(text).split(" ") if word] for text in sentences]
+    if sequence_len is None:
+        return [list(sentence) for sentence in sentences]
+    lengths = [int(length) for length in sequence_len]
+    if len(lengths) != len(sentences):
+        raise ValueError(
+            f"sequence_len has {len(lengths)} numbers, expected {len(sentences)}: one a sentence"
+        )
+    for length, sentence in zip(lengths, sentences):
+        if not 0 <= length <= len(sentence):
+            raise ValueError(
+                f"sequence_len has {length} for {len(sentence)} tokens, expected 0 to "
+                f"{len(sentence)}"
+            )
+    return [list(sentence[:length]) for length, sentence in zip(lengths, sentences)]

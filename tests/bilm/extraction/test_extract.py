@@ -1,0 +1,484 @@
+"""Extraction: one file layout and the other, any batching, interrupted anywhere and resumed."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+
+import h5py
+import numpy
+import pytest
+
+from elmo_plugin.bilm.extraction import extract as extract_module
+from elmo_plugin.bilm.extraction.batches import Sentence, batches, read_sentences, windows
+from elmo_plugin.bilm.extraction.extract import extract
+from elmo_plugin.bilm.extraction.journal import Journal
+from elmo_plugin.bilm.extraction.layouts import sentence_key
+from elmo_plugin.bilm.extraction.settings import Extraction
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.tiny_bilm import random_bilm, write
+
+WORDS = ["the", "cat", "sat", "on", "a", "Überraschung", "mat", ".", "moon", "and/or", "x" * 60]
+
+
+def text(count, seed=0, longest=12):
+    """Lines, a few of them blank, a few twice."""
+    generator = random.Random(seed)
+    lines = [
+        " ".join(generator.choices(WORDS, k=generator.randrange(longest + 1))) for _ in range(count)
+    ]
+    return lines + lines[: count // 10]
+
+
+def bilm_of(state="primed"):
+    bilm = random_bilm().eval()
+    bilm.state = state
+    return bilm
+
+
+def datasets(path):
+    """Name -> type, shape and bytes, in the order of the file."""
+    with h5py.File(path) as file:
+        return {
+            name: (str(item.dtype), item.shape, item[...].tobytes() if item.dtype != object
+                   else list(item[...]))
+            for name, item in file.items()
+        }  # fmt: skip
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def vectors(path, count):
+    with h5py.File(path) as file:
+        return [file[str(index)][...] for index in range(count)]
+
+
+# --- what is in the file -----------------------------------------------------------------------
+
+
+def test_the_file_is_that_of_allennlp_0_9(tmp_path):
+    lines = ["  The cat sat . \n", "and / or\n", "The cat sat .\n"]
+    assert extract(bilm_of(), lines, tmp_path / "out.hdf5") == 3
+    with h5py.File(tmp_path / "out.hdf5", "r") as file:
+        assert list(file) == ["0", "1", "2", "sentence_to_index"]
+        assert file.get("0").shape == (3, 4, 12)
+        assert file.get("0").dtype == numpy.float32
+        assert file["sentence_to_index"].shape == (1,)
+        index = json.loads(file["sentence_to_index"][0])
+        # 0.9 keeps the last of lines with the same text.
+        assert index == {"The cat sat .": "2", "and / or": "1"}
+
+
+def test_names_come_in_the_order_of_the_input(tmp_path):
+    extract(bilm_of(), text(20), tmp_path / "out.hdf5")
+    assert list(datasets(tmp_path / "out.hdf5"))[:-1] == [str(index) for index in range(22)]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "batch_size"), [(3, None), (10, None), (40, None), (40, 3), (4096, 1)]
+)
+def test_batching_does_not_change_the_vectors(tmp_path, max_tokens, batch_size):
+    lines = text(20)
+    bilm = bilm_of()
+    wanted = Extraction(max_tokens=max_tokens, batch_size=batch_size)
+    extract(bilm, lines, tmp_path / "out.hdf5", wanted)
+    embedder = ElmoEmbedder(*write(tmp_path, bilm))
+    for line, found in zip(lines, vectors(tmp_path / "out.hdf5", len(lines)), strict=True):
+        expected = embedder.embed_sentence(line.split())
+        assert found.shape == expected.shape
+        numpy.testing.assert_allclose(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("max_tokens", [3, 10, 40, 4096])
+def test_carry_is_the_given_order_whatever_fits_in_memory(tmp_path, max_tokens):
+    lines = [line for line in text(40) if line]
+    bilm = bilm_of("carry")
+    wanted = Extraction(batch_size=7, max_tokens=max_tokens)
+    extract(bilm, lines, tmp_path / "out.hdf5", wanted)
+    embedder = ElmoEmbedder(*write(tmp_path, bilm), state="carry")
+    expected = embedder.embed_sentences([line.split() for line in lines], batch_size=7)
+    for found, vector in zip(vectors(tmp_path / "out.hdf5", len(lines)), expected, strict=True):
+        numpy.testing.assert_allclose(found, vector, atol=1e-6, rtol=1e-5)
+
+
+def test_blank_lines_are_kept_and_change_nothing_in_carry(tmp_path):
+    lines = ["the cat", "", "sat on the mat", "   ", "moon", "a", ""]
+    for name, given in (("with", lines), ("without", [line for line in lines if line.strip()])):
+        extract(bilm_of("carry"), given, tmp_path / name, Extraction(batch_size=2))
+    found = vectors(tmp_path / "with", len(lines))
+    assert [vector.shape[1] for vector in found] == [2, 0, 4, 0, 1, 1, 0]
+    kept = [vector for vector in found if vector.shape[1]]
+    for ours, expected in zip(kept, vectors(tmp_path / "without", 4), strict=True):
+        numpy.testing.assert_array_equal(ours, expected)
+
+
+def test_top_and_average_are_made_of_all(tmp_path):
+    lines = text(10)
+    for layers in ("all", "top", "average"):
+        extract(bilm_of(), lines, tmp_path / layers, Extraction(layers=layers))
+    everything = vectors(tmp_path / "all", len(lines))
+    for all_, top, average in zip(
+        everything, vectors(tmp_path / "top", 11), vectors(tmp_path / "average", 11), strict=True
+    ):
+        numpy.testing.assert_array_equal(top, all_[-1])
+        numpy.testing.assert_allclose(average, all_.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", ["all", "top"])
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_ragged_layout_holds_the_same(tmp_path, layers, compress, dtype, monkeypatch):
+    monkeypatch.setattr("elmo_plugin.bilm.extraction.layouts.BLOCK_BYTES", 1000)
+    lines = text(30)
+    for layout in ("sentences", "ragged"):
+        wanted = Extraction(layers=layers, compress=compress, dtype=dtype, layout=layout)
+        extract(bilm_of(), lines, tmp_path / layout, wanted)
+    with h5py.File(tmp_path / "ragged") as file:
+        embeddings, offsets = file["embeddings"], file["offsets"][...]
+        assert embeddings.dtype == dtype
+        assert (embeddings.compression == "gzip") == compress
+        assert file["sentences"].asstr()[...].tolist() == lines
+        for index, expected in enumerate(vectors(tmp_path / "sentences", len(lines))):
+            assert expected.dtype == dtype
+            rows = slice(offsets[index], offsets[index + 1])
+            found = embeddings[:, rows] if layers == "all" else embeddings[rows]
+            numpy.testing.assert_array_equal(found, expected)
+
+
+def test_float16_and_compression_keep_the_numbers(tmp_path):
+    lines = text(30)
+    for name, wanted in (
+        ("plain", Extraction()),
+        ("compressed", Extraction(compress=True)),
+        ("half", Extraction(dtype="float16")),
+    ):
+        extract(bilm_of(), lines, tmp_path / name, wanted)
+    assert datasets(tmp_path / "plain") == datasets(tmp_path / "compressed")
+    for half, full in zip(vectors(tmp_path / "half", 33), vectors(tmp_path / "plain", 33)):
+        numpy.testing.assert_array_equal(half, full.astype(numpy.float16))
+
+
+def test_sentences_as_keys_are_safe_and_duplicates_are_kept(tmp_path):
+    lines = ["and / or", "and \u2215 or", ".", "..", "", "", "sat", "sat", "sat", "a\0b", "\u2024"]
+    extract(bilm_of(), lines, tmp_path / "out.hdf5", Extraction(use_sentence_keys=True))
+    assert list(datasets(tmp_path / "out.hdf5")) == [
+        "and \u2215 or",
+        "and \u2215 or\n2",  # another text, the same name
+        "\u2024",
+        "..",
+        "\n1",
+        "\n2",
+        "sat",
+        "sat\n2",
+        "sat\n3",
+        "a\u2400b",
+        "\u2024\n2",
+    ]
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert file[sentence_key("and / or")].shape == (3, 3, 12)
+        assert file[sentence_key("sat", 3)].shape == (3, 1, 12)
+        assert all(isinstance(item, h5py.Dataset) for item in file.values())
+
+
+def test_a_very_long_sentence_is_a_key_too(tmp_path):
+    line = " ".join(["Überraschung"] * 10_000)
+    wanted = Extraction(use_sentence_keys=True, layers="top")
+    journal_lines = [line, "short"]
+    bilm = random_bilm(num_layers=1, cell_size=1, projection_dim=1).eval()
+    extract(bilm, journal_lines, tmp_path / "out.hdf5", wanted)
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert file[sentence_key(line)].shape == (10_000, 2)
+
+
+@pytest.mark.parametrize("layout", ["sentences", "ragged"])
+@pytest.mark.parametrize("lines", [[], [""], ["", "", ""]])
+def test_empty_inputs_give_empty_files(tmp_path, layout, lines):
+    wanted = Extraction(layout=layout, compress=True)
+    assert extract(bilm_of("carry"), lines, tmp_path / "out", wanted) == len(lines)
+    with h5py.File(tmp_path / "out") as file:
+        if layout == "ragged":
+            assert file["embeddings"].shape == (3, 0, 12)
+            assert file["offsets"][...].tolist() == [0] * (len(lines) + 1)
+        else:
+            assert [file[str(index)].shape for index in range(len(lines))] == [(3, 0, 12)] * len(
+                lines
+            )
+
+
+def test_sentences_are_left_out_where_wanted(tmp_path):
+    for layout, expected in (("sentences", ["0"]), ("ragged", ["embeddings", "offsets"])):
+        extract(
+            bilm_of(), ["a"], tmp_path / layout, Extraction(layout=layout, forget_sentences=True)
+        )
+        assert list(datasets(tmp_path / layout)) == expected
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+def test_batches_cover_the_window_within_their_budget():
+    generator = random.Random(0)
+    steps = [generator.randrange(2, 40) for _ in range(200)] + [500]
+    found = list(batches(steps, 120, 9))
+    assert sorted(index for batch in found for index in batch) == list(range(201))
+    assert found[0] == [200]
+    for batch in found[1:]:
+        assert len(batch) * max(steps[index] for index in batch) <= 120
+        assert len(batch) <= 9
+    # Sorted by length: padding is little.
+    padded = sum(len(batch) * max(steps[index] for index in batch) for batch in found)
+    assert padded < 1.1 * sum(steps)
+
+
+def test_windows_read_no_further_than_they_must():
+    read = []
+
+    def lines():
+        for number in range(10_000):
+            read.append(number)
+            yield Sentence("a b", ["a", "b"])
+
+    window = next(windows(lines(), max_tokens=40))
+    assert len(window) == len(read) == 160
+    carried = windows([Sentence("", []), *[Sentence("a", ["a"])] * 5], 40, 2)
+    assert [len(window) for window in carried] == [3, 2, 1]
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "bottom"}, "layers is 'bottom', expected one of"),
+        ({"dtype": "int8"}, "dtype is 'int8', expected one of"),
+        ({"layout": "flat"}, "layout is 'flat', expected one of"),
+        ({"batch_size": 0}, "batch_size is 0, expected 1 or more"),
+        ({"max_tokens": 2}, "max_tokens is 2, expected 3 or more"),
+        ({"layout": "ragged", "use_sentence_keys": True}, "which has no keys"),
+    ],
+)
+def test_settings_are_checked(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Extraction(**changes)
+
+
+def test_an_output_that_exists_is_kept_without_force(tmp_path):
+    (tmp_path / "out").write_text("precious")
+    for resume in (False, True):
+        with pytest.raises(ValueError, match=r"out exists, expected a new file; --force"):
+            extract(bilm_of(), ["a"], tmp_path / "out", resume=resume)
+    assert (tmp_path / "out").read_text() == "precious"
+    assert names(tmp_path) == ["out"]
+    extract(bilm_of(), ["a"], tmp_path / "out", force=True)
+    assert vectors(tmp_path / "out", 1)[0].shape == (3, 1, 12)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing to write out to"):
+        extract(bilm_of(), ["a"], tmp_path / "missing" / "out")
+
+
+def test_bad_utf8_is_an_error_with_its_line_unless_replaced(tmp_path):
+    (tmp_path / "in").write_bytes(b"fine\nol\xe9 there\n")
+    with (tmp_path / "in").open(encoding="utf-8", errors="surrogateescape") as lines:
+        with pytest.raises(ValueError, match="corpus, line 2: the byte 0xe9 is not UTF-8"):
+            list(read_sentences(lines, name="corpus"))
+        lines.seek(0)
+        assert [sentence.tokens for sentence in read_sentences(lines, replace_bad_utf8=True)] == [
+            ["fine"],
+            ["ol\ufffd", "there"],
+        ]
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(lines, after):
+    for number, line in enumerate(lines):
+        if number == after:
+            raise Stop
+        yield line
+
+
+def test_an_interrupted_run_is_in_the_way_until_resumed_or_forced(tmp_path):
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match=r"out\.partial holds an interrupted run"):
+        extract(bilm_of(), ["a"] * 9, tmp_path / "out")
+    assert extract(bilm_of(), ["b"] * 9, tmp_path / "out", force=True) == 9
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.fixture
+def commit_always(monkeypatch):
+    monkeypatch.setattr(extract_module, "COMMIT_SECONDS", 0)
+    monkeypatch.setattr(extract_module, "CARRIED_WINDOWS", 2)
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path):
+    lines, wanted = text(40), Extraction(max_tokens=10)
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(lines, 35), tmp_path / "out", wanted)
+    for bilm, given, settings, message in (
+        (bilm_of(), lines, Extraction(max_tokens=11), "max_tokens was 10 when .* is 11 now"),
+        (bilm_of("reset"), lines, wanted, "state was 'primed' when this run began"),
+        (random_bilm(seed=2), lines, wanted, "bilm was '"),
+        (bilm_of(), ["other", *lines[1:]], wanted, "lines of the input are others"),
+        (bilm_of(), lines[:2], wanted, r"lines of the input are others .* \(2 were read\)"),
+    ):
+        bilm.state = "reset" if "state was" in message else "primed"
+        with pytest.raises(ValueError, match=message):
+            extract(bilm, given, tmp_path / "out", settings, resume=True)
+    extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
+    extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
+    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_journal_files_that_were_cut_are_seen(tmp_path):
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(text(99), 90), tmp_path / "out", Extraction(max_tokens=10))
+    os.truncate(tmp_path / "out.partial" / "vectors.bin", 10)
+    with pytest.raises(ValueError, match=r"vectors.bin has 10 bytes, expected at least"):
+        extract(bilm_of(), text(99), tmp_path / "out", Extraction(max_tokens=10), resume=True)
+
+
+def test_two_runs_do_not_write_to_one_output(tmp_path):
+    journal = Journal(tmp_path / "out", {}, 4)
+    for resume, restart in ((True, False), (False, True)):
+        with pytest.raises(ValueError, match=r"out\.partial is in use by another process"):
+            Journal(tmp_path / "out", {}, 4, resume=resume, restart=restart)
+    journal.close()
+    Journal(tmp_path / "out", {}, 4, resume=True).remove()
+
+
+def test_resume_of_a_finished_run_does_nothing(tmp_path):
+    lines = text(10)
+    extract(bilm_of(), lines, tmp_path / "out")
+    before = (tmp_path / "out").stat()
+    assert extract(bilm_of(), lines, tmp_path / "out", resume=True) == 11
+    assert (tmp_path / "out").stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(ValueError, match="out exists and is of another text"):
+        extract(bilm_of(), lines[1:], tmp_path / "out", resume=True)
+
+
+# --- killed, cut short, interrupted ------------------------------------------------------------
+
+FORK = multiprocessing.get_context("fork")
+
+
+def in_child(function):
+    child = FORK.Process(target=function)
+    child.start()
+    return child
+
+
+def run_child(state, lines, path, wanted, limit=None, **how):
+    """An extraction in a process of its own, that may write files of `limit` bytes."""
+
+    def work():
+        if limit is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            extract(bilm_of(state), iter(lines), path, wanted, **how)
+        except OSError as error:
+            os._exit(error.errno or 99)
+        os._exit(0)
+
+    return in_child(work)
+
+
+def sentences_kept(folder):
+    """How many sentences a run has put on disk for good."""
+    try:
+        return json.loads((folder / "out.partial" / "progress.json").read_text())["sentences"]
+    except FileNotFoundError:  # not begun, or all done
+        return 0
+
+
+def kill_and_compare(tmp_path, state, layout, times, seed):
+    """
+    Kills a run at random moments, `times` times; returns from how many sentences it went on. The
+    moment is a random number of sentences and a random pause after them, so that a busy machine
+    does not move all of them to the start or behind the end.
+    """
+    wanted = Extraction(max_tokens=30, batch_size=5, layout=layout)
+    lines = text(400, seed)
+    child = run_child(state, lines, tmp_path / "undisturbed", wanted)
+    child.join()
+    assert child.exitcode == 0
+    generator, resumed = random.Random(seed), []
+    (tmp_path / "out").write_text("precious")
+    for moment in sorted(generator.randrange(len(lines)) for _ in range(times)):
+        child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
+        while child.is_alive() and sentences_kept(tmp_path) < moment:
+            time.sleep(0.001)
+        child.join(generator.uniform(0.0, 0.02))
+        child.kill()
+        child.join()
+        if child.exitcode == 0:  # it was quicker
+            break
+        # What was there before is untouched while the new file is not whole.
+        if (tmp_path / "out").read_bytes() != b"precious":
+            assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+        resumed.append(sentences_kept(tmp_path))
+    child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
+    child.join()
+    assert child.exitcode == 0
+    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+    assert names(tmp_path) == ["out", "undisturbed"]
+    return resumed
+
+
+@pytest.mark.usefixtures("commit_always")
+@pytest.mark.parametrize(("state", "layout"), [("primed", "sentences"), ("carry", "ragged")])
+def test_killed_three_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
+    resumed = kill_and_compare(tmp_path, state, layout, times=3, seed=1)
+    assert len(resumed) > 0
+    assert resumed == sorted(resumed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("commit_always")
+@pytest.mark.parametrize("layout", ["sentences", "ragged"])
+@pytest.mark.parametrize("state", ["primed", "carry", "reset"])
+def test_killed_twenty_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
+    kills, went_on, seed = 0, 0, 0
+    while kills < 20:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        resumed = kill_and_compare(folder, state, layout, times=5, seed=seed)
+        kills, seed = kills + len(resumed), seed + 1
+        went_on += sum(count > 0 for count in resumed)
+    assert went_on >= 5
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_a_full_disk_leaves_what_was_there_and_the_run_goes_on(tmp_path):
+    wanted, lines = Extraction(max_tokens=30), text(300)
+    extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
+    tokens = sum(len(line.split()) for line in lines)
+    (tmp_path / "out").write_text("precious")
+    # In the vectors; in the HDF5 file, which is larger; not at all.
+    for limit, fails in ((tokens * 72, True), (tokens * 144 + 4096, True), (None, False)):
+        child = run_child("primed", lines, tmp_path / "out", wanted, limit, resume=True, force=True)
+        child.join()
+        assert (child.exitcode != 0) == fails
+        assert child.exitcode >= 0, "a crash"
+        if fails:
+            assert (tmp_path / "out").read_text() == "precious"
+            progress = json.loads((tmp_path / "out.partial" / "progress.json").read_text())
+            assert progress["sentences"] > 0
+            assert progress["finished"] == (limit > tokens * 144)
+    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+    assert names(tmp_path) == ["out", "undisturbed"]

@@ -1,0 +1,146 @@
+"""Names, paths and URLs to local files; no test fetches anything."""
+
+import sys
+from pathlib import Path
+
+import cached_path
+import pytest
+import torch
+from tiny_bilm import OPTIONS, random_bilm, write
+
+from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
+from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+
+URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write(tmp_path)
+
+
+@pytest.fixture
+def served(files, monkeypatch):
+    """`cached_path` finds the tiny biLM at every URL, and keeps a list of what was asked for."""
+    asked = []
+
+    def fetch(url, *_, **__):
+        asked.append(str(url))
+        return files.options if str(url).endswith("options.json") else files.weights
+
+    monkeypatch.setattr(cached_path, "cached_path", fetch)
+    return asked
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    def fail(url, *_, **__):
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(cached_path, "cached_path", fail)
+
+
+def test_names():
+    assert list(NAMED_BILMS) == ["embedded", "small", "medium", "original", "5.5B"]
+    for name, (options, weights) in NAMED_BILMS.items():
+        if name != "embedded":
+            assert options.startswith("https://allennlp.s3.amazonaws.com/models/elmo/")
+            assert options.endswith("_options.json")
+            assert weights == options.replace("_options.json", "_weights.hdf5")
+    # Where AllenNLP's ElmoTokenEmbedder looks.
+    from allennlp.modules.token_embedders import ElmoTokenEmbedder
+
+    assert ElmoTokenEmbedder.__init__.__defaults__[:2] == NAMED_BILMS["original"]
+
+
+def test_paths(files):
+    assert find_options(files.options, files.weights) == OPTIONS
+    assert find_options(Path(files.options)) == OPTIONS
+    assert find_weights(*files) == Path(files.weights)
+    assert find_weights(*map(Path, files)) == Path(files.weights)
+
+
+def test_a_path_in_the_home_directory(files, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(files.options).parent))
+    assert find_options("~/options.json") == OPTIONS
+    assert find_weights("~/options.json", "~/weights.hdf5") == Path(files.weights)
+
+
+def test_urls_go_through_cached_path_and_are_named_on_stderr(files, served, capsys):
+    assert find_options(*URLS) == OPTIONS
+    assert find_weights(*URLS) == Path(files.weights)
+    assert served == list(URLS)
+    find_weights(*URLS)
+    assert URLS[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("small", None), (None, "small"), ("small", "small")])
+def test_a_name_is_enough(arguments, files, served):
+    assert find_options(*arguments) == OPTIONS
+    assert find_weights(*arguments) == Path(files.weights)
+    assert served == list(NAMED_BILMS["small"])
+
+
+def test_no_name_at_all_is_the_original(served):
+    Elmo()
+    assert served == list(NAMED_BILMS["original"])
+    load_bilm(default="medium")
+    assert served[2:] == list(NAMED_BILMS["medium"])
+
+
+def test_options_as_they_are(files, served):
+    content = random_bilm().options.to_dict()
+    assert find_options(content) == OPTIONS
+    assert find_weights(content, None) is None
+    assert find_weights(content, files.weights) == Path(files.weights)
+    assert not served
+    one, other = load_bilm(content, files.weights), load_bilm(*files)
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name])
+
+
+def test_options_beside_a_named_weight_file(files, served):
+    assert find_options(files.options, "small") == OPTIONS
+    find_weights(files.options, "small")
+    assert served == [NAMED_BILMS["small"][1]]
+
+
+def test_one_file_without_the_other(files):
+    with pytest.raises(ValueError, match=r"options_file '.*options.json' was given without weight"):
+        load_bilm(files.options)
+    with pytest.raises(ValueError, match=r"weight_file '.*hdf5' was given without options_file"):
+        load_bilm(None, files.weights)
+    with pytest.raises(ValueError, match=r"both, or one of the names embedded, small, medium, or"):
+        load_bilm(files.options)
+    with pytest.raises(FileNotFoundError, match="no file larger, and the names are embedded"):
+        load_bilm("larger")
+
+
+ADVICE = "the path of a local file, or the name 'embedded'"
+
+
+def test_a_missing_file_says_what_to_give(files):
+    with pytest.raises(FileNotFoundError, match=f"options_file: .* no file .*o.json.*{ADVICE}"):
+        load_bilm("nowhere/o.json", files.weights)
+    with pytest.raises(FileNotFoundError, match=f"weight_file: .* no file nowhere/w.*{ADVICE}"):
+        load_bilm(files.options, "nowhere/w.hdf5")
+
+
+def test_an_unreachable_url_says_how_to_give_a_local_file(files, offline):
+    with pytest.raises(
+        FileNotFoundError,
+        match=f"options_file: {URLS[0]} cannot be fetched .*ConnectionError: Name.*give "
+        f"options_file {ADVICE}",
+    ):
+        load_bilm(*URLS)
+    with pytest.raises(FileNotFoundError, match=f"weight_file: {URLS[1]} cannot be .*{ADVICE}"):
+        load_bilm(files.options, URLS[1])
+    with pytest.raises(FileNotFoundError, match=f"options_file: {NAMED_BILMS['small'][0]} cannot"):
+        load_bilm("small")
+
+
+def test_cached_path_is_needed_for_urls_alone(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cached_path", None)
+    load_bilm(*files)
+    with pytest.raises(FileNotFoundError, match="needs the package cached_path"):
+        load_bilm(*URLS)

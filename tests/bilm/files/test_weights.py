@@ -1,0 +1,309 @@
+"""Weight files: what is written comes back, and a bad one is one clear error with nothing lost."""
+
+import json
+import re
+from pathlib import Path
+
+import h5py
+import numpy
+import pytest
+import torch
+from numpy_bilm import NumpyBiLm
+from tiny_bilm import BATCHES, OPTIONS, assert_same_output, elmo_pair, random_bilm, write
+
+from elmo_plugin.bilm.files import weights as checkpoint
+from elmo_plugin.bilm.files.weights import load_weights, save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.use.elmo import load_bilm
+
+CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_weights(random_bilm(), tmp_path / "weights.hdf5")
+    return tmp_path / "weights.hdf5"
+
+
+def parameters(bilm):
+    return {name: parameter.clone() for name, parameter in bilm.state_dict().items()}
+
+
+def test_layout_by_hand(tmp_path):
+    """One cell of two units, one input, one output: where every number goes."""
+    bilm = random_bilm(projection_dim=1, cell_size=2, num_layers=1, filters=((1, 2),))
+    cell = bilm._elmo_lstm.forward_layer_0
+    with torch.no_grad():
+        cell.input_linearity.weight.copy_(torch.arange(8.0).view(8, 1))
+        cell.state_linearity.weight.copy_(10 + torch.arange(8.0).view(8, 1))
+        cell.state_linearity.bias.copy_(20 + torch.arange(8.0))
+        cell.state_projection.weight.copy_(torch.tensor([[30.0, 31.0]]))
+        bilm._token_embedder._highways.layers[0].weight.copy_(torch.arange(8.0).view(4, 2))
+        bilm._token_embedder._highways.layers[0].bias.copy_(torch.arange(4.0))
+        bilm._token_embedder.char_conv_0.weight.copy_(torch.arange(8.0).view(2, 4, 1))
+    save_weights(bilm, tmp_path / "weights.hdf5")
+    prefix = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
+    # Gates here i i f f j j o o, there i i j j f f o o; the forget bias is 1 less in the file.
+    expected = {
+        f"{prefix}/W_0": [[0, 1, 4, 5, 2, 3, 6, 7], [10, 11, 14, 15, 12, 13, 16, 17]],
+        f"{prefix}/B": [20, 21, 24, 25, 21, 22, 26, 27],
+        f"{prefix}/W_P_0": [[30], [31]],
+        # Rows of ours: two of the transform, two of the gate, which is the carry's opposite.
+        "CNN_high_0/W_transform": [[0, 2], [1, 3]],
+        "CNN_high_0/b_transform": [0, 1],
+        "CNN_high_0/W_carry": [[-4, -6], [-5, -7]],
+        "CNN_high_0/b_carry": [-2, -3],
+        "CNN/W_cnn_0": [[[[0, 4], [1, 5], [2, 6], [3, 7]]]],
+    }
+    with h5py.File(tmp_path / "weights.hdf5") as file:
+        for key, values in expected.items():
+            numpy.testing.assert_array_equal(file[key][...], values, err_msg=key)
+        assert file["char_embed"].shape == (261, 4)
+        numpy.testing.assert_array_equal(
+            file["char_embed"][...], bilm._token_embedder._char_embedding_weights[1:].detach()
+        )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_layers": 1, "num_highways": 0},
+        {"num_layers": 3, "projection_dim": 12, "filters": ((7, 12),)},
+    ],
+    ids=str,
+)
+def test_round_trip_is_bit_equal(changes, tmp_path):
+    bilm = random_bilm(**changes)
+    first, second = tmp_path / "first.hdf5", tmp_path / "second.hdf5"
+    save_weights(bilm, first)
+    read = BiLm(bilm.options)
+    load_weights(read, first)
+    for name, value in parameters(bilm).items():
+        if name.endswith("state_linearity.bias"):
+            # float32 has no room for a small forget bias less 1: half a unit in the last place.
+            torch.testing.assert_close(read.state_dict()[name], value, atol=6e-8, rtol=0)
+        else:
+            assert torch.equal(read.state_dict()[name], value), name
+    # What came from a file goes back without a change.
+    save_weights(read, second)
+    again = BiLm(bilm.options)
+    load_weights(again, second)
+    for name, value in parameters(read).items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+def test_saving_leaves_the_bilm_alone_and_takes_any_type(tmp_path):
+    bilm = random_bilm().double()
+    before = parameters(bilm)
+    save_weights(bilm, tmp_path / "weights.hdf5")
+    for name, value in parameters(bilm).items():
+        assert torch.equal(value, before[name])
+    with h5py.File(tmp_path / "weights.hdf5") as file:
+        assert file[f"{CELL}/W_0"].dtype == numpy.float32
+    load_weights(bilm, tmp_path / "weights.hdf5")
+    assert bilm._elmo_lstm.forward_layer_0.state_linearity.weight.dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_stored_types_give_what_allennlp_reads(dtype, tmp_path):
+    bilm = random_bilm()
+    files = write(tmp_path, bilm)
+    save_weights(bilm, files.weights, dtype=dtype)
+    with h5py.File(files.weights) as file:
+        assert file[f"{CELL}/W_0"].dtype == dtype
+    ours, theirs = elmo_pair(files)
+    for batch in BATCHES:
+        ids = batch_to_ids(batch)
+        assert_same_output(ours(ids), theirs(ids))
+    reference = NumpyBiLm(*files)(BATCHES[0])
+    with torch.no_grad():
+        layers = load_bilm(*files)(batch_to_ids(BATCHES[0]))["activations"]
+    for row, expected in enumerate(reference):
+        for layer, values in zip(layers, expected, strict=True):
+            numpy.testing.assert_allclose(layer[row, : len(values)], values, atol=2e-6, rtol=1e-5)
+
+
+def test_float16_is_half_the_size(tmp_path):
+    bilm = random_bilm(cell_size=1000)
+    for dtype in ("float16", "float32"):
+        save_weights(bilm, tmp_path / dtype, dtype=dtype)
+    assert (tmp_path / "float16").stat().st_size < 0.6 * (tmp_path / "float32").stat().st_size
+
+
+def refused(bilm, path, *words, error=ValueError):
+    """Loading fails with all of these words, and changes nothing."""
+    before = parameters(bilm)
+    with pytest.raises(error) as caught:
+        load_weights(bilm, path)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+    for name, value in parameters(bilm).items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_missing_file(tmp_path):
+    refused(random_bilm(), tmp_path / "none.hdf5", "no weight file", error=FileNotFoundError)
+    refused(random_bilm(), tmp_path, "no weight file", error=FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not HDF5", b"PK\x03\x04" * 100, b"\x89HDF\r\n\x1a\n" + b"\0" * 500]
+)
+def test_a_file_that_is_not_hdf5(content, tmp_path):
+    (tmp_path / "weights.hdf5").write_bytes(content)
+    refused(random_bilm(), tmp_path / "weights.hdf5", "not a whole HDF5 file")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_truncated_file_wherever_it_was_cut(dtype, tmp_path):
+    path = tmp_path / "weights.hdf5"
+    save_weights(random_bilm(), path, dtype=dtype)
+    whole = path.read_bytes()
+    for share in (0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        refused(random_bilm(seed=2), path, "not a whole HDF5 file")
+
+
+def test_a_pickle_is_not_opened(tmp_path):
+    """Nothing in a weight file runs, whatever it calls itself."""
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "exploded",))
+
+    torch.save({"char_embed": Bomb()}, tmp_path / "weights.hdf5")
+    refused(random_bilm(), tmp_path / "weights.hdf5", "not a whole HDF5 file")
+    assert not (tmp_path / "exploded").exists()
+
+
+def edit(path, key, change):
+    with h5py.File(path, "r+") as file:
+        array = file[key][...]
+        del file[key]
+        if (changed := change(array)) is not None:
+            file[key] = changed
+
+
+@pytest.mark.parametrize(
+    "key", ["char_embed", "CNN/W_cnn_1", "CNN_high_1/b_carry", "CNN_proj/W_proj", f"{CELL}/B"]
+)
+def test_a_missing_key(key, path):
+    edit(path, key, lambda array: None)
+    refused(random_bilm(seed=2), path, f"the key {key} is missing")
+
+
+@pytest.mark.parametrize("key", ["CNN/W_cnn_1", "CNN", "RNN_0"])
+def test_a_group_where_a_dataset_belongs_and_the_other_way_round(key, path):
+    with h5py.File(path, "r+") as file:
+        is_group = isinstance(file[key], h5py.Group)
+        del file[key]
+        if is_group:
+            file[key] = numpy.zeros(3, dtype=numpy.float32)
+        else:
+            file.create_group(key)
+    refused(random_bilm(seed=2), path, f"the key {key}", "is missing, expected shape")
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "wanted"),
+    [
+        ("char_embed", (262, 4), (261, 4)),
+        ("CNN/W_cnn_1", (1, 2, 4, 5), (1, 2, 4, 4)),
+        ("CNN_proj/W_proj", (6, 12), (12, 6)),
+        (f"{CELL}/W_0", (12, 44), (12, 40)),
+        (f"{CELL}/B", (1, 40), (40,)),
+        (f"{CELL}/W_P_0", (10, 5), (10, 6)),
+    ],
+)
+def test_a_wrong_shape_names_file_key_found_and_wanted(key, found, wanted, path):
+    edit(path, key, lambda array: numpy.zeros(found, dtype=numpy.float32))
+    refused(random_bilm(seed=2), path, key, str(found), str(wanted))
+
+
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, -numpy.inf])
+def test_values_that_are_not_finite(bad, path):
+    def spoil(array):
+        array.flat[-1] = bad
+        return array
+
+    # The last key that is read: everything before it was good.
+    edit(path, "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/W_P_0", spoil)
+    refused(random_bilm(seed=2), path, "Cell1/LSTMCell/W_P_0", "NaN or infinity")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool", "complex64", "S8"])
+def test_types_that_are_no_weights(dtype, path):
+    edit(path, f"{CELL}/B", lambda array: array.astype(dtype))
+    refused(random_bilm(seed=2), path, f"{CELL}/B has type", "expected floating point")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_layers": 1},
+        {"num_layers": 3},
+        {"num_highways": 1},
+        {"num_highways": 3},
+        {"filters": ((1, 3), (2, 4))},
+        {"filters": ((1, 3), (2, 9))},
+        {"cell_size": 11},
+        {"projection_dim": 5},
+        {"projection_dim": 12},
+        {"char_embedding_dim": 5},
+    ],
+    ids=str,
+)
+def test_options_of_another_bilm(changes, path):
+    refused(random_bilm(seed=2, **changes), path)
+
+
+def test_a_deeper_file_says_what_is_left_over(path):
+    refused(
+        random_bilm(num_layers=1),
+        path,
+        "no place for",
+        "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B",
+        "they say 1 layers",
+    )
+
+
+def test_what_training_left_in_a_file_does_no_harm(path):
+    """bilm-tf's word-input models also dump `embedding`."""
+    with h5py.File(path, "r+") as file:
+        file["embedding"] = numpy.zeros((3, 6), dtype=numpy.float32)
+    load_weights(random_bilm(seed=2), path)
+
+
+def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch):
+    before = path.read_bytes()
+    entries = checkpoint._entries
+
+    def fail_in_the_middle(bilm):
+        yield from list(entries(bilm))[:7]
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_entries", fail_in_the_middle)
+    with pytest.raises(OSError, match="No space left"):
+        save_weights(random_bilm(seed=2), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_write_replaces_the_old_file(path):
+    save_weights(random_bilm(seed=2), path)
+    read = random_bilm(seed=3)
+    load_weights(read, path)
+    assert torch.equal(
+        read._token_embedder.char_conv_0.weight,
+        random_bilm(seed=2)._token_embedder.char_conv_0.weight,
+    )
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_options_come_back_from_their_file(tmp_path):
+    files = write(tmp_path)
+    assert load_bilm(*files).options == OPTIONS
+    assert json.loads(Path(files.options).read_text())["char_cnn"]["n_characters"] == 262
+    assert not re.search(r"NaN|Infinity", Path(files.options).read_text())

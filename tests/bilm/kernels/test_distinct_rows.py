@@ -1,0 +1,23 @@
+import torch
+
+from elmo_plugin.bilm.kernels import distinct_rows as module
+from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
+from elmo_plugin.bilm.model.characters import batch_to_ids
+
+TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 48, "a"]
+
+
+def test_distinct_rows_by_hand():
+    rows = torch.tensor([[1, 2], [3, 4], [1, 2], [2, 1], [3, 4]])
+    distinct, inverse = distinct_rows(rows)
+    assert torch.equal(distinct[inverse], rows)
+    assert sorted(distinct.tolist()) == [[1, 2], [2, 1], [3, 4]]
+
+
+def test_distinct_rows_of_colliding_hashes(monkeypatch):
+    """With a hash that tells nothing apart the answer is still right."""
+    monkeypatch.setattr(module, "row_hashes", lambda rows: rows[:, 0] * 0)
+    rows = batch_to_ids([TOKENS])[0]
+    distinct, inverse = distinct_rows(rows)
+    assert torch.equal(distinct[inverse], rows)
+    assert len(distinct) == len(set(map(tuple, rows.tolist())))

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_bilm import BATCHES, random_bilm, write
+
+from elmo_plugin.bilm.kernels import int8 as int8_kernels
+from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+# Released sizes but for the number of units: wide enough for a cosine to mean something.
+SIZES = {
+    "projection_dim": 32,
+    "cell_size": 64,
+    "char_embedding_dim": 16,
+    "filters": ((1, 32), (2, 32), (3, 64)),
+    "num_highways": 1,
+    "cell_clip": 3.0,
+    "projection_clip": 3.0,
+}
+# Least cosine of a token's vector with the exact one.
+COSINE = {"bfloat16": 0.9999, "int8": 0.9995}
+
+
+def biLMs(dtype, **changes):
+    """The same weights, of the size that initial weights have, twice."""
+    torch.manual_seed(3)
+    exact = BiLm(random_bilm(**SIZES, **changes).options, state="reset").requires_grad_(False)
+    lower = BiLm(exact.options, state="reset", dtype=dtype).requires_grad_(False)
+    lower.load_state_dict(exact.state_dict())
+    return exact, lower
+
+
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("dtype", COSINE)
+def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
+    if not private:
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+        monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
+    exact, lower = biLMs(dtype)
+    for batch in BATCHES:
+        expected, found = (bilm(batch_to_ids(batch)) for bilm in (exact, lower))
+        for theirs, ours in zip(expected["activations"], found["activations"], strict=True):
+            assert ours.dtype == torch.float32
+            cosine = torch.cosine_similarity(ours, theirs, dim=-1)[found["mask"]]
+            assert cosine.min() >= COSINE[dtype]
+            assert not torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", COSINE)
+def test_on_trained_weights_too(dtype):
+    """They give heavy tails that random ones do not."""
+    text = (REPOSITORY / "examples" / "ner" / "test.txt").read_text(encoding="utf-8")
+    sentences = [[line.split()[0] for line in block.splitlines()] for block in text.split("\n\n")]
+    ids = batch_to_ids([sentence for sentence in sentences if sentence])
+    exact, lower = (
+        load_bilm("embedded", state="reset", dtype=one).requires_grad_(False)(ids)
+        for one in (None, dtype)
+    )
+    for theirs, ours in zip(exact["activations"], lower["activations"], strict=True):
+        cosine = torch.cosine_similarity(ours, theirs, dim=-1)[exact["mask"]]
+        assert cosine.min() >= COSINE[dtype]
+
+
+def test_int8_vectors_do_not_depend_on_the_batch():
+    _, lower = biLMs("int8")
+    together = lower(batch_to_ids(BATCHES[0]))
+    for row, sentence in enumerate(BATCHES[0]):
+        alone = lower(batch_to_ids([sentence]))
+        for ours, theirs in zip(alone["activations"], together["activations"], strict=True):
+            # A last bit of float32 may fall on the other side of a rounding to 8 bits.
+            theirs = theirs[row, : len(sentence) + 2]
+            torch.testing.assert_close(ours[0], theirs, atol=2e-3, rtol=0)
+
+
+def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
+    files = write(tmp_path)
+    exact, lower = load_bilm(*files), load_bilm(*files, dtype="int8")
+    lower(batch_to_ids(BATCHES[0]))
+    for name, value in exact.state_dict().items():
+        assert torch.equal(lower.state_dict()[name], value)
+    assert {module.dtype for module in exact.modules() if hasattr(module, "dtype")} == {None}
+    elmo = Elmo(*files, dtype="int8", state="reset", dropout=0.0)
+    ids = batch_to_ids(BATCHES[0])
+    exact = Elmo(*files, state="reset", dropout=0.0)(ids)["elmo_representations"][0]
+    assert not torch.allclose(elmo(ids)["elmo_representations"][0], exact, atol=1e-5)
+
+
+def test_a_wrong_type_and_a_biLM_that_trains(tmp_path):
+    files = write(tmp_path)
+    with pytest.raises(ValueError, match=r"dtype is 'float16', expected None or one of \('bfl"):
+        Elmo(*files, dtype="float16")
+    with pytest.raises(ValueError, match="expected a biLM that does not train"):
+        Elmo(*files, dtype="int8", requires_grad=True)

@@ -1,0 +1,117 @@
+import copy
+
+import pytest
+import torch
+from tiny_bilm import random_bilm
+
+from elmo_plugin.bilm.kernels import token_cache
+from elmo_plugin.bilm.kernels.token_cache import TokenCache, row_hashes
+from elmo_plugin.bilm.model.characters import batch_to_ids
+
+
+class Compute:
+    """Vectors that say which token they are of, and how many were asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, ids):
+        self.asked.append(len(ids))
+        return ids[:, :2].float()
+
+
+def rows(*numbers):
+    return torch.tensor([[number, number + 1, 7] for number in numbers])
+
+
+def test_each_token_is_computed_once_while_it_is_held():
+    cache, compute = TokenCache(3, 2, capacity=3), Compute()
+    for wanted, computed in [
+        ((1, 2), 2),
+        ((2, 1), 0),
+        ((3, 1), 1),  # 2 is now the oldest,
+        ((4,), 1),  # and makes room.
+        ((1, 3, 4), 0),
+        ((2,), 1),
+    ]:
+        compute.asked.clear()
+        found = cache.vectors(rows(*wanted), compute)
+        assert torch.equal(found, rows(*wanted)[:, :2].float())
+        assert sum(compute.asked) == computed
+        assert len(cache) <= 3
+
+
+def test_more_tokens_than_it_holds_and_none():
+    cache, compute = TokenCache(3, 2, capacity=2), Compute()
+    for wanted in ((1, 2, 3, 4, 5), (5, 1, 4), ()):
+        batch = rows(*wanted).reshape(-1, 3)
+        assert torch.equal(cache.vectors(batch, compute), batch[:, :2].float())
+    assert len(cache) == 2
+
+
+def test_a_collision_costs_a_computation_and_gives_no_wrong_vector(monkeypatch):
+    monkeypatch.setattr(token_cache, "row_hashes", lambda rows: rows[:, 0] % 2)
+    cache, compute = TokenCache(3, 2, capacity=4), Compute()
+    for wanted in ((1, 3, 2), (3, 1), (5, 1, 3), (2, 4)):
+        batch = rows(*wanted)
+        assert torch.equal(cache.vectors(batch, compute), batch[:, :2].float())
+
+
+def test_hashes_of_real_tokens_differ():
+    ids = batch_to_ids([[f"{a}{b}" for a in range(100) for b in "abcdefghij"]])[0]
+    assert len(row_hashes(ids).unique()) == 1000
+
+
+def frozen_cnn():
+    cnn = random_bilm()._token_embedder
+    return cnn.requires_grad_(False)
+
+
+TOKENS = batch_to_ids([["a", "cat", "a", "sat", "Überraschung"]])[0]
+
+
+def test_a_frozen_char_cnn_computes_a_token_once(monkeypatch):
+    cnn = frozen_cnn()
+    first = cnn(TOKENS)
+    asked = []
+    encode = cnn.encode
+    monkeypatch.setattr(cnn, "encode", lambda ids: asked.append(len(ids)) or encode(ids))
+    more = batch_to_ids([["dog", "cat", "a"]])[0]
+    torch.testing.assert_close(cnn(more)[1:], first[[1, 0]], rtol=0, atol=0)
+    assert asked == [1]
+
+
+def change_in_place(cnn):
+    cnn.char_conv_1.bias.add_(1.0)
+
+
+def change_by_data(cnn):
+    cnn._projection.weight.data.mul_(0.5)
+    cnn.eval()
+
+
+def change_type(cnn):
+    cnn.bfloat16().float()
+
+
+@pytest.mark.parametrize("change", [change_in_place, change_by_data, change_type])
+def test_changed_parameters_are_seen(change):
+    cnn = frozen_cnn()
+    before = cnn(TOKENS)
+    change(cnn)
+    after = cnn(TOKENS)
+    assert not torch.allclose(after, before, atol=1e-4)
+    fresh = frozen_cnn()
+    fresh.load_state_dict(cnn.state_dict())
+    assert torch.equal(after, fresh(TOKENS))
+
+
+def test_nothing_is_held_where_gradients_are_wanted_nor_in_copies():
+    cnn = frozen_cnn().requires_grad_()
+    assert cnn(TOKENS).requires_grad
+    assert cnn._cached is None
+    cnn.requires_grad_(False)(TOKENS)
+    assert cnn._cached is not None
+    assert copy.deepcopy(cnn)._cached is None
+    assert cnn.double()._cached is None
+    assert cnn(TOKENS).dtype == torch.float64

@@ -1,0 +1,295 @@
+"""`Elmo` against AllenNLP's, on weight files that `save_weights` wrote."""
+
+import pytest
+import torch
+from allennlp.modules.elmo import _ElmoBiLm
+from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
+
+from elmo_plugin.bilm.files import weights as checkpoint
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+
+WORDS = ["@@PADDING@@", *sorted({word for batch in BATCHES for row in batch for word in row})]
+# AllenNLP's biLM always has skip connections and a projection, and reads `relu` and `tanh`.
+SHAPES = {
+    "as released": {},
+    "tanh": {"activation": "tanh"},
+    "one layer": {"num_layers": 1},
+    "three layers": {"num_layers": 3},
+    "one highway": {"num_highways": 1},
+    "no clips": {"cell_clip": None, "projection_clip": None},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+def assert_same_over_batches(ours, theirs, batches=BATCHES):
+    """Batches shrink and grow, and the state is carried along."""
+    with torch.no_grad():
+        for batch in batches:
+            ids = batch_to_ids(batch)
+            assert_same_output(ours(ids), theirs(ids))
+
+
+def word_ids(batch):
+    ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)
+    for row, sentence in zip(ids, batch, strict=True):
+        for position, word in enumerate(sentence):
+            row[position] = WORDS.index(word)
+    return ids
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_layer_and_the_mask(shape, tmp_path):
+    files = write(tmp_path, random_bilm(**SHAPES[shape]))
+    ours, theirs = load_bilm(*files), _ElmoBiLm(*files)
+    with torch.no_grad():
+        for batch in BATCHES:
+            our, their = (bilm(batch_to_ids(batch)) for bilm in (ours, theirs))
+            assert torch.equal(our["mask"], their["mask"])
+            for found, expected in zip(our["activations"], their["activations"], strict=True):
+                torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"keep_sentence_boundaries": True},
+        {"do_layer_norm": True},
+        {"do_layer_norm": True, "keep_sentence_boundaries": True},
+        {"scalar_mix_parameters": [-9e10, -9e10, 1]},
+        {"scalar_mix_parameters": [0.5, -1.0, 2.0], "do_layer_norm": True},
+        {"num_output_representations": 3},
+    ],
+    ids=str,
+)
+def test_arguments_over_carried_batches(arguments, files):
+    ours, theirs = elmo_pair(files, **arguments)
+    for index, (our, their) in enumerate(zip(ours.scalar_mixes, theirs._scalar_mixes, strict=True)):
+        assert all(parameter.requires_grad for parameter in our.parameters()) is (
+            "scalar_mix_parameters" not in arguments
+        )
+        with torch.no_grad():  # the mixes differ
+            their.gamma.fill_(1.0 + index)
+            their.scalar_parameters[1].add_(0.7 * index)
+            our.load_state_dict(their.state_dict())
+    assert_same_over_batches(ours, theirs)
+
+
+def test_both_forget_the_state_when_told(files):
+    ours, theirs = elmo_pair(files)
+    for elmo in (ours, theirs):
+        elmo(batch_to_ids(BATCHES[0]))
+    ours.reset_states()
+    theirs._elmo_lstm._elmo_lstm.reset_states()
+    assert_same_over_batches(ours, theirs)
+
+
+def test_all_padding_rows(files):
+    ours, theirs = elmo_pair(files)
+    for rows in ([0], [1, 2], [0, 1, 2], [2], []):
+        ids = batch_to_ids(BATCHES[0])
+        ids[rows] = 0
+        assert_same_output(ours(ids), theirs(ids))
+
+
+def test_more_padding_than_the_longest_sentence_needs(files):
+    ours, theirs = elmo_pair(files, keep_sentence_boundaries=True)
+    ids = torch.nn.functional.pad(batch_to_ids(BATCHES[0]), (0, 0, 0, 3))
+    assert_same_output(ours(ids), theirs(ids))
+
+
+def test_odd_tokens(files):
+    ours, theirs = elmo_pair(files)
+    odd = ["x" * 10_000, "\ud800", "\0", "\U0001f600", "", "<S>", "</S>", "@@PADDING@@"]
+    assert_same_over_batches(ours, theirs, [[odd, [], ["a"]], [[""]], [odd[::-1]]])
+
+
+def test_no_tokens_at_all(files):
+    ours, theirs = elmo_pair(files)
+    ids = torch.zeros(2, 0, 50, dtype=torch.long)
+    assert_same_output(ours(ids), theirs(ids))
+    # Both have read two empty sentences.
+    assert_same_over_batches(ours, theirs)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_four_dimensions(cached, files):
+    """Sentences of sentences, as a `ListField` gives them; one of them is empty."""
+    ours, theirs = elmo_pair(files, 2, do_layer_norm=True, vocab_to_cache=WORDS if cached else None)
+    ids = torch.stack([batch_to_ids(BATCHES[0])] * 2)
+    ids[1, 1, 2:] = 0
+    ids[1, 2] = 0
+    words = (word_ids(BATCHES[0]) * (ids > 0).any(-1)) if cached else None
+    outputs = [elmo(ids, words) for elmo in (ours, theirs)]
+    assert outputs[0]["elmo_representations"][0].shape == (2, 3, 6, 12)
+    assert_same_output(*outputs)
+
+
+def test_cached_words(files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS, keep_sentence_boundaries=True)
+    with torch.no_grad():
+        for batch in BATCHES:
+            # Nothing but the cache can give the words: their characters are another word's.
+            ids = batch_to_ids([["other"] * len(sentence) for sentence in batch])
+            ours_, theirs_ = (elmo(ids, word_ids(batch)) for elmo in (ours, theirs))
+            assert_same_output(ours_, theirs_)
+
+
+def test_cached_words_equal_their_characters(files):
+    cached, plain = Elmo(*files, dropout=0, vocab_to_cache=WORDS), Elmo(*files, dropout=0)
+    for batch in BATCHES:
+        ids = batch_to_ids(batch)
+        assert_same_output(cached(ids, word_ids(batch)), plain(ids))
+
+
+def test_a_word_outside_the_cache_falls_back_to_characters(files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS[:5])
+    for batch in BATCHES:
+        words, ids = word_ids(batch), batch_to_ids(batch)
+        assert (words >= 5).any()
+        assert_same_output(ours(ids, words), theirs(ids, words))
+    no_words = Elmo(*files, dropout=0, vocab_to_cache=WORDS[:5])
+    no_words(batch_to_ids(BATCHES[0]))  # no word ids at all
+
+
+def test_an_empty_cache_is_none(files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=[])
+    assert_same_over_batches(ours, theirs)
+
+
+def test_word_ids_without_a_cache_are_passed_over(files):
+    ours, theirs = elmo_pair(files)
+    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
+    assert_same_output(ours(ids, words), theirs(ids, words))
+
+
+def test_a_module_in_place_of_the_files(files):
+    """AllenNLP's biLM in our `Elmo`, and the other way round."""
+    from allennlp.modules.elmo import Elmo as StockElmo
+
+    ours = Elmo(module=_ElmoBiLm(*files), num_output_representations=1, dropout=0)
+    theirs = StockElmo(None, None, 1, module=load_bilm(*files), dropout=0)
+    assert ours.get_output_dim() == theirs.get_output_dim() == 12
+    assert_same_over_batches(ours, theirs)
+    with pytest.raises(ValueError, match="given beside module"):
+        Elmo(*files, module=load_bilm(*files))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_in_float64(shape, tmp_path):
+    """Of every parameter, over two batches: no gradient flows into the batch before."""
+    files = write(tmp_path, random_bilm(**SHAPES[shape]))
+    ours, theirs = elmo_pair(files, 2, requires_grad=True)
+    for elmo in (ours.double(), theirs.double()):
+        for batch in BATCHES[:3]:
+            output = elmo(batch_to_ids(batch))
+            first, second = output["elmo_representations"]
+            (first.sin().sum() + second.square().sum()).backward()
+    expected = dict(theirs.named_parameters())
+    compared = 0
+    for name, parameter in ours.named_parameters():
+        assert parameter.requires_grad
+        gradient = expected[name].grad
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-12, rtol=1e-8)
+        compared += bool(gradient.any())
+    # None is zero throughout, which would say nothing.
+    assert compared == len(expected)
+
+
+def test_frozen_weights_get_no_gradient_and_mixes_do(files):
+    elmo = Elmo(*files, dropout=0)
+    elmo(batch_to_ids(BATCHES[0]))["elmo_representations"][0].square().sum().backward()
+    for name, parameter in elmo.named_parameters():
+        assert (parameter.grad is not None) == name.startswith("scalar_mix")
+
+
+def test_state_dicts_move_both_ways(files, tmp_path):
+    (other := tmp_path / "other").mkdir()
+    ours, _ = elmo_pair(files, 2)
+    _, theirs = elmo_pair(write(other, random_bilm(seed=5)), 2)
+    theirs.load_state_dict(ours.state_dict())
+    assert_same_over_batches(ours, theirs)
+    back, _ = elmo_pair(write(other, random_bilm(seed=6)), 2)
+    back.load_state_dict(theirs.state_dict())
+    for name, value in back.state_dict().items():
+        assert torch.equal(value, ours.state_dict()[name])
+
+
+def broken_swap(monkeypatch):
+    monkeypatch.setattr(checkpoint, "_swap_gates", lambda array: array)
+
+
+def broken_forget_bias(monkeypatch):
+    monkeypatch.setattr(checkpoint, "TENSORFLOW_FORGET_BIAS", 0.0)
+
+
+def broken_transpose(monkeypatch):
+    matrix, plain = checkpoint._matrix, checkpoint._plain
+    monkeypatch.setattr(
+        checkpoint,
+        "_matrix",
+        lambda key, parameter, sign=1.0: (
+            plain(key, parameter) if key.endswith("W_P_0") else matrix(key, parameter, sign)
+        ),
+    )
+
+
+def broken_highway_transpose(monkeypatch):
+    matrix, plain = checkpoint._matrix, checkpoint._plain
+    monkeypatch.setattr(
+        checkpoint,
+        "_matrix",
+        lambda key, parameter, sign=1.0: (
+            plain(key, parameter) if key.endswith("W_transform") else matrix(key, parameter, sign)
+        ),
+    )
+
+
+def broken_carry_sign(monkeypatch):
+    matrix = checkpoint._matrix
+    monkeypatch.setattr(
+        checkpoint, "_matrix", lambda key, parameter, sign=1.0: matrix(key, parameter)
+    )
+
+
+def broken_carry_bias_sign(monkeypatch):
+    plain = checkpoint._plain
+    monkeypatch.setattr(
+        checkpoint,
+        "_plain",
+        lambda key, parameter, shape=(), sign=1.0: plain(key, parameter, shape),
+    )
+
+
+BREAKS = [
+    broken_swap,
+    broken_forget_bias,
+    broken_transpose,
+    broken_highway_transpose,
+    broken_carry_sign,
+    broken_carry_bias_sign,
+]
+
+
+@pytest.mark.parametrize("break_it", BREAKS, ids=lambda break_it: break_it.__name__)
+def test_a_broken_conversion_is_seen(break_it, tmp_path, monkeypatch):
+    # Cells as wide as outputs: a projection that is not transposed has the right shape.
+    files = write(tmp_path, random_bilm(cell_size=6))
+    assert_same_over_batches(*elmo_pair(files))
+    break_it(monkeypatch)
+    ours, theirs = elmo_pair(files)
+    monkeypatch.undo()
+    with pytest.raises(AssertionError, match="not close"):
+        assert_same_over_batches(ours, theirs)
+
+
+def test_a_lost_state_is_seen(files):
+    ours, theirs = elmo_pair(files)
+    ours._elmo_lstm.state = "reset"
+    with pytest.raises(AssertionError, match="not close"):
+        assert_same_over_batches(ours, theirs)

@@ -1,0 +1,387 @@
+"""Where a sentence's state starts, what follows the module around, and what it refuses."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.model import bilm as bilm_module
+from elmo_plugin.bilm.model.bilm import STATE_MODES, WARM_UP_TEXT, BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests import peak_memory
+from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm
+
+SENTENCES = [sentence for batch in BATCHES for sentence in batch]
+
+
+def bilm_in(state, **changes):
+    bilm = random_bilm(**changes)
+    bilm.state = state
+    return bilm
+
+
+def vectors(bilm, sentences, extra_padding=0):
+    """Each sentence's layers without padding, boundaries included: `(mixture_size, n + 2, dim)`."""
+    ids = torch.nn.functional.pad(batch_to_ids(sentences), (0, 0, 0, extra_padding))
+    with torch.no_grad():
+        layers = torch.stack(bilm(ids)["activations"], dim=1)
+    return [layer[:, : len(s) + 2] for layer, s in zip(layers, sentences, strict=True)]
+
+
+def assert_close(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+def largest_difference(found, expected):
+    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("state", ["reset", "primed"])
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_sentence_is_the_same_alone_and_in_any_company(state, skip):
+    bilm = bilm_in(state, use_skip_connections=skip)
+    alone = [vectors(bilm, [sentence])[0] for sentence in SENTENCES]
+    assert_close(vectors(bilm, SENTENCES), alone)
+    assert_close(vectors(bilm, SENTENCES, extra_padding=5), alone)
+    assert_close(vectors(bilm, SENTENCES[::-1])[::-1], alone)
+    order = torch.randperm(len(SENTENCES), generator=torch.Generator().manual_seed(3)).tolist()
+    shuffled = []
+    for start in range(0, len(order), 4):
+        shuffled += vectors(bilm, [SENTENCES[k] for k in order[start : start + 4]])
+    assert_close([shuffled[order.index(k)] for k in range(len(order))], alone)
+
+
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_nothing_is_left_behind(state):
+    bilm = bilm_in(state)
+    first = vectors(bilm, SENTENCES)
+    bilm.reset_states()
+    assert_close(vectors(bilm, SENTENCES), first)
+    assert bilm._carried is None
+
+
+def test_carry_depends_on_the_batch_before_and_forgets_when_told():
+    bilm = bilm_in("carry")
+    first = vectors(bilm, SENTENCES[:3])
+    second = vectors(bilm, SENTENCES[:3])
+    assert largest_difference(first, second) > 1e-2
+    bilm.reset_states()
+    assert_close(vectors(bilm, SENTENCES[:3]), first)
+
+
+def test_the_first_batch_of_carry_is_reset():
+    assert_close(vectors(bilm_in("carry"), SENTENCES), vectors(bilm_in("reset"), SENTENCES))
+
+
+def test_carry_joins_sentences_as_one_row_after_another():
+    """A row goes on where the same row stopped, whatever the rows beside it do."""
+    together, apart = bilm_in("carry"), bilm_in("carry")
+    for batch in BATCHES:
+        rows = [row[:1] for row in batch]
+        assert_close(vectors(together, rows)[:1], vectors(apart, rows[:1]))
+
+
+def test_primed_is_carry_after_the_warm_up_text():
+    carry = bilm_in("carry")
+    lines = WARM_UP_TEXT.splitlines()
+    assert len(lines) > 4
+    for line in lines:
+        vectors(carry, [line.split()])
+    primed = vectors(bilm_in("primed"), SENTENCES)
+    assert_close(primed[:1], vectors(carry, SENTENCES[:1]))
+    assert largest_difference(primed, vectors(bilm_in("reset"), SENTENCES)) > 1e-2
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+@pytest.mark.parametrize(("sentences", "tokens"), [(1, 1), (2, 5), (3, 1000), (1000, 4)])
+def test_little_at_once_is_all_at_once(state, sentences, tokens, monkeypatch):
+    """Also a sentence of many parts, and in carry the rows that later batches go on from."""
+    batches = [*BATCHES, [["moon"] * 30, ["cat", "sat"]], *BATCHES]
+    peer = bilm_in(state)
+    expected = [vectors(peer, batch) for batch in batches]
+    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", sentences)
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", tokens)
+    bilm = bilm_in(state)
+    for batch, layers in zip(batches, expected, strict=True):
+        assert_close(vectors(bilm, batch), layers)
+
+
+def test_a_sentence_of_many_parts_carries_its_state_between_them(monkeypatch):
+    """Without it the parts would be as different as sentences of their own."""
+    bilm, sentence = bilm_in("reset"), ["moon", "cat", "sat"] * 4
+    whole = vectors(bilm, [sentence])
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 4)
+    assert_close(vectors(bilm, [sentence]), whole)
+    monkeypatch.setattr(bilm_module, "_continued", lambda state, final: state)
+    assert largest_difference(vectors(bilm, [sentence]), whole) > 1e-2
+
+
+def test_gradients_flow_through_a_whole_sentence(monkeypatch):
+    bilm, ids = bilm_in("carry"), batch_to_ids(SENTENCES)
+
+    def gradients():
+        bilm.reset_states()
+        outputs = bilm(ids)["activations"]
+        wanted = list(bilm.parameters())
+        return torch.autograd.grad(sum((layer**2).sum() for layer in outputs), wanted)
+
+    expected = gradients()
+    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", 2)
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    for ours, theirs in zip(gradients(), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_cached_words_in_parts(monkeypatch):
+    bilm = random_bilm()
+    bilm.cache_vocabulary(["@@PADDING@@", "cat", "moon"])
+    words = torch.tensor([[1, 2, 2, 1], [2, 0, 0, 0], [0, 0, 0, 0]])
+    ids = batch_to_ids([["cat", "moon", "moon", "cat"], ["moon"], []])
+    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    with torch.no_grad():
+        found, expected = bilm(ids, words), bilm_in("carry")(ids)
+    assert torch.equal(found["mask"], expected["mask"])
+    assert_close(found["activations"], expected["activations"])
+
+
+MEASURE = """
+import torch
+from elmo_plugin.bilm.model import bilm as bilm_module
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.peak_memory import Growth
+from tests.tiny_bilm import random_bilm
+bilm = random_bilm(projection_dim=512, cell_size=4)
+bilm.state = "reset"
+bilm_module.SENTENCES_AT_ONCE, bilm_module.TOKENS_AT_ONCE = 64, 512
+def measure(num_sentences, num_tokens):
+    # Few distinct words: vectors of many are remembered between calls, up to a limit of their own.
+    ids = batch_to_ids([["cat", "moon", "sat"] * (num_tokens // 3)] * num_sentences)
+    with torch.no_grad(), Growth() as growth:
+        layers = bilm(ids)["activations"]
+    return growth.megabytes - sum(layer.nbytes for layer in layers) / 2**20
+for shape in ((64, 18), (64, 18), (512, 18), (1, 9_000)):
+    print(measure(*shape))
+bilm_module.SENTENCES_AT_ONCE = bilm_module.TOKENS_AT_ONCE = 10**9
+for shape in ((512, 18), (1, 9_000)):
+    print(measure(*shape))
+"""
+
+
+def test_what_is_held_beside_the_layers_does_not_grow_with_batch_or_sentence():
+    _, few, many, one_long, many_whole, long_whole = peak_memory.run(MEASURE)
+    # The layers are 10,240 times 12 kB, 120 MB; a copy of the characters is 4 MB.
+    assert many < few + 20
+    assert one_long < few + 20
+    # All at once, every one of these holds more than half as much again.
+    assert many_whole > 60
+    assert long_whole > 60
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_a_batch_of_no_sentences(state):
+    bilm = bilm_in(state)
+    vectors(bilm, SENTENCES)
+    output = bilm(torch.zeros(0, 3, 50, dtype=torch.long))
+    assert output["mask"].shape == (0, 5)
+    assert [layer.shape for layer in output["activations"]] == [(0, 5, 12)] * 3
+
+
+def test_later_tokens_do_not_reach_back_nor_earlier_ones_forward():
+    bilm = bilm_in("reset", cell_clip=None, projection_clip=None)
+    one, other = vectors(bilm, [["a", "b", "c", "d"], ["a", "b", "X", "d"]])
+    differs = ((one - other).abs() > 1e-6).unflatten(-1, (2, OPTIONS.projection_dim)).any(-1)
+    # With the boundaries, the third token stands at 3 of 0 to 5; layer 0 is the token itself.
+    assert differs[0].any(-1).tolist() == [False] * 3 + [True] + [False] * 2
+    for layer in (1, 2):
+        assert differs[layer, :, 0].tolist() == [False] * 3 + [True] * 3
+        assert differs[layer, :, 1].tolist() == [True] * 4 + [False] * 2
+
+
+def change_by_optimizer(bilm):
+    optimizer = torch.optim.SGD(bilm.parameters(), lr=0.1)
+    sum(layer.sum() for layer in bilm(batch_to_ids(SENTENCES))["activations"]).backward()
+    optimizer.step()
+
+
+def change_by_load_state_dict(bilm):
+    bilm.load_state_dict(random_bilm(seed=9).state_dict())
+
+
+def change_in_place(bilm):
+    with torch.no_grad():
+        bilm._elmo_lstm.forward_layer_0.input_linearity.weight.mul_(0.5)
+
+
+def change_by_data_before_evaluation(bilm):
+    """As AllenNLP's moving average does it: PyTorch counts no change of `.data`."""
+    bilm.train()
+    vectors(bilm, SENTENCES)
+    bilm.eval()
+    for parameter in bilm.parameters():
+        parameter.data.copy_(0.5 * parameter.data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_by_optimizer,
+        change_by_load_state_dict,
+        change_in_place,
+        change_by_data_before_evaluation,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_primed_follows_the_weights(change):
+    bilm = bilm_in("primed")
+    before = vectors(bilm, SENTENCES)
+    change(bilm)
+    fresh = BiLm(OPTIONS, "primed")
+    fresh.load_state_dict(bilm.state_dict())
+    after = vectors(bilm, SENTENCES)
+    assert_close(after, vectors(fresh, SENTENCES))
+    assert largest_difference(before, after) > 1e-3
+
+
+def test_primed_runs_the_warm_up_text_once():
+    bilm = bilm_in("primed")
+    vectors(bilm, SENTENCES)
+    first = bilm._primed
+    vectors(bilm, SENTENCES)
+    assert bilm._primed is first
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_primed_leaves_the_module_as_it_was(training):
+    bilm = bilm_in("primed").train(training)
+    vectors(bilm, SENTENCES)
+    assert bilm.state == "primed"
+    assert bilm.training is training
+    assert all(module.training is training for module in bilm.modules())
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_the_state_is_no_parameter_no_buffer_and_not_in_the_state_dict(state):
+    bilm = bilm_in(state)
+    names = list(bilm.state_dict())
+    vectors(bilm, SENTENCES)
+    assert list(bilm.state_dict()) == names == [name for name, _ in bilm.named_parameters()]
+    assert not list(bilm.buffers())
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_the_state_follows_the_module_to_another_type(state):
+    bilm, wide = bilm_in(state), bilm_in(state)
+    vectors(bilm, SENTENCES)
+    vectors(wide, SENTENCES)
+    assert vectors(wide.double(), SENTENCES)[0].dtype == torch.float64
+    expected = vectors(bilm, SENTENCES)
+    vectors(wide, SENTENCES)
+    wide = bilm_in(state)
+    vectors(wide, SENTENCES)
+    wide.double()
+    assert_close([layer.float() for layer in vectors(wide, SENTENCES)], expected)
+    wide.float()
+    assert vectors(wide, SENTENCES)[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda bilm: pickle.loads(pickle.dumps(bilm))], ids=["copy", "pickle"]
+)
+def test_a_copy_goes_on_alike_and_apart(state, clone):
+    bilm = bilm_in(state)
+    vectors(bilm, SENTENCES)
+    other = clone(bilm)
+    expected = vectors(bilm, SENTENCES)
+    assert_close(vectors(other, SENTENCES), expected)
+    if state == "carry":
+        bilm.reset_states()
+        assert other._carried is not None
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
+    bilm, other = (bilm_in(state).requires_grad_(requires_grad) for _ in range(2))
+    with torch.inference_mode():
+        bilm(batch_to_ids(SENTENCES[:3]))
+    other(batch_to_ids(SENTENCES[:3]))
+    found, expected = (one(batch_to_ids(SENTENCES))["activations"] for one in (bilm, other))
+    assert_close(found, expected)
+    if requires_grad:
+        found[-1].sum().backward()
+        assert bilm._elmo_lstm.forward_layer_0.input_linearity.weight.grad.any()
+    with torch.inference_mode():
+        bilm(batch_to_ids(SENTENCES))
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("onednn", [True, False])
+def test_mixed_precision(requires_grad, onednn, monkeypatch):
+    """`use_amp` in AllenNLP's trainer: the recurrence stays in the weights' own type."""
+    if not onednn:
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    bilm = bilm_in("carry").requires_grad_(requires_grad)
+    exact = vectors(bilm_in("carry"), SENTENCES)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layers = bilm(batch_to_ids(SENTENCES))["activations"]
+        bilm(batch_to_ids(SENTENCES))
+    for row, expected in enumerate(exact):
+        for found, layer in zip(layers, expected, strict=True):
+            found = found[row, : layer.shape[0]].float()
+            torch.testing.assert_close(found, layer, atol=0.1, rtol=0.1)
+    if requires_grad:
+        layers[-1].float().sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in bilm.parameters())
+    bilm.reset_states()
+    assert_close(vectors(bilm, SENTENCES), exact)  # nothing of lower precision was kept
+
+
+def test_a_cache_follows_new_weights():
+    """Its words are parameters; the boundaries are computed from the characters."""
+    one, other = random_bilm(seed=1), random_bilm(seed=2)
+    words = ["@@PADDING@@", "a", "b"]
+    for bilm in (one, other):
+        bilm.cache_vocabulary(words)
+    other.load_state_dict(one.state_dict())
+    ids, word_ids = batch_to_ids([["a", "b"], ["b"]]), torch.tensor([[1, 2], [2, 0]])
+    found, expected = (bilm(ids, word_ids)["activations"] for bilm in (other, one))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_cached_words_train_only_where_the_bilm_does():
+    bilm = random_bilm()
+    bilm.cache_vocabulary(["@@PADDING@@", "a"])
+    assert not bilm._word_embedding.weight.requires_grad
+    bilm.cache_vocabulary(["@@PADDING@@", "a"], requires_grad=True)
+    assert bilm._word_embedding.weight.requires_grad
+    assert not bilm._word_embedding.weight[0].any()
+
+
+def test_token_vectors_are_the_token_layer():
+    bilm = random_bilm()
+    words = ["a", "b", "naïve"]
+    layer = vectors(bilm, [words])[0][0]
+    found = bilm.token_vectors(words, batch_size=2)
+    torch.testing.assert_close(torch.cat([found, found], dim=1), layer[1:-1])
+    assert bilm.token_vectors([]).shape == (0, OPTIONS.projection_dim)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r"state is 'warm', expected one of \('carry', 'reset'"):
+        BiLm(OPTIONS, state="warm")
+    bilm = random_bilm()
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 40\), expected .*num_tokens, 50\)"):
+        bilm(torch.ones(2, 3, 40, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"shape \(3, 50\), expected"):
+        bilm(torch.ones(3, 50, dtype=torch.long))
+    ids = batch_to_ids(SENTENCES)
+    for wrong in (262, -1):
+        ids[0, 0, 1] = wrong
+        with pytest.raises(ValueError, match=rf"character id {wrong}, expected 0 to 261"):
+            bilm(ids)

@@ -1,0 +1,114 @@
+import pytest
+import torch
+from tiny_bilm import random_bilm
+from torch.nn import functional
+
+from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.model import char_cnn
+from elmo_plugin.bilm.model.char_cnn import CharCnn
+from elmo_plugin.bilm.model.characters import batch_to_ids
+
+TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
+
+
+def plain(cnn, ids, activation):
+    """Every row, every window, as the definition says."""
+    characters = functional.embedding(ids, cnn._char_embedding_weights).transpose(1, 2)
+    pieces = [activation(conv(characters)).max(dim=-1).values for conv in cnn.convolutions]
+    tokens = torch.cat(pieces, dim=-1)
+    if cnn._highways is not None:
+        for layer in cnn._highways.layers:
+            transform, gate = layer(tokens).chunk(2, dim=-1)
+            gate = torch.sigmoid(gate)
+            tokens = gate * tokens + (1 - gate) * torch.relu(transform)
+    return tokens if cnn._projection is None else cnn._projection(tokens)
+
+
+def test_by_hand():
+    """One filter of width 2 over words of at most 4 ids; no highway, no projection."""
+    cnn = CharCnn(char_embedding_dim=1, filters=((2, 1),), num_highways=0, projection_dim=1)
+    assert cnn._projection is None
+    with torch.no_grad():
+        cnn._char_embedding_weights[:, 0] = torch.arange(262.0) / 100
+        cnn.char_conv_0.weight.copy_(torch.tensor([[[1.0, -2.0]]]))
+        cnn.char_conv_0.bias.fill_(0.5)
+    ids = torch.tensor([[259, 98, 260, 261], [259, 260, 261, 261]])
+    # Windows of the first row: 2.59 - 1.96, 0.98 - 5.2, 2.6 - 5.22; of the second the best is
+    # 2.59 - 5.2, and relu makes it 0.
+    expected = torch.tensor([[2.59 - 1.96 + 0.5], [0.0]])
+    torch.testing.assert_close(cnn(ids), expected)
+
+
+@pytest.mark.parametrize(("activation", "function"), [("relu", torch.relu), ("tanh", torch.tanh)])
+@pytest.mark.parametrize("filters", [((1, 3), (2, 4), (4, 5)), ((7, 6),), ((3, 2), (1, 2))])
+@pytest.mark.parametrize("num_highways", [0, 2])
+def test_distinct_tokens_and_fewer_windows_give_the_definition(
+    activation, function, filters, num_highways
+):
+    bilm = random_bilm(activation=activation, filters=filters, num_highways=num_highways).double()
+    cnn = bilm._token_embedder
+    for tokens in (TOKENS, TOKENS[:1], TOKENS[:5], ["x" * 43], ["", ""]):
+        ids = batch_to_ids([tokens])[0]
+        torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
+        torch.testing.assert_close(cnn.encode(ids), cnn(ids))
+
+
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_many_tokens_a_part_at_a_time(private, frozen, monkeypatch):
+    """By length, with weights laid out by oneDNN or not; in the order they came."""
+    if not private:
+        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE" if frozen else "TRAINED_TOKENS_AT_ONCE", 3)
+    cnn = random_bilm()._token_embedder.requires_grad_(not frozen)
+    ids = batch_to_ids([TOKENS])[0]
+    vectors = cnn.encode(ids)
+    assert vectors.requires_grad is not frozen
+    torch.testing.assert_close(vectors, plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_in_float64():
+    cnn = random_bilm().double()._token_embedder
+    ids = batch_to_ids([TOKENS])[0]
+    names, parameters = zip(*cnn.named_parameters(), strict=True)
+    found = torch.autograd.grad(cnn(ids).sin().sum(), parameters)
+    expected = torch.autograd.grad(plain(cnn, ids, torch.relu).sin().sum(), parameters)
+    for name, ours, theirs in zip(names, found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-9, msg=name)
+
+
+def test_the_padding_tokens_row_is_zero():
+    cnn = CharCnn(char_embedding_dim=4, filters=((1, 3),), num_highways=1, projection_dim=2)
+    assert not cnn._char_embedding_weights[0].any()
+    assert cnn._char_embedding_weights[1:].abs().max() <= 1
+
+
+def test_no_rows():
+    cnn = random_bilm()._token_embedder
+    assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 6)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_changed_convolution_is_seen(number):
+    """One product is made of all of them."""
+    cnn = random_bilm()._token_embedder.requires_grad_(False)
+    ids = batch_to_ids([TOKENS])[0]
+    cnn(ids)
+    cnn.convolutions[number].weight.neg_()
+    torch.testing.assert_close(cnn(ids), plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+
+
+def test_fewer_characters_than_the_widest_filter():
+    cnn = random_bilm(filters=((1, 2), (5, 2)))._token_embedder
+    with pytest.raises(ValueError, match="tokens have 4 character ids, expected at least 5, the"):
+        cnn(torch.ones(2, 4, dtype=torch.long))
+    assert cnn(torch.ones(2, 5, dtype=torch.long)).shape == (2, 6)
+
+
+def test_a_cut_that_is_too_short_is_seen(monkeypatch):
+    """Without a window of padding alone, the maximum misses it."""
+    cnn = random_bilm()._token_embedder
+    ids = batch_to_ids([TOKENS[:4]])[0]
+    expected = plain(cnn, ids, torch.relu)
+    monkeypatch.setattr(CharCnn, "_cut", lambda self, ids: ids[:, :5])
+    assert not torch.allclose(cnn(ids), expected, atol=1e-3)

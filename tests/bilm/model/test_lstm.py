@@ -1,0 +1,237 @@
+import pytest
+import torch
+from allennlp.modules.lstm_cell_with_projection import (
+    LstmCellWithProjection as StockCell,
+)
+from torch.nn import functional
+
+from elmo_plugin.bilm.model import lstm_cell
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
+from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+
+LENGTHS = [5, 3, 3, 1]
+BATCH_SIZES = [4, 3, 3, 1, 1]
+
+
+def cell_and_inputs(cell_clip=0.5, projection_clip=0.3, dtype=torch.float64):
+    torch.manual_seed(0)
+    cell = LstmCellWithProjection(4, 3, 6, cell_clip, projection_clip).to(dtype)
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    inputs = torch.randn(sum(BATCH_SIZES), 4, dtype=dtype)
+    return cell, inputs, torch.randn(4, 3, dtype=dtype) * 0.2, torch.randn(4, 6, dtype=dtype) * 0.4
+
+
+def step_by_step(cell, inputs, hidden, cell_state):
+    """The definition, one packed step after another, gradients by autograd."""
+    outputs, finals, start = [], [], 0
+    for step, size in enumerate(BATCH_SIZES):
+        gates = cell.input_linearity(inputs[start : start + size])
+        gates = gates + cell.state_linearity(hidden[:size])
+        i, f, g, o = gates.chunk(4, dim=1)
+        cell_state = torch.sigmoid(f) * cell_state[:size] + torch.sigmoid(i) * torch.tanh(g)
+        if cell.cell_clip is not None:
+            cell_state = cell_state.clamp(-cell.cell_clip, cell.cell_clip)
+        hidden = cell.state_projection(torch.sigmoid(o) * torch.tanh(cell_state))
+        if cell.projection_clip is not None:
+            hidden = hidden.clamp(-cell.projection_clip, cell.projection_clip)
+        outputs.append(hidden)
+        start += size
+        ending = size - (BATCH_SIZES[step + 1] if step + 1 < len(BATCH_SIZES) else 0)
+        if ending:
+            finals.insert(0, (hidden[size - ending :], cell_state[size - ending :]))
+    final_hidden, final_cell = (torch.cat(parts) for parts in zip(*finals, strict=True))
+    return torch.cat(outputs), final_hidden, final_cell
+
+
+CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
+
+
+@pytest.mark.parametrize(("cell_clip", "projection_clip"), CLIPS)
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("chunk", [1, 4, 512])
+def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chunk, monkeypatch):
+    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
+    cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
+    cell.requires_grad_(requires_grad)
+    found = cell(inputs, BATCH_SIZES, hidden, cell_state)
+    for ours, theirs in zip(found, step_by_step(cell, inputs, hidden, cell_state), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+    assert found[0].requires_grad is requires_grad
+    assert not found[1].requires_grad
+    assert not found[2].requires_grad
+
+
+@pytest.mark.parametrize(("cell_clip", "projection_clip"), CLIPS)
+def test_gradients(cell_clip, projection_clip):
+    cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
+    inputs.requires_grad_()
+    wanted = [inputs, *cell.parameters()]
+    weight = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
+    found, expected = (
+        torch.autograd.grad((output * weight).sum(), wanted)
+        for output in (
+            cell(inputs, BATCH_SIZES, hidden, cell_state)[0],
+            step_by_step(cell, inputs, hidden, cell_state)[0],
+        )
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
+
+
+def test_gradient_of_the_inputs_alone():
+    cell, inputs, hidden, cell_state = cell_and_inputs()
+    cell.requires_grad_(False)
+    inputs.requires_grad_()
+    (found,) = torch.autograd.grad(cell(inputs, BATCH_SIZES, hidden, cell_state)[0].sum(), inputs)
+    (expected,) = torch.autograd.grad(
+        step_by_step(cell, inputs, hidden, cell_state)[0].sum(), inputs
+    )
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("training_dtype", ["bfloat16", None])
+def test_products_in_bfloat16_turn_gradients_by_little(training_dtype):
+    cell, inputs, hidden, cell_state = cell_and_inputs(3.0, 3.0, torch.float32)
+    inputs.requires_grad_()
+    wanted = [inputs, *cell.parameters()]
+    cell.training_dtype = training_dtype
+    found, expected = (
+        (output, *torch.autograd.grad(output.square().sum(), wanted))
+        for output in (
+            cell(inputs, BATCH_SIZES, hidden, cell_state)[0],
+            step_by_step(cell, inputs, hidden, cell_state)[0],
+        )
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float32
+        cosine = functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0)
+        if training_dtype is None:
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+        else:
+            assert cosine > 0.999
+            assert not torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_inputs_and_states_are_left_alone():
+    cell, inputs, hidden, cell_state = cell_and_inputs()
+    copies = [tensor.clone() for tensor in (inputs, hidden, cell_state)]
+    output, final_hidden, _ = cell(inputs, BATCH_SIZES, hidden, cell_state)
+    output.sum().backward()
+    for tensor, copy in zip((inputs, hidden, cell_state), copies, strict=True):
+        assert torch.equal(tensor, copy)
+    final_hidden.zero_()
+    assert torch.equal(hidden, copies[1])
+
+
+@pytest.mark.parametrize("go_forward", [True, False])
+def test_equals_allennlp(go_forward):
+    """Padded there, packed here; the backward direction reads packed rows from the end."""
+    cell, _, _, _ = cell_and_inputs(dtype=torch.float32)
+    stock = StockCell(
+        4, 3, 6, go_forward, memory_cell_clip_value=0.5, state_projection_clip_value=0.3
+    )
+    stock.load_state_dict(cell.state_dict())
+    padded = torch.randn(4, 5, 4)
+    expected, (hidden, cell_state) = stock(padded, torch.tensor(LENGTHS))
+    places = [
+        (row, step if go_forward else LENGTHS[row] - 1 - step)
+        for step, size in enumerate(BATCH_SIZES)
+        for row in range(size)
+    ]
+    packed = torch.stack([padded[place] for place in places])
+    output, final_hidden, final_cell = cell(
+        packed, BATCH_SIZES, torch.zeros(4, 3), torch.zeros(4, 6)
+    )
+    torch.testing.assert_close(output, torch.stack([expected[place] for place in places]))
+    torch.testing.assert_close(final_hidden, hidden[0])
+    torch.testing.assert_close(final_cell, cell_state[0])
+
+
+def bilstm(**changes):
+    torch.manual_seed(1)
+    sizes = {"projection_dim": 3, "cell_size": 6, "num_layers": 3, **changes}
+    return BiLstm(**sizes).double()
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_skip_connections_are_above_the_first_layer_and_outside_the_recurrence(skip, direction):
+    module = bilstm(use_skip_connections=skip)
+    inputs = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
+    start = module.initial_state(4)
+    outputs, final = module(direction, inputs, BATCH_SIZES, start)
+    layer_input = inputs
+    for layer, cell in enumerate(module.layers(direction)):
+        output, hidden, cell_state = cell(
+            layer_input, BATCH_SIZES, start.hidden[layer], start.cell[layer]
+        )
+        assert torch.equal(final.hidden[layer], hidden)
+        assert torch.equal(final.cell[layer], cell_state)
+        layer_input = output + layer_input if skip and layer > 0 else output
+        assert torch.equal(outputs[layer], layer_input)
+
+
+def test_dropout_is_of_every_layers_input_and_the_skip_adds_the_dropped_one():
+    module = bilstm(num_layers=2)
+    inputs = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
+    start = module.initial_state(4)
+    torch.manual_seed(7)
+    outputs, _ = module("forward", inputs, BATCH_SIZES, start, dropout=0.5)
+    torch.manual_seed(7)
+    first, second = module.layers("forward")
+    lower, _, _ = first(functional.dropout(inputs, 0.5), BATCH_SIZES, *zeros_of(start))
+    dropped = functional.dropout(lower, 0.5)
+    upper, _, _ = second(dropped, BATCH_SIZES, *zeros_of(start))
+    assert torch.equal(outputs[0], lower)
+    assert torch.equal(outputs[1], upper + dropped)
+    undropped, _ = module.eval()("forward", inputs, BATCH_SIZES, start, dropout=0.5)
+    assert not torch.equal(undropped[0], lower)
+
+
+def zeros_of(state):
+    return state.hidden[0], state.cell[0]
+
+
+def test_initial_state_is_zero_of_the_weights_type():
+    state = bilstm().initial_state(2)
+    assert isinstance(state, LstmState)
+    assert state.hidden.shape == (3, 2, 3)
+    assert state.cell.shape == (3, 2, 6)
+    assert state.cell.dtype == torch.float64
+    assert not state.hidden.any()
+    assert not state.cell.any()
+
+
+def test_initial_values_are_tensorflows():
+    """Glorot over the joint kernel of inputs and outputs; forget bias 1, other biases 0."""
+    cell = LstmCellWithProjection(30, 20, 40)
+    limit = (6 / (30 + 20 + 160)) ** 0.5
+    for weight in (cell.input_linearity.weight, cell.state_linearity.weight):
+        assert 0.95 * limit < weight.abs().max() <= limit
+    bias = cell.state_linearity.bias.view(4, 40)
+    assert bias[1].eq(1).all()
+    assert not bias[[0, 2, 3]].any()
+
+
+@pytest.mark.parametrize("gates", [(0, 1), (1, 2), (2, 3)])
+def test_swapped_gates_are_seen(gates):
+    cell, inputs, hidden, cell_state = cell_and_inputs()
+    expected = step_by_step(cell, inputs, hidden, cell_state)[0]
+    order = [0, 1, 2, 3]
+    order[gates[0]], order[gates[1]] = gates[1], gates[0]
+    with torch.no_grad():
+        for parameter in (*cell.input_linearity.parameters(), *cell.state_linearity.parameters()):
+            chunks = parameter.chunk(4)
+            parameter.copy_(torch.cat([chunks[k] for k in order]))
+    found = cell(inputs, BATCH_SIZES, hidden, cell_state)[0]
+    assert not torch.allclose(found, expected, atol=1e-3)
+
+
+def test_what_frozen_steps_give_can_take_part_in_training():
+    """They run in inference mode, whose tensors could not."""
+    cell, inputs, hidden, cell_state = cell_and_inputs()
+    found = cell.requires_grad_(False)(inputs, BATCH_SIZES, hidden, cell_state)
+    weight = torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+    sum((one * weight).sum() for one in found).backward()
+    torch.testing.assert_close(weight.grad, sum(one.sum() for one in found))

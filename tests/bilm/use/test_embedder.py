@@ -1,0 +1,132 @@
+"""`ElmoEmbedder`: AllenNLP 0.9's five methods, its shapes, and its numbers."""
+
+import io
+import json
+
+import h5py
+import numpy
+import pytest
+import torch
+
+import elmo_plugin
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.tiny_bilm import BATCHES, OPTIONS, write
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+class StockEmbedder:
+    """What 0.9's `batch_to_embeddings` did, by AllenNLP 2.10.1's own parts."""
+
+    def __init__(self, files):
+        from allennlp.modules.elmo import _ElmoBiLm
+
+        self.bilm = _ElmoBiLm(*files).eval()
+
+    def __call__(self, batch):
+        from allennlp.modules.elmo import batch_to_ids
+        from allennlp.nn.util import remove_sentence_boundaries
+
+        with torch.no_grad():
+            output = self.bilm(batch_to_ids(batch))
+        pairs = [
+            remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]
+        ]
+        return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
+
+
+def test_carry_equals_allennlp_batch_after_batch(files):
+    ours, theirs = ElmoEmbedder(*files, state="carry"), StockEmbedder(files)
+    for batch in BATCHES:
+        layers, mask = ours.batch_to_embeddings(batch)
+        expected, expected_mask = theirs(batch)
+        assert torch.equal(mask, expected_mask)
+        torch.testing.assert_close(layers, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_every_method_gives_the_same_vectors_when_primed(files, tmp_path):
+    embedder = ElmoEmbedder(*files)
+    batch = BATCHES[2]
+    layers, mask = embedder.batch_to_embeddings(batch)
+    assert layers.shape == (5, 3, 5, 12)
+    assert mask.sum(dim=1).tolist() == [len(sentence) for sentence in batch]
+    embedder.embed_file(io.StringIO("\n".join(map(" ".join, batch))), str(tmp_path / "out.hdf5"))
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        written = [file[str(index)][...] for index in range(len(batch))]
+        assert json.loads(file["sentence_to_index"][0])["The end of the day"] == "1"
+    for results in (
+        embedder.embed_batch(batch),
+        list(embedder.embed_sentences(iter(batch), batch_size=2)),
+        [embedder.embed_sentence(sentence) for sentence in batch],
+        written,
+    ):
+        assert len(results) == len(batch)
+        for index, (result, sentence) in enumerate(zip(results, batch)):
+            assert result.shape == (3, len(sentence), 12)
+            assert result.dtype == numpy.float32
+            expected = layers[index, :, : len(sentence)].numpy()
+            numpy.testing.assert_allclose(result, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_primed_does_not_depend_on_what_came_before_and_carry_does(files):
+    for state, is_same in (("primed", True), ("reset", True), ("carry", False)):
+        embedder = ElmoEmbedder(*files, state=state)
+        first = embedder.embed_sentence(["The", "cat"])
+        embedder.embed_sentence(["Dogs", "bark", "."])
+        assert numpy.array_equal(embedder.embed_sentence(["The", "cat"]), first) == is_same
+
+
+def test_embed_file_in_carry_is_embed_sentences_in_carry(files, tmp_path):
+    sentences = [sentence for batch in BATCHES for sentence in batch]
+    for batch_size in (2, 64):
+        expected = list(ElmoEmbedder(*files, state="carry").embed_sentences(sentences, batch_size))
+        ElmoEmbedder(*files, state="carry").embed_file(
+            io.StringIO("\n".join(map(" ".join, sentences))),
+            tmp_path / "out.hdf5",
+            output_format="top",
+            batch_size=batch_size,
+        )
+        with h5py.File(tmp_path / "out.hdf5") as file:
+            for index, vectors in enumerate(expected):
+                numpy.testing.assert_allclose(file[str(index)], vectors[-1], atol=1e-6, rtol=1e-5)
+
+
+def test_empty_sentences_have_the_shape_of_the_model(files):
+    embedder = ElmoEmbedder(*files, state="carry")
+    assert embedder.embed_sentence([]).shape == (3, 0, 12)
+    assert embedder.elmo_bilm._carried is None
+    assert [v.shape for v in embedder.embed_batch([[], ["a"], []])] == [
+        (3, 0, 12),
+        (3, 1, 12),
+        (3, 0, 12),
+    ]
+    assert embedder.embed_batch([]) == []
+    assert list(embedder.embed_sentences([])) == []
+
+
+def test_the_embedded_bilm_is_the_default_and_is_named_on_stderr(capsys):
+    vectors = elmo_plugin.ElmoEmbedder().embed_sentence(["Miss", "Eyre", "left", "Lowton"])
+    assert vectors.shape[:2] == (3, 4)
+    assert "ElmoEmbedder: no options_file and weight_file given" in capsys.readouterr().err
+    elmo_plugin.ElmoHub()
+    assert "ElmoHub: no options_file and weight_file given" in capsys.readouterr().err
+
+
+def test_files_given_are_not_announced(files, capsys):
+    ElmoEmbedder(*files)
+    assert capsys.readouterr().err == ""
+
+
+def test_state_is_checked(files):
+    with pytest.raises(ValueError, match="state is 'warm', expected one of"):
+        ElmoEmbedder(*files, state="warm")
+
+
+def test_other_sizes_than_the_published_ones(tmp_path):
+    from tests.tiny_bilm import random_bilm
+
+    embedder = ElmoEmbedder(*write(tmp_path, random_bilm(OPTIONS, num_layers=3)))
+    assert embedder.embed_sentence(["a", "b"]).shape == (4, 2, 12)

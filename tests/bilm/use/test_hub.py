@@ -1,0 +1,123 @@
+"""TF-Hub's inputs and outputs; the same vectors from every way to ask for them."""
+
+import h5py
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.bilm.extraction.extract import extract
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from elmo_plugin.bilm.use.hub import ElmoHub
+from tests.tiny_bilm import write
+
+STRINGS = ["the cat sat", "dogs  bark at the moon ", "", "Yes"]
+TOKENS = [string.split() for string in STRINGS]
+LENGTHS = [3, 5, 0, 1]
+PADDED = [tokens + [""] * (5 - len(tokens)) for tokens in TOKENS]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+@pytest.fixture(scope="module")
+def hub(files):
+    return ElmoHub(*files).eval()
+
+
+def test_strings_and_padded_tokens_give_the_same(hub):
+    from_strings = hub(STRINGS)
+    assert {name: tuple(value.shape) for name, value in from_strings.items()} == {
+        "word_emb": (4, 5, 6),
+        "lstm_outputs1": (4, 5, 12),
+        "lstm_outputs2": (4, 5, 12),
+        "elmo": (4, 5, 12),
+        "default": (4, 12),
+    }
+    for from_tokens in (
+        hub(PADDED, LENGTHS),
+        hub(PADDED, torch.tensor(LENGTHS, dtype=torch.int32)),
+        hub(TOKENS),
+    ):
+        for name, value in from_strings.items():
+            assert torch.equal(from_tokens[name], value)
+
+
+def test_outputs_are_the_layers_their_mix_and_its_mean(hub, files):
+    with torch.no_grad():
+        for index, value in enumerate((0.3, -1.0, 0.5)):
+            hub.mix.scalar_parameters[index].fill_(value)
+        hub.mix.gamma.fill_(1.5)
+        outputs = {name: value.numpy() for name, value in hub(STRINGS).items()}
+        for parameter in hub.mix.scalar_parameters:
+            parameter.fill_(0)
+        hub.mix.gamma.fill_(1)
+    weights = numpy.exp([0.3, -1.0, 0.5])
+    weights = 1.5 * weights / weights.sum()
+    for row, vectors in enumerate(ElmoEmbedder(*files).embed_batch(TOKENS)):
+        length = LENGTHS[row]
+        mixed = sum(weight * layer for weight, layer in zip(weights, vectors))
+        for name, expected in (
+            ("word_emb", vectors[0][:, :6]),
+            ("lstm_outputs1", vectors[1]),
+            ("lstm_outputs2", vectors[2]),
+            ("elmo", mixed),
+        ):
+            numpy.testing.assert_allclose(outputs[name][row, :length], expected, atol=1e-6)
+            assert not outputs[name][row, length:].any()
+        mean = mixed.mean(axis=0) if length else numpy.zeros(12)
+        numpy.testing.assert_allclose(outputs["default"][row], mean, atol=1e-6)
+
+
+def test_primed_vectors_are_the_same_from_everywhere(hub, files, tmp_path):
+    from elmo_plugin.bilm.model.characters import batch_to_ids
+    from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+
+    embedder = ElmoEmbedder(*files)
+    token_embedder = ElmoTokenEmbedder(*files, dropout=0.0, state="primed").eval()
+    extract(embedder.elmo_bilm, STRINGS, tmp_path / "out.hdf5")
+    with torch.no_grad():
+        from_hub = hub(STRINGS)["elmo"].numpy()
+        from_module = token_embedder(batch_to_ids(TOKENS)).numpy()
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        for row, tokens in enumerate(TOKENS):
+            expected = embedder.embed_sentence(tokens).mean(axis=0)
+            for found in (file[str(row)][...].mean(axis=0), from_hub[row], from_module[row]):
+                numpy.testing.assert_allclose(found[: len(tokens)], expected, atol=1e-5)
+
+
+def trainable(module):
+    return {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def test_four_scalars_train_and_the_lstm_if_asked(files):
+    scalars = {"mix.gamma", *(f"mix.scalar_parameters.{index}" for index in range(3))}
+    hub = ElmoHub(*files)
+    assert trainable(hub) == scalars
+    assert sum(p.numel() for p in hub.parameters() if p.requires_grad) == 4
+    hub = ElmoHub(*files, train_lstm=True)
+    lstm = {name for name, _ in hub.named_parameters() if name.startswith("bilm._elmo_lstm.")}
+    assert trainable(hub) == scalars | lstm
+    optimizer = torch.optim.SGD([p for p in hub.parameters() if p.requires_grad], lr=0.1)
+    before = {name: value.clone() for name, value in hub.state_dict().items()}
+    hub(STRINGS)["default"].square().sum().backward()
+    optimizer.step()
+    moved = {
+        name for name, value in hub.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert moved == scalars | lstm
+
+
+@pytest.mark.parametrize(
+    ("sentences", "lengths", "message"),
+    [
+        ("the cat", None, "sentences is the string 'the cat', expected a list of strings"),
+        (STRINGS, LENGTHS, "sequence_len was given with strings"),
+        (PADDED, [1, 2], "sequence_len has 2 numbers, expected 4"),
+        (PADDED, [3, 6, 0, 1], "sequence_len has 6 for 5 tokens, expected 0 to 5"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(hub, sentences, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        hub(sentences, lengths)
