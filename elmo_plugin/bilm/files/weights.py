@@ -16,7 +16,7 @@ import torch
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 
 # TensorFlow's LSTMCell keeps its gates as i, j (candidate), f, o, and adds 1 to f when it runs;
 # here they are i, f, j, o and the 1 is part of the bias.
@@ -128,8 +128,8 @@ def _check_nothing_left(file: h5py.File, bilm: BiLm, entries: list[_Entry], path
 
 
 def _entries(bilm: BiLm) -> Iterator[_Entry]:
-    char_cnn = bilm._token_embedder
-    table = char_cnn._char_embedding_weights
+    char_cnn = bilm.char_cnn
+    table = char_cnn.char_embedding
     # The padding token's row of zeros is ours alone.
     yield _plain("char_embed", table[1:], (NUM_CHARACTER_EMBEDDINGS, table.shape[1]))
     for index, convolution in enumerate(char_cnn.convolutions):
@@ -142,22 +142,20 @@ def _entries(bilm: BiLm) -> Iterator[_Entry]:
         )
         assert convolution.bias is not None
         yield _plain(f"CNN/b_cnn_{index}", convolution.bias)
-    if char_cnn._highways is not None:
-        for index, highway in enumerate(char_cnn._highways.layers):
-            dim = highway.in_features
-            # Our gate keeps the input, TensorFlow's "carry" lets the transform in: the signs
-            # differ.
-            for rows, name, sign in (
-                (slice(0, dim), "transform", 1.0),
-                (slice(dim, 2 * dim), "carry", -1.0),
-            ):
-                yield _matrix(f"CNN_high_{index}/W_{name}", highway.weight[rows], sign)
-                yield _plain(f"CNN_high_{index}/b_{name}", highway.bias[rows], sign=sign)
-    if char_cnn._projection is not None:
-        yield _matrix("CNN_proj/W_proj", char_cnn._projection.weight)
-        yield _plain("CNN_proj/b_proj", char_cnn._projection.bias)
+    for index, highway in enumerate(char_cnn.highway_layers):
+        dim = highway.in_features
+        # Our gate keeps the input, TensorFlow's "carry" lets the transform in: the signs differ.
+        for rows, name, sign in (
+            (slice(0, dim), "transform", 1.0),
+            (slice(dim, 2 * dim), "carry", -1.0),
+        ):
+            yield _matrix(f"CNN_high_{index}/W_{name}", highway.weight[rows], sign)
+            yield _plain(f"CNN_high_{index}/b_{name}", highway.bias[rows], sign=sign)
+    if char_cnn.projection is not None:
+        yield _matrix("CNN_proj/W_proj", char_cnn.projection.weight)
+        yield _plain("CNN_proj/b_proj", char_cnn.projection.bias)
     for number, direction in enumerate(("forward", "backward")):
-        for layer, cell in enumerate(bilm._elmo_lstm.layers(direction)):
+        for layer, cell in enumerate(bilm.lstm.layers(direction)):
             yield from _cell_entries(f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", cell)
 
 

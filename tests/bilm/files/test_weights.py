@@ -33,15 +33,15 @@ def parameters(bilm):
 def test_layout_by_hand(tmp_path):
     """One cell of two units, one input, one output: where every number goes."""
     bilm = random_bilm(projection_dim=1, cell_size=2, num_layers=1, filters=((1, 2),))
-    cell = bilm._elmo_lstm.forward_layer_0
+    cell = bilm.lstm.forward_layer_0
     with torch.no_grad():
         cell.input_linearity.weight.copy_(torch.arange(8.0).view(8, 1))
         cell.state_linearity.weight.copy_(10 + torch.arange(8.0).view(8, 1))
         cell.state_linearity.bias.copy_(20 + torch.arange(8.0))
         cell.state_projection.weight.copy_(torch.tensor([[30.0, 31.0]]))
-        bilm._token_embedder._highways.layers[0].weight.copy_(torch.arange(8.0).view(4, 2))
-        bilm._token_embedder._highways.layers[0].bias.copy_(torch.arange(4.0))
-        bilm._token_embedder.char_conv_0.weight.copy_(torch.arange(8.0).view(2, 4, 1))
+        bilm.char_cnn.highway_layers[0].weight.copy_(torch.arange(8.0).view(4, 2))
+        bilm.char_cnn.highway_layers[0].bias.copy_(torch.arange(4.0))
+        bilm.char_cnn.char_conv_0.weight.copy_(torch.arange(8.0).view(2, 4, 1))
     save_weights(bilm, tmp_path / "weights.hdf5")
     prefix = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
     # Gates here i i f f j j o o, there i i j j f f o o; the forget bias is 1 less in the file.
@@ -61,7 +61,7 @@ def test_layout_by_hand(tmp_path):
             numpy.testing.assert_array_equal(file[key][...], values, err_msg=key)
         assert file["char_embed"].shape == (261, 4)
         numpy.testing.assert_array_equal(
-            file["char_embed"][...], bilm._token_embedder._char_embedding_weights[1:].detach()
+            file["char_embed"][...], bilm.char_cnn.char_embedding[1:].detach()
         )
 
 
@@ -103,7 +103,7 @@ def test_saving_leaves_the_bilm_alone_and_takes_any_type(tmp_path):
     with h5py.File(tmp_path / "weights.hdf5") as file:
         assert file[f"{CELL}/W_0"].dtype == numpy.float32
     load_weights(bilm, tmp_path / "weights.hdf5")
-    assert bilm._elmo_lstm.forward_layer_0.state_linearity.weight.dtype == torch.float64
+    assert bilm.lstm.forward_layer_0.state_linearity.weight.dtype == torch.float64
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -296,8 +296,8 @@ def test_a_write_replaces_the_old_file(path):
     read = random_bilm(seed=3)
     load_weights(read, path)
     assert torch.equal(
-        read._token_embedder.char_conv_0.weight,
-        random_bilm(seed=2)._token_embedder.char_conv_0.weight,
+        read.char_cnn.char_conv_0.weight,
+        random_bilm(seed=2).char_cnn.char_conv_0.weight,
     )
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

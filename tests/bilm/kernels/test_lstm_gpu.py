@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import fused_steps
-from elmo_plugin.bilm.kernels import triton_kernels as step_kernels
-from elmo_plugin.bilm.kernels.fused_steps import FusedTrainingSteps, usable, works
+from elmo_plugin.bilm.kernels import lstm_gpu, triton_kernels, tuning
+from elmo_plugin.bilm.kernels.lstm_gpu import FusedTrainingSteps, usable, works
 from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.kernels.training_linear import plain_matmul
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 
 pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
 from triton.runtime.interpreter import InterpretedFunction
@@ -30,12 +30,12 @@ TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1 / 128}
 @pytest.fixture
 def interpreted(monkeypatch):
     """The fused steps run wherever they can, on the CPU, in blocks of 16 columns."""
-    run_by(monkeypatch, step_kernels)
-    monkeypatch.setattr(fused_steps, "BLOCK", 16)
+    run_by(monkeypatch, triton_kernels)
+    monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(
-        fused_steps,
+        lstm_gpu,
         "usable",
-        lambda like, kind, training: fused_steps.covers(like.dtype, kind, training),
+        lambda like, kind, training: lstm_gpu.covers(like.dtype, kind, training),
     )
 
 
@@ -46,8 +46,8 @@ def run_by(monkeypatch, kernels):
         launches.append(name)
         return InterpretedFunction(getattr(kernels, name))
 
-    monkeypatch.setattr(fused_steps, "_kernel", kernel)
-    monkeypatch.setattr(fused_steps, "launches", launches, raising=False)
+    monkeypatch.setattr(lstm_gpu, "_kernel", kernel)
+    monkeypatch.setattr(lstm_gpu, "launches", launches, raising=False)
 
 
 # --- a step alone ------------------------------------------------------------------------------
@@ -64,7 +64,8 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
     bias, first_cell = torch.randn(4 * cell_size), torch.randn(4, cell_size)
     for_gated, of_cell = torch.randn(size, cell_size).to(kind), torch.randn(4, cell_size)
     results = []
-    for steps in (PlainTrainingSteps(clip), FusedTrainingSteps(clip)):
+    for kind_of_steps in (PlainTrainingSteps, FusedTrainingSteps):
+        steps = kind_of_steps(clip, plain_matmul)
         cell, cell_gradient = first_cell.clone(), of_cell.clone()
         gated = torch.full((4, cell_size), 9.0, dtype=kind)
         gate_gradient = torch.full((4, 4 * cell_size), 9.0, dtype=kind)
@@ -72,7 +73,7 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
         steps.backward(
             kept, first_cell[:size], for_gated, cell_gradient[:size], gate_gradient[:size]
         )
-        of_bias = steps.bias_gradient(gate_gradient[:size], torch.float32)
+        of_bias = steps.grad_bias(gate_gradient[:size], torch.float32)
         assert torch.equal(kept.cell, cell[:size])
         results.append((cell, gated, kept.activations, cell_gradient, gate_gradient, of_bias))
     at_clip = cell[:size].abs().eq(clip or torch.inf)
@@ -89,16 +90,18 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
 
 
 def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
-    kept = fused_steps.Kept(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
+    kept = lstm_gpu.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
     gradient, of_gates = torch.ones(1, 2), torch.empty(1, 8)
-    FusedTrainingSteps(0.75).backward(kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates)
+    FusedTrainingSteps(0.75, plain_matmul).backward(
+        kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates
+    )
     assert not gradient.any()
     assert not of_gates[:, :6].any()
     assert of_gates[:, 6:].all()
 
 
 def test_a_nan_is_not_clipped_away(interpreted):
-    steps = FusedTrainingSteps(0.5)
+    steps = FusedTrainingSteps(0.5, plain_matmul)
     cell, gated = torch.tensor([[torch.nan, 0.1]]), torch.empty(1, 2)
     steps.forward(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
     assert cell.isnan().tolist() == gated.isnan().tolist() == [[True, False]]
@@ -119,9 +122,9 @@ def layer(cell_size, clips, dtype=torch.float32):
 
 def plain_and_fused(monkeypatch, run):
     fused = run()
-    launched = list(fused_steps.launches)
+    launched = list(lstm_gpu.launches)
     with monkeypatch.context() as context:
-        context.setattr(fused_steps, "usable", lambda like, kind, training: False)
+        context.setattr(lstm_gpu, "usable", lambda like, kind, training: False)
         return run(), fused, launched
 
 
@@ -198,9 +201,9 @@ def test_a_start_that_is_not_contiguous(interpreted):
 def test_float64_and_training_in_half_precision_run_the_plain_steps(interpreted, dtype):
     cell, arguments = layer(6, (0.5, 0.3), dtype)
     cell(*arguments)[0].sum().backward()
-    assert fused_steps.launches == []
+    assert lstm_gpu.launches == []
     cell.requires_grad_(False)(*arguments)
-    assert bool(fused_steps.launches) is (dtype == torch.bfloat16)
+    assert bool(lstm_gpu.launches) is (dtype == torch.bfloat16)
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -224,7 +227,7 @@ TRIALS = [(*types, training) for types in TYPES for training in (False, True)]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind", "training"), [one for one in TRIALS if fused_steps.covers(*one)]
+    ("dtype", "kind", "training"), [one for one in TRIALS if lstm_gpu.covers(*one)]
 )
 def test_the_trial_passes(interpreted, untried, dtype, kind, training):
     with torch.inference_mode():
@@ -237,17 +240,17 @@ FAULTS = [
     ("c = tl.where(c < -clip, -clip, c)", "", True),
     ("g = 2 / (1 + tl.exp(-2 * g)) - 1", "g = 1 / (1 + tl.exp(-g))", True),
     ("tl.store(activations + cell_size, f,", "tl.store(activations + cell_size, i,", False),
-    ("tl.where((c >= clip) | (c <= -clip), 0.0, of_cell)", "of_cell", False),
-    ("tl.store(gate_gradient + cell_size,", "tl.store(gate_gradient + 2 * cell_size,", False),
-    ("of_cell * f, inside", "of_cell, inside", False),
+    ("tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)", "cell_grad", False),
+    ("tl.store(grad_gates + cell_size,", "tl.store(grad_gates + 2 * cell_size,", False),
+    ("cell_grad * f, inside", "cell_grad, inside", False),
     ("inside = column < cell_size", "inside = column < cell_size - 1", True),
 ]
 
 
 @pytest.mark.parametrize(("text", "wrong", "in_both"), FAULTS)
 def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong, in_both):
-    source = importlib.util.find_spec(step_kernels.__name__).loader.get_source(
-        step_kernels.__name__
+    source = importlib.util.find_spec(triton_kernels.__name__).loader.get_source(
+        triton_kernels.__name__
     )
     assert text in source
     path = tmp_path / "wrong_kernels.py"
@@ -264,15 +267,15 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
 
 
 def test_without_triton_the_plain_steps_run(untried, monkeypatch):
-    fused_steps._kernel.cache_clear()
-    monkeypatch.setattr(step_kernels, "jit", None)
+    lstm_gpu._kernel.cache_clear()
+    monkeypatch.setattr(triton_kernels, "jit", None)
     with pytest.warns(UserWarning, match="Triton is not installed"):
         assert not works(CPU, torch.float32, torch.float32, training=False)
 
 
 def test_the_kernels_file_imports_without_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    spec = importlib.util.find_spec(step_kernels.__name__)
+    spec = importlib.util.find_spec(triton_kernels.__name__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.jit is None
@@ -280,25 +283,26 @@ def test_the_kernels_file_imports_without_triton(monkeypatch):
 
 def test_tried_once(untried, monkeypatch):
     tries = []
-    monkeypatch.setattr(fused_steps, "_trial", lambda *arguments: tries.append(arguments) or [])
+    monkeypatch.setattr(lstm_gpu, "_trial", lambda *arguments: tries.append(arguments) or [])
     for _ in range(2):
         assert works(CPU, torch.float32, torch.float32, training=False)
     assert len(tries) == 1
 
 
 def test_on_a_cpu_nothing_is_tried(untried, monkeypatch):
-    monkeypatch.setattr(fused_steps, "works", None)
+    monkeypatch.setattr(lstm_gpu, "works", None)
     assert not usable(torch.zeros(1), torch.float32, training=False)
 
 
 def test_a_cpu_does_not_import_triton():
     program = """
 import sys, torch
+from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 from elmo_plugin.bilm.model.lstm import BiLstm
 module = BiLstm(projection_dim=3, cell_size=6, num_layers=1)
 for frozen in (False, True):
     module.requires_grad_(not frozen)
-    module("forward", torch.zeros(2, 3), [1, 1], module.initial_state(1))
+    module.stack("forward", torch.zeros(2, 3), [1, 1], module.initial_state(1))
 print("triton" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -351,11 +355,11 @@ def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_p
     import triton
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(fused_steps, "BLOCK", 512)
+    monkeypatch.setattr(tuning, "BLOCK", 512)
     monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
-        kernels = {name: CompiledOnly(triton.jit(getattr(step_kernels, name))) for name in names}
-        monkeypatch.setattr(fused_steps, "_kernel", kernels.__getitem__)
+        kernels = {name: CompiledOnly(triton.jit(getattr(triton_kernels, name))) for name in names}
+        monkeypatch.setattr(lstm_gpu, "_kernel", kernels.__getitem__)
         cell, arguments = layer(528, (3, None))
         cell.requires_grad_(not frozen)
         cell.dtype = cell.training_dtype = dtype
