@@ -9,7 +9,7 @@ ELMo (Peters et al. 2018) as an AllenNLP plugin.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0.dev0"
 
 # Every public name twice: for editors and type checkers, which import nothing ...
 if TYPE_CHECKING:
