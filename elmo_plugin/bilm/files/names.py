@@ -129,7 +129,8 @@ def local_file(location: str, argument: str) -> Path:
         from cached_path import cached_path
     except ImportError as error:
         raise FileNotFoundError(
-            f"{argument}: {location} needs the package cached_path to be fetched; {advice}"
+            f"{argument}: {location} needs the package cached_path to be fetched "
+            f"(pip install 'elmo_plugin[hub]'); {advice}"
         ) from error
     print(f"{argument}: {location}", file=sys.stderr)
     try:
