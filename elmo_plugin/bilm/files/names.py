@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 OptionsSource = Union[str, Path, dict[str, Any]]
@@ -65,7 +66,7 @@ def find_options(
             )
         options_file = weight_file
     location = NAMED_BILMS.get(str(options_file), (str(options_file), ""))[0]
-    return ElmoOptions.from_file(local_file(location, "options_file"))
+    return read_options(local_file(location, "options_file"))
 
 
 def find_weights(
