@@ -8,8 +8,9 @@ import pytest
 import torch
 from tiny_bilm import OPTIONS, random_bilm, write
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
 
