@@ -17,12 +17,8 @@ from typing import Dict, List, NamedTuple
 
 import numpy
 
-from elmo_plugin.bilm.training.vocabulary import (
-    WordVocabulary,
-    count_words,
-    find_text_files,
-    read_sentences,
-)
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, read_sentences
+from elmo_plugin.bilm.training.word_counts import count_words
 
 BEGIN, END = 0, 1  # the ids of <S> and </S>
 

@@ -41,7 +41,7 @@ _HOMES = {
     "extract": "elmo_plugin.bilm.extraction.extract",
     "Extraction": "elmo_plugin.bilm.extraction.settings",
     "sentence_key": "elmo_plugin.bilm.extraction.layouts",
-    "load_bilm": "elmo_plugin.bilm.use.elmo",
+    "load_bilm": "elmo_plugin.bilm.files.load",
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",
     "ElmoTokenEmbedder": "elmo_plugin.modules.token_embedder",

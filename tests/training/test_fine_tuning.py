@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.bilm.use.elmo import load_bilm
+from elmo_plugin.bilm.files.load import load_bilm
 
 NUM_BATCHES, FROZEN = 12, 4
 

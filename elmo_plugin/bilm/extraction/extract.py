@@ -81,14 +81,16 @@ def extract(
     # Raises
 
     `ValueError`
-        If the output exists; if an interrupted run is in the way, or is resumed with other
-        settings, weights or input; if a line is not UTF-8.
+        If the output exists, or is a folder; if an interrupted run is in the way, or is resumed
+        with other settings, weights or input; if a line is not UTF-8.
     `OSError`
         If the disk is full. What was computed is kept for `resume`.
     """
     output = Path(output)
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
+    if output.exists() and not output.is_file():
+        raise ValueError(f"{output} is a folder or a device, expected the name of a file to make")
     settings = {**asdict(wanted), "state": bilm.state, "bilm": _fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
@@ -114,6 +116,11 @@ def extract(
         count = journal.num_sentences
         journal.remove()
         return count
+    except ValueError:
+        # Of the input: one of which nothing is computed yet is not in another's way.
+        if journal.num_sentences == 0:
+            journal.remove()
+        raise
     finally:
         journal.close()
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels import int8, prepacked_linear
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Released sizes but for the number of units: wide enough for a cosine to mean something.

@@ -6,8 +6,8 @@ import torch
 from numpy_bilm import NumpyBiLm
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 SHAPES = {
     "as released": {},

@@ -8,8 +8,8 @@ import pytest
 import torch
 from numpy_bilm import NumpyBiLm
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 pytestmark = pytest.mark.gold
 
