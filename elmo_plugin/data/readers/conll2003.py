@@ -15,6 +15,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldTagsField
 from elmo_plugin.data.tag_scheme import TagScheme, to_bioul
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class Conll2003DatasetReader(DatasetReader):
             if wanted:
                 fields[f"{column}_tags"] = SequenceLabelField(tags, sequence, f"{column}_tags")
             if column == self.tag_label:
-                fields["tags"] = SequenceLabelField(tags, sequence, self.label_namespace)
+                fields["tags"] = GoldTagsField(tags, sequence, self.label_namespace)
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:

@@ -5,11 +5,12 @@ from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
 
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import Field, LabelField, MetadataField, TextField
+from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
 
 from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -123,7 +124,7 @@ class SnliReader(DatasetReader):
         if label:
             if self.collapse_labels and label != "entailment":
                 label = "non-entailment"
-            fields["label"] = LabelField(label)
+            fields["label"] = GoldLabelField(label)
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:

@@ -12,6 +12,7 @@ from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldTagsField
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +255,7 @@ class SrlReader(DatasetReader):
             "verb_indicator": SequenceLabelField(indicator, text_field),
         }
         if tags and labels:
-            fields["tags"] = SequenceLabelField(labels, text_field)
+            fields["tags"] = GoldTagsField(labels, text_field)
             metadata["gold_tags"] = tags
         fields["metadata"] = MetadataField(metadata)
         return Instance(fields)

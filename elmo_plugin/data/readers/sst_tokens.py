@@ -6,10 +6,11 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
-from allennlp.data.fields import Field, LabelField, TextField
+from allennlp.data.fields import Field, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("0", "1", "2", "3", "4")
 # What the treebank's labels 0 (very negative) to 4 (very positive) become; None: not read.
@@ -153,7 +154,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             label = self._coarsen(sentiment)
             if label is None:
                 return None
-            fields["label"] = LabelField(label)
+            fields["label"] = GoldLabelField(label)
         return Instance(fields)
 
     def _coarsen(self, sentiment: str) -> Optional[str]:
