@@ -19,11 +19,20 @@ if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
 
 from elmo_plugin.training.bilm_resume import BilmResume
+from elmo_plugin.training.carried_state import CarriedState
 from elmo_plugin.training.interrupt import Interrupt
 from elmo_plugin.training.random_state import RandomState
+from elmo_plugin.training.training_figures import TrainingFigures
 
-# Active in every run, without a key in its config.
-gradient_descent_trainer.DEFAULT_CALLBACKS += (Interrupt, RandomState, BilmResume)  # type: ignore[assignment]
+# Active in every run, without a key in its config. Checkpoints hold their states in this order: new
+# ones go to the end.
+gradient_descent_trainer.DEFAULT_CALLBACKS += (  # type: ignore[assignment]
+    Interrupt,
+    RandomState,
+    BilmResume,
+    CarriedState,
+    TrainingFigures,
+)
 
 # One line per module that registers something.
 import elmo_plugin.training.checkpointer

@@ -192,17 +192,16 @@ def run(args: argparse.Namespace) -> None:
     print(f"{count} sentences in {args.output_file}", file=sys.stderr)
 
 
-def _open(path: str, stack: ExitStack) -> tuple[IO[str], Optional[int]]:
+def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
     """The input's lines, and how many where that can be known. Bad bytes come as surrogates."""
-    encoding: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
-    if path == "-":
-        sys.stdin.reconfigure(**encoding)  # type: ignore[union-attr]
-        return sys.stdin, None
+    from elmo_plugin.bilm.files.text import decode_lines
+
     total = None
     if Path(path).is_file():  # and not a pipe
         with Path(path).open("rb") as file:
             total = sum(block.count(b"\n") for block in _blocks(file))
-    return stack.enter_context(Path(path).open(**encoding)), total
+    lines = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))  # noqa: SIM115
+    return (line for _, line in decode_lines(lines, path, keep_bad_bytes=True)), total
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:

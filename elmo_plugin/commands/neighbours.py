@@ -36,11 +36,10 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the word is not in the sentence, or a line of the text is not UTF-8.
     """
-    from pathlib import Path
-
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences
+    from elmo_plugin.bilm.files.text import read_lines
     from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 
     query = args.sentence.split()
@@ -53,18 +52,18 @@ def run(args: argparse.Namespace) -> None:
     if args.count < 1:
         raise ValueError(f"--count is {args.count}, expected 1 or more")
     position = places[args.occurrence - 1]
-    with Path(args.text).open(encoding="utf-8", errors="surrogateescape") as lines:
-        bilm = load(args)
-        with tqdm(unit=" sentences", mininterval=0.5, file=sys.stderr) as bar:
-            found = nearest_neighbours(
-                bilm,
-                query,
-                position,
-                read_sentences(lines, name=args.text),
-                args.count,
-                args.same_word,
-                progress=bar,
-            )
+    lines = (line for _, line in read_lines(args.text, keep_bad_bytes=True))
+    bilm = load(args)
+    with tqdm(unit=" sentences", mininterval=0.5, file=sys.stderr) as bar:
+        found = nearest_neighbours(
+            bilm,
+            query,
+            position,
+            read_sentences(lines, name=args.text),
+            args.count,
+            args.same_word,
+            progress=bar,
+        )
     print(f"{'source':>8}          {in_context(query, position, args.width - 18)}")
     for layer, neighbours in enumerate(found):
         print("token layer" if layer == 0 else f"LSTM layer {layer}")

@@ -29,10 +29,12 @@ def run(args: argparse.Namespace) -> None:
 
     if Path(args.output).exists() and not args.force:
         raise ValueError(f"{args.output} exists, expected a new file; --force replaces it")
+    # A byte order mark is no part of the first word.
+    encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding
     count = 0
     with whole_file(args.output) as aside, aside.open("w", encoding="utf-8") as output:
         for path in args.inputs:
-            with Path(path).open(encoding=args.encoding) as lines:
+            with Path(path).open(encoding=encoding) as lines:
                 try:
                     for sentence in prose.sentences(lines):
                         output.write(" ".join(sentence) + "\n")

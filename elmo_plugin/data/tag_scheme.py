@@ -11,6 +11,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from allennlp.data.dataset_readers.dataset_utils import to_bioul as iob_to_bioul
 
+from elmo_plugin.bilm.files.text import quoted
+
 BOUNDARY = "O"  # what stands before the first and after the last token of a sentence
 
 
@@ -37,7 +39,7 @@ def split_tag(tag: str) -> Tuple[str, str]:
     prefix, hyphen, span_type = tag.partition("-")
     if (prefix in ("B", "I", "U", "L") and bool(hyphen) == bool(span_type)) or tag == "O":
         return prefix, span_type
-    raise ValueError(f"tag {tag!r} is of no known scheme; expected O, B-X, I-X, U-X or L-X")
+    raise ValueError(f"tag {quoted(tag)} is of no known scheme; expected O, B-X, I-X, U-X or L-X")
 
 
 class TagScheme:
@@ -97,16 +99,17 @@ class TagScheme:
             if "not BIOUL" in first:
                 wrong, proof = first["not BIOUL"], first["BIOUL"]
                 raise ValueError(
-                    f"{wrong.line_number}: tag {wrong.tag!r} cannot stand here in BIOUL, the "
-                    f"scheme of line {proof.line_number} ({proof.tag!r}); expected U-X or B-X L-X"
+                    f"{wrong.line_number}: tag {quoted(wrong.tag)} cannot stand here in BIOUL, the "
+                    f"scheme of line {proof.line_number} ({quoted(proof.tag)}); expected U-X or "
+                    "B-X L-X"
                 )
             return "BIOUL"
         if "BIO" in first and "IOB1" in first:
             earlier, later = sorted((first["BIO"], first["IOB1"]))
             raise ValueError(
-                f"{later.line_number}: a span starts with {later.tag!r}, but one in line "
-                f"{earlier.line_number} with {earlier.tag!r}; expected B-X for all of them (BIO) "
-                "or I-X (IOB1)"
+                f"{later.line_number}: a span starts with {quoted(later.tag)}, but one in line "
+                f"{earlier.line_number} with {quoted(earlier.tag)}; expected B-X for all of them "
+                "(BIO) or I-X (IOB1)"
             )
         if "BIO" in first:
             return "BIO"

@@ -8,6 +8,8 @@ from allennlp.data import Vocabulary
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 
+from elmo_plugin.data.gold_labels import names_of_unseen, prefix_and_type, type_number
+
 # The script is fed B, I and O. The longer encodings are turned into these letter by letter, as one
 # does before calling it.
 PREFIXES = {
@@ -105,6 +107,7 @@ class Conlleval(Metric):
             elif prefix in PREFIXES[label_encoding]:
                 self._tags[index] = (PREFIXES[label_encoding][prefix], chunk_type)
         self._types = sorted({chunk_type for prefix, chunk_type in self._tags.values()})
+        self._type_numbers = {type_number(chunk_type): chunk_type for chunk_type in self._types}
         self.reset()
 
     def __call__(
@@ -119,7 +122,9 @@ class Conlleval(Metric):
         predictions : `torch.Tensor`
             Scores of shape `(batch_size, num_tokens, num_tags)`; the highest counts.
         gold_labels : `torch.Tensor`
-            Tag ids, shape `(batch_size, num_tokens)`.
+            Tag ids, shape `(batch_size, num_tokens)`; those below 0 are of tags that the vocabulary
+            lacks (see `elmo_plugin.data.gold_labels`), whose types are counted together as `unseen`
+            if they are not in it either.
         mask : `torch.BoolTensor`, optional (default = `None`)
             True = real token, shape `(batch_size, num_tokens)`; real tokens come first in a row.
         """
@@ -133,19 +138,37 @@ class Conlleval(Metric):
             lengths = [gold_labels.size(1)] * gold_labels.size(0)
         else:
             lengths = mask.sum(dim=-1).tolist()
-        counts = torch.zeros(len(self._types), 3, dtype=torch.long)
+        counts = torch.zeros(len(self._types) + 1, 3, dtype=torch.long)
         rows = zip(predictions.argmax(dim=-1).tolist(), gold_labels.tolist(), lengths, strict=True)
         for predicted_ids, gold_ids, length in rows:
             predicted = self._chunks(predicted_ids[:length])
             gold = self._chunks(gold_ids[:length])
             for column, chunks in enumerate((gold & predicted, predicted, gold)):
                 for chunk in chunks:
-                    counts[self._types.index(chunk.chunk_type), column] += 1
+                    counts[self._row(chunk), column] += 1
         # Every process takes the same number of steps, so each call can sum over all of them.
-        self._counts += dist_reduce_sum(counts).cpu()
+        counts = dist_reduce_sum(counts).cpu()
+        self._counts += counts[:-1]
+        self._unseen_counts += counts[-1]
+
+    def _row(self, chunk: Chunk) -> int:
+        known = chunk.chunk_type in self._types
+        return self._types.index(chunk.chunk_type) if known else len(self._types)
 
     def _chunks(self, ids: List[int]) -> set[Chunk]:
-        unknown = [self._labels[i] for i in ids if i not in self._tags]
+        for i in {i for i in ids if i < 0}.difference(self._tags):
+            prefix, number = prefix_and_type(i)
+            if prefix == "O":
+                self._tags[i] = ("O", "")
+            elif prefix in PREFIXES[self._label_encoding]:
+                # A type of its own: no prediction has it.
+                chunk_type = self._type_numbers.get(number, f"unseen {number}")
+                self._tags[i] = (PREFIXES[self._label_encoding][prefix], chunk_type)
+        unknown = [
+            self._labels.get(i, names_of_unseen.get(i, "one training never saw"))
+            for i in ids
+            if i not in self._tags
+        ]
         if unknown:
             expected = ", ".join(f"{prefix}-X" for prefix in PREFIXES[self._label_encoding])
             raise ConfigurationError(
@@ -170,8 +193,9 @@ class Conlleval(Metric):
         """
         metrics = {}
         rows = {
-            "overall": self._counts.sum(dim=0),
+            "overall": self._counts.sum(dim=0) + self._unseen_counts,
             **dict(zip(self._types, self._counts, strict=True)),
+            "unseen": self._unseen_counts,
         }
         for name, row in rows.items():
             correct, predicted, gold = row.tolist()
@@ -188,3 +212,5 @@ class Conlleval(Metric):
         """Starts counting again."""
         # Shape: (chunk types, 3): correct, predicted, in the gold standard
         self._counts = torch.zeros(len(self._types), 3, dtype=torch.long)
+        # Of all types that the vocabulary lacks.
+        self._unseen_counts = torch.zeros(3, dtype=torch.long)

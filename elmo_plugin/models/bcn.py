@@ -11,6 +11,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask, masked_max, masked_softmax, weighted_sum
 from allennlp.training.metrics import CategoricalAccuracy
 
+from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import (
     check_elmo_placement,
@@ -103,6 +104,7 @@ class BiattentiveClassificationNetwork(Model):
             "accuracy": CategoricalAccuracy(),
             "accuracy3": CategoricalAccuracy(top_k=3),
         }
+        self._unseen_labels = UnseenLabels(vocab)
         self.loss = torch.nn.CrossEntropyLoss()
         initializer(self)
 
@@ -186,7 +188,9 @@ class BiattentiveClassificationNetwork(Model):
         logits = self._output_layer(self._integrator_dropout(self._pool(integrated, mask)))
         output = {"logits": logits, "class_probabilities": logits.softmax(dim=-1)}
         if label is not None:
-            output["loss"] = self.loss(logits, label)
+            seen = self._unseen_labels.seen(label, self.training)
+            if seen.any():
+                output["loss"] = self.loss(logits[seen], label[seen])
             for metric in self.metrics.values():
                 metric(logits, label)
         return output
@@ -232,4 +236,6 @@ class BiattentiveClassificationNetwork(Model):
         `Dict[str, float]`
             `accuracy` and `accuracy3` (the label is among the three most probable), from 0 to 1.
         """
+        if reset:
+            self._unseen_labels.say()
         return {name: metric.get_metric(reset) for name, metric in self.metrics.items()}

@@ -19,6 +19,7 @@ from allennlp.nn.util import get_text_field_mask
 from allennlp.training.metrics import CategoricalAccuracy, FBetaVerboseMeasure, Metric
 
 from elmo_plugin.metrics.conlleval import Conlleval
+from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import (
     check_elmo_placement,
@@ -148,6 +149,7 @@ class CrfTagger(Model):
         self.encoder = encoder
         self.dropout = torch.nn.Dropout(dropout) if dropout else None
         self._feedforward = feedforward
+        self._unseen_labels = UnseenLabels(vocab, label_namespace)
         self.num_tags = vocab.get_vocab_size(label_namespace)
         self.tag_projection_layer = TimeDistributed(
             torch.nn.Linear(self._check_dimensions(), self.num_tags)
@@ -281,7 +283,11 @@ class CrfTagger(Model):
             if ignore_loss_on_o_tags:
                 outside = self.vocab.get_token_index("O", namespace=self.label_namespace)
                 loss_mask = mask & (tags != outside)
-            output["loss"] = -self.crf(logits, tags, loss_mask)
+            # The CRF scores whole sentences.
+            seen = self._unseen_labels.seen(tags, self.training, mask)
+            known = (seen | ~mask).all(dim=1)
+            if known.any():
+                output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)
         if metadata is not None:
             output["words"] = [sentence["words"] for sentence in metadata]
@@ -331,6 +337,8 @@ class CrfTagger(Model):
             `accuracy` and `accuracy3` of single tags; if spans are scored `precision-overall`,
             `recall-overall` and `f1-measure-overall`; with `verbose_metrics` those of each type.
         """
+        if reset:
+            self._unseen_labels.say()
         metrics = {name: metric.get_metric(reset) for name, metric in self.metrics.items()}
         if self._span_metric is not None:
             span_metrics = self._span_metric.get_metric(reset)

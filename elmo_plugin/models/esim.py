@@ -12,6 +12,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask, masked_max, masked_softmax, weighted_sum
 from allennlp.training.metrics import CategoricalAccuracy
 
+from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import (
     check_elmo_placement,
@@ -108,6 +109,7 @@ class ESIM(Model):
         self._attention_dropout = torch.nn.Dropout(attention_dropout)
         self.rnn_input_dropout = InputVariationalDropout(dropout)
         self._accuracy = CategoricalAccuracy()
+        self._unseen_labels = UnseenLabels(vocab)
         self._loss = torch.nn.CrossEntropyLoss()
         self._check_dimensions()
         initializer(self)
@@ -191,7 +193,10 @@ class ESIM(Model):
         logits = self._output_logit(self._output_feedforward(pooled))
         output = {"label_logits": logits, "label_probs": logits.softmax(dim=-1)}
         if label is not None:
-            output["loss"] = self._loss(logits, label.long().view(-1))
+            label = label.long().view(-1)
+            seen = self._unseen_labels.seen(label, self.training)
+            if seen.any():
+                output["loss"] = self._loss(logits[seen], label[seen])
             self._accuracy(logits, label)
         return output
 
@@ -255,4 +260,6 @@ class ESIM(Model):
         `Dict[str, float]`
             `accuracy`, from 0 to 1.
         """
+        if reset:
+            self._unseen_labels.say()
         return {"accuracy": self._accuracy.get_metric(reset)}

@@ -21,6 +21,7 @@ from elmo_plugin.metrics.srl_eval import (
     SrlEvalScorer,
     convert_bio_tags_to_conll_format,
 )
+from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import (
     check_elmo_placement,
@@ -116,6 +117,7 @@ class SemanticRoleLabeler(Model):
         self.tag_projection_layer = TimeDistributed(torch.nn.Linear(encoded_dim, self.num_classes))
         self.embedding_dropout = torch.nn.Dropout(p=embedding_dropout)
         self._label_smoothing = label_smoothing
+        self._unseen_labels = UnseenLabels(vocab)
         self.ignore_span_metric = ignore_span_metric
         check_dimensions_match(
             input_dim + binary_feature_dim,
@@ -174,10 +176,11 @@ class SemanticRoleLabeler(Model):
             "mask": mask,
         }
         if tags is not None:
+            seen = self._unseen_labels.seen(tags, self.training, mask)
             output["loss"] = sequence_cross_entropy_with_logits(
                 logits,
-                tags,
-                mask,
+                tags.clamp(min=0),  # type: ignore[arg-type]
+                mask & seen,  # type: ignore[arg-type]
                 label_smoothing=self._label_smoothing,  # type: ignore[arg-type]
             )
             scored = not self.ignore_span_metric and not self.training
@@ -253,6 +256,8 @@ class SemanticRoleLabeler(Model):
         `ConfigurationError`
             If `srl_eval_path` is `None` without `ignore_span_metric`.
         """
+        if reset:
+            self._unseen_labels.say()
         if self.ignore_span_metric:
             return {}
         if self.span_metric is None:

@@ -205,7 +205,11 @@ class AtomicCheckpointer(Checkpointer):
 
     def _save(self, trainer: Trainer) -> Optional[TrainerCheckpoint]:
         state = trainer.get_checkpoint_state()
-        if state is None:  # not the primary process
+        if state is None:
+            # Another process writes. This one must still agree with it on when the next save is:
+            # all of them meet to send their states.
+            assert isinstance(trainer, GradientDescentTrainer)
+            self._note_save(trainer._epochs_completed, trainer._batches_in_epoch_completed)
             return None
         training_state = state.trainer_state
         point = (training_state["epochs_completed"], training_state["batches_in_epoch_completed"])
@@ -219,11 +223,15 @@ class AtomicCheckpointer(Checkpointer):
         save_atomically(state.model_state, self._model_state_path(*point))
         save_atomically(training_state, self._training_state_path(*point))
 
-        self._last_save_time = time.time()
-        self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = point
+        self._note_save(*point)
         if self._is_primary:
             self._remove_all_but_recent(point)
         return state
+
+    def _note_save(self, num_epochs: int, num_batches: int) -> None:
+        self._last_save_time = time.time()
+        self._last_save_num_epochs_completed = num_epochs
+        self._last_save_num_batches_in_epoch_completed = num_batches
 
     def _points(self) -> Set[Tuple[int, int]]:
         # Every point in training of which this process has a file, whole or not.

@@ -1,16 +1,17 @@
-"""Ctrl-C and SIGTERM at the end of a batch, where model, optimizer and data agree."""
+"""Ctrl-C and SIGTERM between batches, where model, optimizer and data agree."""
 
 import logging
 import os
 import signal
 import threading
 from types import FrameType
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
+from elmo_plugin.training.worker_process import end_with_the_run
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ logger = logging.getLogger(__name__)
 class Interrupt(TrainerCallback):
     """
     Makes the first Ctrl-C or SIGTERM save a checkpoint at the end of the batch in hand and stop;
-    the second stops at once. A default callback, so it needs no key in a config.
+    the second stops at once. In a validation the checkpoint stands before it, and the recovered run
+    validates anew. A default callback, so it needs no key in a config.
 
     Where nothing would be lost (the run is still skipping what a checkpoint holds) the first stops
     at once too. Distributed runs keep AllenNLP's behaviour: their processes need not see a signal
@@ -50,15 +52,44 @@ class Interrupt(TrainerCallback):
             Whether this process is the one that writes.
         """
         self.trainer = trainer
+        if trainer._distributed:
+            end_with_the_run(trainer._rank)
+            return
         if (
-            trainer._distributed
-            or not isinstance(trainer._checkpointer, AtomicCheckpointer)
+            not isinstance(trainer._checkpointer, AtomicCheckpointer)
             or threading.current_thread() is not threading.main_thread()
         ):
             return
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, a shell's background job
                 self._previous[number] = signal.signal(number, self._handle)
+        self._stop_in_validation(trainer, trainer._checkpointer)
+
+    def _stop_in_validation(
+        self, trainer: GradientDescentTrainer, checkpointer: AtomicCheckpointer
+    ) -> None:
+        """
+        Before its next batch. The checkpoint stands before the validation, and is saved when all
+        that the validation put aside (averaged weights, say) is back in its place.
+        """
+
+        def stop(model: Any, inputs: Any) -> None:
+            if checkpointer.stop_signal is not None and not model.training:
+                raise _Stopped
+
+        trainer.model.register_forward_pre_hook(stop)
+        try_train = trainer._try_train
+
+        def try_train_or_save() -> Tuple[Dict[str, Any], int]:
+            try:
+                return try_train()
+            except _Stopped:
+                checkpointer.maybe_save_checkpoint(
+                    trainer, trainer._epochs_completed, trainer._batches_in_epoch_completed
+                )
+                raise AssertionError("a stop saves and raises") from None
+
+        trainer._try_train = try_train_or_save  # type: ignore[method-assign]
 
     def on_end(
         self,
@@ -105,6 +136,10 @@ class Interrupt(TrainerCallback):
             return
         checkpointer.stop(number)
         logger.warning("Stopping when this batch is done and saved; once more to stop at once")
+
+
+class _Stopped(Exception):
+    """A validation was stopped between two batches."""
 
 
 def is_skipping(trainer: GradientDescentTrainer) -> bool:

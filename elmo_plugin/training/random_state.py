@@ -1,16 +1,17 @@
 """Data order and dropout after --recover as if the run had never stopped."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import torch
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
 from elmo_plugin.training.interrupt import is_skipping
+from elmo_plugin.training.process_state import ProcessState
 
 
 @TrainerCallback.register("random_state", exist_ok=True)
-class RandomState(TrainerCallback):
+class RandomState(ProcessState):
     """
     Makes a recovered run draw the random numbers that it would have drawn. A default callback, so
     it needs no key in a config.
@@ -19,7 +20,7 @@ class RandomState(TrainerCallback):
     their shuffling (Python's `random`), but not that of the validation data, so that later epochs
     are shuffled differently, and not the dropout. Here the validation batches are passed over too,
     and PyTorch's generators are saved with each checkpoint and set at the first batch that is
-    trained on; not so in distributed runs, as the state of the first process only is saved.
+    trained on.
 
     # Parameters
 
@@ -27,16 +28,12 @@ class RandomState(TrainerCallback):
         The run's directory.
     """
 
-    def __init__(self, serialization_dir: str) -> None:
-        super().__init__(serialization_dir)
-        self._saved: Dict[str, Any] = {}
-
-    def state_dict(self) -> Dict[str, Any]:
+    def own_state(self) -> Dict[str, Any]:
         """
         # Returns
 
         `Dict[str, Any]`
-            The generators' states as tensors: `torch.load` refuses other forms.
+            The generators' states as tensors.
         """
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {"torch": torch.get_rng_state(), "cuda": cuda}
@@ -46,9 +43,11 @@ class RandomState(TrainerCallback):
         # Parameters
 
         state_dict : `Dict[str, Any]`
-            What `state_dict` gave; a run that was saved without this callback gives others.
+            What `state_dict` gave, or one process's state alone, as earlier versions kept it.
         """
-        self._saved = state_dict if "torch" in state_dict else {}
+        super().load_state_dict(
+            {"processes": [state_dict]} if "torch" in state_dict else state_dict
+        )
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -63,10 +62,10 @@ class RandomState(TrainerCallback):
         is_primary : `bool`, optional (default = `True`)
             Whether this process is the one that writes.
         """
+        super().on_start(trainer, is_primary, **kwargs)
         if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:
             self._pass_over_validation(trainer)
-        if self._saved and not trainer._distributed:
-            self._set_generators(trainer)
+        self._keep_where_validation_stops(trainer)
 
     def _pass_over_validation(self, trainer: GradientDescentTrainer) -> None:
         train_epoch = trainer._train_epoch
@@ -81,13 +80,41 @@ class RandomState(TrainerCallback):
 
         trainer._train_epoch = train_epoch_then_pass_over  # type: ignore[method-assign]
 
-    def _set_generators(self, trainer: GradientDescentTrainer) -> None:
+    def _keep_where_validation_stops(self, trainer: GradientDescentTrainer) -> None:
+        """One that is stopped is run again from its beginning."""
+        validation_loss = trainer._validation_loss
+
+        def validation_loss_or_as_before(epoch: int) -> Tuple[Any, ...]:
+            before = self.own_state()
+            try:
+                return validation_loss(epoch)
+            except BaseException:
+                _set_generators(before)
+                raise
+
+        trainer._validation_loss = validation_loss_or_as_before  # type: ignore[method-assign]
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """
+        Sets the generators at the first batch that is not passed over.
+
+        # Parameters
+
+        state : `Dict[str, Any]`
+            What `own_state` gave.
+        """
+        trainer = self.trainer
+        assert trainer is not None
+
         def set_generators(*_: Any) -> None:
-            if is_skipping(trainer):
-                return
-            torch.set_rng_state(self._saved["torch"])
-            if len(self._saved["cuda"]) == torch.cuda.device_count():
-                torch.cuda.set_rng_state_all(self._saved["cuda"])
-            hook.remove()
+            if not is_skipping(trainer):
+                _set_generators(state)
+                hook.remove()
 
         hook = trainer.model.register_forward_pre_hook(set_generators)
+
+
+def _set_generators(state: Dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

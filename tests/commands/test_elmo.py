@@ -165,6 +165,16 @@ def test_exactly_one_of_all_top_average(inputs, layers, capsys):
     assert "--all" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content", [b"\xef\xbb\xbfYes\nno\n", b"Yes\r\nno\r\n", b"Yes\rno"], ids=["mark", "crlf", "cr"]
+)
+def test_a_mark_or_other_line_ends_change_nothing(tmp_path, bilm, content):
+    (tmp_path / "in").write_bytes(content)
+    main(["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm])
+    with h5py.File(tmp_path / "out") as file:
+        assert list(json.loads(file["sentence_to_index"][0])) == ["Yes", "no"]
+
+
 def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
     (tmp_path / "in").write_bytes(b"fine\nol\xe9\n")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm]

@@ -8,7 +8,6 @@ import errno
 import inspect
 import logging
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -17,119 +16,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, prepare_environment
+from allennlp.common.util import SigTermReceived
 from allennlp.training import gradient_descent_trainer
-from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.checkpointer import Checkpointer
+from interrupted_run import assert_same_end, names, send, validation
 
-import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.training.checkpointer import AtomicCheckpointer, save_atomically
-
-NUM_EPOCHS, NUM_BATCHES = 3, 4
-
-
-@TrainerCallback.register("at_batch")
-class AtBatch(TrainerCallback):
-    """Calls `AtBatch.action` once, at the end of batch `AtBatch.point` (epoch, batch)."""
-
-    point = action = None
-
-    def on_batch(
-        self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
-    ):
-        if AtBatch.point == (epoch, batch_number if is_training else "validation"):
-            AtBatch.point = None
-            AtBatch.action()
-
-
-@pytest.fixture(autouse=True)
-def listen_to_ctrl_c():
-    """A test run in the background ignores it, and so would the runs in here."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def config(tmp_path):
-    rng = random.Random(0)
-    words = {"D": ["the", "a"], "N": ["dog", "river", "stone"], "V": ["sees", "takes"]}
-    for name, count in (("train", 32), ("dev", 8)):
-        lines = [
-            "\t".join(f"{rng.choice(words[tag])}###{tag}" for tag in "DNVDN"[rng.randrange(2) :])
-            for _ in range(count)
-        ]
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
-    return {
-        "dataset_reader": {"type": "sequence_tagging"},
-        "train_data_path": str(tmp_path / "train"),
-        "validation_data_path": str(tmp_path / "dev"),
-        "model": {
-            "type": "simple_tagger",
-            "text_field_embedder": {
-                "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}
-            },
-            "encoder": {
-                "type": "lstm",
-                "input_size": 4,
-                "hidden_size": 4,
-                "num_layers": 2,
-                "dropout": 0.5,
-            },
-        },
-        "data_loader": {"batch_size": 32 // NUM_BATCHES, "shuffle": True},
-        "trainer": {
-            "optimizer": {"type": "adam", "lr": 0.03},
-            "num_epochs": NUM_EPOCHS,
-            "cuda_device": -1,
-            "callbacks": ["at_batch"],
-        },
-    }
-
-
-@pytest.fixture
-def train(config):
-    """Runs, and goes on from whatever checkpoints the directory holds, as --recover does."""
-
-    def train(directory, at=None, action=None, **trainer):
-        directory.mkdir(exist_ok=True)
-        AtBatch.point, AtBatch.action = at, action
-        params = Params({**config, "trainer": {**config["trainer"], **trainer}}).duplicate()
-        prepare_environment(params)
-        return TrainModel.from_params(
-            params=params, serialization_dir=str(directory), local_rank=0
-        ).run()
-
-    yield train
-    AtBatch.point = None
-
-
-def send(number):
-    return lambda: os.kill(os.getpid(), number)
-
-
-def names(directory):
-    return sorted(path.name for path in directory.glob("*.th*"))
-
-
-def assert_same_end(directory, undisturbed):
-    for name in ("best.th", f"model_state_e{NUM_EPOCHS}_b0.th"):
-        found, wanted = torch.load(directory / name), torch.load(undisturbed / name)
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[key], wanted[key]) for key in wanted), name
-
-
-def validation(metrics):
-    return {key: value for key, value in metrics.items() if "validation" in key}
-
-
-@pytest.fixture
-def undisturbed(train, tmp_path):
-    directory = tmp_path / "undisturbed"
-    return directory, train(directory)
 
 
 def test_it_is_the_default_without_a_key_in_the_config(tmp_path):

@@ -33,6 +33,7 @@ def start(config, directory, *arguments):
         [sys.executable, str(script), str(path), str(directory), *arguments],
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert child.returncode == 0, child.stderr[-3000:]
 
@@ -90,6 +91,15 @@ def test_two_processes_take_the_steps_of_one(repository, tmp_path):
     assert sum(moved) > 20
     assert metrics(tmp_path / "two") == pytest.approx(metrics(tmp_path / "one"), rel=1e-4)
     assert (tmp_path / "two" / "weights.hdf5").exists()
+
+
+def test_an_epoch_with_several_checkpoints_ends(repository, tmp_path):
+    """Both must save at the same batches: a save gathers what each of them knows."""
+    params = config(repository, 2)
+    params["data_loader"]["batches_per_epoch"] = 7
+    params["trainer"]["checkpointer"]["save_every_num_batches"] = 3
+    start(params, tmp_path / "run")
+    assert sorted(states(tmp_path / "run")) == [(0, 3), (0, 6), (1, 0), (1, 3), (1, 6), (2, 0)]
 
 
 def test_two_processes_go_on_as_if_never_stopped(repository, tmp_path):

@@ -5,7 +5,7 @@ from array import array
 from pathlib import Path
 from typing import Iterator, Sequence, Union
 
-from elmo_plugin.bilm.training.vocabulary import read_lines
+from elmo_plugin.bilm.files.text import read_lines
 
 
 def shuffled_lines(paths: Sequence[Union[str, Path]], seed: str) -> Iterator[tuple[str, int, str]]:
@@ -35,6 +35,8 @@ def shuffled_lines(paths: Sequence[Union[str, Path]], seed: str) -> Iterator[tup
     files, numbers = array("q"), array("q")
     for file, path in enumerate(paths):
         for number, line in read_lines(path):
+            if not line.strip():
+                continue
             text += line.encode("utf-8")
             starts.append(len(text))
             files.append(file)

@@ -15,9 +15,10 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 import numpy
 import torch
 
+from elmo_plugin.bilm.files.text import read_lines
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
 from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_lines
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 
 class Pending(NamedTuple):
@@ -287,7 +288,12 @@ class TokenStreams:
     def _lines(self, paths: list[Path], occasion: str) -> Iterator[tuple[str, int, str]]:
         if self.shuffle:
             return shuffled_lines(paths, self._seed(occasion))
-        return ((str(path), number, line) for path in paths for number, line in read_lines(path))
+        return (
+            (str(path), number, line)
+            for path in paths
+            for number, line in read_lines(path)
+            if line.strip()
+        )
 
     def _seed(self, occasion: str) -> str:
         # Each shuffle has a generator of its own, so that none need be replayed to go on.

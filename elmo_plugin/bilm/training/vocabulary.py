@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from elmo_plugin.bilm.files.text import read_lines
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
@@ -154,29 +155,11 @@ def read_sentences(path: str | Path) -> Iterator[list[str]]:
     # Raises
 
     `ValueError`
-        See `read_lines`.
-    """
-    for _, line in read_lines(path):
-        yield line.split()
-
-
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """
-    The lines of a text file that are not blank, with their numbers from 1.
-
-    # Raises
-
-    `ValueError`
         If a line is not UTF-8; the text names file and line.
     """
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}:{number}: not UTF-8 ({error.reason})") from error
-            if text.strip():
-                yield number, text
+    for _, line in read_lines(path):
+        if tokens := line.split():
+            yield tokens
 
 
 def find_text_files(pattern: str | Path) -> list[Path]:

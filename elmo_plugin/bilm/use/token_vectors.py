@@ -11,6 +11,7 @@ import numpy
 import torch
 from tqdm import tqdm
 
+from elmo_plugin.bilm.files.text import is_unicode, quoted, read_lines
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
@@ -33,24 +34,21 @@ def read_vocabulary(path: Union[str, Path]) -> list[str]:
     `ValueError`
         If a line is empty, comes twice or is not UTF-8, or there is none; the text names the line.
     """
-    lines = Path(path).read_bytes().split(b"\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        raise ValueError(f"{path} is empty, expected one token a line")
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            token = line.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number} is not UTF-8: {error}") from error
+    for number, line in read_lines(path, keep_bad_bytes=True):
+        token = line.removesuffix("\n").removesuffix("\r")
+        if not is_unicode(token):
+            raise ValueError(f"{path}, line {number} is not UTF-8: {quoted(token)}")
         if not token:
             raise ValueError(f"{path}, line {number} is empty, expected a token")
         if token in seen:
             raise ValueError(
-                f"{path}, line {number}: {token!r} is on line {seen[token]} too, expected it once"
+                f"{path}, line {number}: {quoted(token)} is on line {seen[token]} too, expected it "
+                "once"
             )
         seen[token] = number
+    if not seen:
+        raise ValueError(f"{path} is empty, expected one token a line")
     return list(seen)
 
 

@@ -3,7 +3,8 @@
 import logging
 import re
 import warnings
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
@@ -13,6 +14,8 @@ from allennlp.data.instance import Instance
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldTagsField
 from elmo_plugin.data.tag_scheme import TagScheme, to_bioul
 
 logger = logging.getLogger(__name__)
@@ -115,7 +118,7 @@ class Conll2003DatasetReader(DatasetReader):
         self.label_namespace = label_namespace
 
     def _read(self, file_path: PathOrStr) -> Iterable[Instance]:
-        local_path = cached_path(file_path)
+        local_path = cached_path(str(file_path))
         self._check(local_path, str(file_path))
         for sentence in self.shard_iterable(_sentences(local_path, str(file_path))):
             words, pos_tags, chunk_tags, ner_tags = map(
@@ -125,7 +128,7 @@ class Conll2003DatasetReader(DatasetReader):
                 [Token(word) for word in words], pos_tags, chunk_tags, ner_tags
             )
 
-    def _check(self, local_path: PathOrStr, file_name: str) -> None:
+    def _check(self, local_path: Union[str, Path], file_name: str) -> None:
         """Reads the whole file once: form, tag schemes."""
         used = self.feature_labels | {self.tag_label}
         schemes = {column: TagScheme() for column in SPAN_COLUMNS if column in used}
@@ -203,7 +206,7 @@ class Conll2003DatasetReader(DatasetReader):
             if wanted:
                 fields[f"{column}_tags"] = SequenceLabelField(tags, sequence, f"{column}_tags")
             if column == self.tag_label:
-                fields["tags"] = SequenceLabelField(tags, sequence, self.label_namespace)
+                fields["tags"] = GoldTagsField(tags, sequence, self.label_namespace)
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
@@ -211,35 +214,21 @@ class Conll2003DatasetReader(DatasetReader):
         instance.fields["tokens"]._token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
-def _sentences(local_path: PathOrStr, file_name: str) -> Iterator[List[Row]]:
+def _sentences(local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
     """Sentences of a file; `file_name` is what error texts call it."""
     sentence: List[Row] = []
-    # Bytes that are not UTF-8 become lone surrogates, so that the line they stand in can be named.
-    with open(local_path, encoding="utf-8-sig", errors="surrogateescape") as lines:  # noqa: PTH123
-        for line_number, line in enumerate(lines, start=1):
-            columns = BLANKS.split(line.strip(" \t\r\n"))
-            if not line.strip() or columns[0] == "-DOCSTART-":
-                if sentence:
-                    yield sentence
-                    sentence = []
-                continue
-            if not _is_text(line):
-                raise ValueError(
-                    f"{file_name}:{line_number}: not UTF-8: {line.strip()!a}; expected UTF-8"
-                )
-            if len(columns) != len(COLUMNS):
-                raise ValueError(
-                    f"{file_name}:{line_number}: {len(columns)} columns: {line.strip()[:100]!r}; "
-                    f"expected {len(COLUMNS)}: {' '.join(COLUMNS)}"
-                )
-            sentence.append(Row(line_number, columns))
+    for line_number, line in read_lines(local_path, file_name):
+        columns = BLANKS.split(line.strip(" \t\r\n"))
+        if not line.strip() or columns[0] == "-DOCSTART-":
+            if sentence:
+                yield sentence
+                sentence = []
+            continue
+        if len(columns) != len(COLUMNS):
+            raise ValueError(
+                f"{file_name}:{line_number}: {len(columns)} columns: {quoted(line.strip())}; "
+                f"expected {len(COLUMNS)}: {' '.join(COLUMNS)}"
+            )
+        sentence.append(Row(line_number, columns))
     if sentence:
         yield sentence
-
-
-def _is_text(line: str) -> bool:
-    try:
-        line.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,14 +1,16 @@
 """Reads sentence pairs with entailment labels from SNLI's jsonl files."""
 
 import json
-from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, Optional
+from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
 
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import Field, LabelField, MetadataField, TextField
+from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
+
+from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -40,8 +42,8 @@ class SnliReader(DatasetReader):
     # Raises
 
     `ValueError`
-        While reading, with path and line: if a line is no json object, lacks a sentence or has an
-        unknown label, or if the file holds no labelled or unlabelled pair at all.
+        While reading, with path and line: if a line is no json object, lacks a sentence or has
+        an empty one or an unknown label, or if the file holds no labelled or unlabelled pair.
     """
 
     def __init__(
@@ -63,10 +65,13 @@ class SnliReader(DatasetReader):
         self.collapse_labels = collapse_labels
 
     def _read(self, file_path: str) -> Iterable[Instance]:
-        for pair in self.shard_iterable(_read_pairs(file_path)):
-            yield self.text_to_instance(
-                pair["sentence1"], pair["sentence2"], pair.get("gold_label")
-            )
+        for where, pair in self.shard_iterable(_read_pairs(file_path)):
+            try:
+                yield self.text_to_instance(
+                    pair["sentence1"], pair["sentence2"], pair.get("gold_label")
+                )
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
 
     def text_to_instance(
         self, premise: str, hypothesis: str, label: Optional[str] = None
@@ -87,9 +92,20 @@ class SnliReader(DatasetReader):
             Fields `premise`, `hypothesis`, `metadata` (the tokens of both as strings, under
             `premise_tokens` and `hypothesis_tokens`) and `label`; or `tokens` and `label` with
             `combine_input_fields`.
+
+        # Raises
+
+        `ValueError`
+            If the tokenizer finds no token in a sentence: there is nothing to attend to.
         """
         premise_tokens = self._tokenizer.tokenize(premise)
         hypothesis_tokens = self._tokenizer.tokenize(hypothesis)
+        for name, text, tokens in (
+            ("premise", premise, premise_tokens),
+            ("hypothesis", hypothesis, hypothesis_tokens),
+        ):
+            if not tokens:
+                raise ValueError(f"the {name} {quoted(text)} has no token, expected one at least")
         fields: Dict[str, Field] = {}
         if self._combine_input_fields:
             joined = self._tokenizer.add_special_tokens(premise_tokens, hypothesis_tokens)
@@ -108,7 +124,7 @@ class SnliReader(DatasetReader):
         if label:
             if self.collapse_labels and label != "entailment":
                 label = "non-entailment"
-            fields["label"] = LabelField(label)
+            fields["label"] = GoldLabelField(label)
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
@@ -125,17 +141,17 @@ class SnliReader(DatasetReader):
                 instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
-def _read_pairs(file_path: str) -> Iterator[Dict[str, Any]]:
-    """The checked pairs of one file, those labelled `-` left out."""
+def _read_pairs(file_path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """The checked pairs of one file, those labelled `-` left out, with their places."""
     empty = True
-    with Path(cached_path(file_path)).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            pair = _parse_pair(line, f"{file_path}, line {number}")
-            if pair.get("gold_label") != "-":
-                empty = False
-                yield pair
+    for number, line in read_lines(cached_path(file_path), file_path):
+        if not line.strip():
+            continue
+        where = f"{file_path}, line {number}"
+        pair = _parse_pair(line, where)
+        if pair.get("gold_label") != "-":
+            empty = False
+            yield where, pair
     if empty:
         raise ValueError(f"{file_path}: no sentence pair found, expected one json object per line")
 
@@ -143,17 +159,26 @@ def _read_pairs(file_path: str) -> Iterator[Dict[str, Any]]:
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:
     try:
         pair = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not json ({error}), found {line.strip()[:80]!r}") from error
+    except (ValueError, RecursionError) as error:  # too deep, or an integer too long, for one
+        reason = str(error)[:QUOTED]
+        raise ValueError(f"{where}: not json ({reason}), found {quoted(line.strip())}") from error
     if not isinstance(pair, dict):
-        raise ValueError(f"{where}: expected a json object, found {line.strip()[:80]!r}")
+        raise ValueError(f"{where}: expected a json object, found {quoted(line.strip())}")
     for key in ("sentence1", "sentence2"):
-        if not isinstance(pair.get(key), str):
+        sentence = pair.get(key)
+        if not isinstance(sentence, str):
             raise ValueError(
-                f"{where}: expected a string under {key!r}, found {pair.get(key)!r}; "
-                f"the keys are {sorted(pair)}"
+                f"{where}: expected a string under {key!r}, found {quoted(sentence)}; "
+                f"the keys are {quoted(', '.join(sorted(pair)))}"
             )
+        if not is_unicode(sentence):
+            raise ValueError(
+                f"{where}: {key} holds half a surrogate pair, found {quoted(sentence)}, expected "
+                "characters"
+            )
+        if not sentence.strip():
+            raise ValueError(f"{where}: {key} is {quoted(sentence)}, expected a word at least")
     label = pair.get("gold_label")
     if label not in (*LABELS, "-", None):
-        raise ValueError(f"{where}: gold_label is {label!r}, expected one of {LABELS} or '-'")
+        raise ValueError(f"{where}: gold_label is {quoted(label)}, expected one of {LABELS} or '-'")
     return pair

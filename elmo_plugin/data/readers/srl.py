@@ -11,6 +11,9 @@ from allennlp.data.dataset_readers.dataset_reader import PathOrStr
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
 
+from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldTagsField
+
 logger = logging.getLogger(__name__)
 
 WORD_COLUMN = 3
@@ -18,6 +21,7 @@ WORD_COLUMN = 3
 # column per predicate; coreference last.
 FIRST_PREDICATE_COLUMN = 11
 MIN_COLUMNS = 12
+CELL = re.compile(r"(\([^()*]+)*\*\)*")
 SPAN_START = re.compile(r"\(([^()*]+)")
 
 
@@ -54,15 +58,14 @@ def read_sentences(path: Path) -> Iterator[Sentence]:
         brackets that do not match.
     """
     rows: List[Row] = []
-    with path.open(encoding="utf-8") as file:
-        for line_number, line in enumerate(file, start=1):
-            columns = line.split()
-            if columns and not columns[0].startswith("#"):
-                rows.append(Row(line_number, columns))
-                _check_width(path, rows)
-            elif rows:
-                yield _sentence(path, rows)
-                rows = []
+    for line_number, line in read_lines(path):
+        columns = line.split()
+        if columns and not columns[0].startswith("#"):
+            rows.append(Row(line_number, columns))
+            _check_width(path, rows)
+        elif rows:
+            yield _sentence(path, rows)
+            rows = []
     if rows:
         yield _sentence(path, rows)
 
@@ -105,8 +108,8 @@ def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
         cell = columns[column]
         where = f"{path}, line {line_number}, column {column + 1}"
         opened = SPAN_START.findall(cell)
-        if cell.count("(") != len(opened) or "*" not in cell:
-            raise ValueError(f"{where}: found {cell!r}, expected (ROLE*, (ROLE*), * or *)")
+        if not CELL.fullmatch(cell):
+            raise ValueError(f"{where}: found {quoted(cell)}, expected (ROLE*, (ROLE*), * or *)")
         if opened and depth == 0:
             role = opened[0]
             tags.append(f"B-{role}")
@@ -116,11 +119,13 @@ def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
             logger.warning("%s: %r stands inside another span; the outer one counts", where, cell)
         depth += len(opened) - cell.count(")")
         if depth < 0:
-            raise ValueError(f"{where}: found {cell!r}, which closes more spans than are open")
+            raise ValueError(
+                f"{where}: found {quoted(cell)}, which closes more spans than are open"
+            )
     if depth:
         raise ValueError(
             f"{path}, line {rows[-1].line_number}, column {column + 1}: the sentence ends with "
-            f"{role!r} open, expected a closing bracket"
+            f"{quoted(role)} open, expected a closing bracket"
         )
     return tags
 
@@ -250,7 +255,7 @@ class SrlReader(DatasetReader):
             "verb_indicator": SequenceLabelField(indicator, text_field),
         }
         if tags and labels:
-            fields["tags"] = SequenceLabelField(labels, text_field)
+            fields["tags"] = GoldTagsField(labels, text_field)
             metadata["gold_tags"] = tags
         fields["metadata"] = MetadataField(metadata)
         return Instance(fields)

@@ -1,15 +1,18 @@
 """Reads sentences and phrases with sentiment labels from the Stanford Sentiment Treebank."""
 
 import re
-from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
-from allennlp.data.fields import Field, LabelField, TextField
+from allennlp.data.fields import Field, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 
+from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.gold_labels import GoldLabelField
+
+LABELS = ("0", "1", "2", "3", "4")
 # What the treebank's labels 0 (very negative) to 4 (very positive) become; None: not read.
 GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
     "5-class": None,
@@ -58,7 +61,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         `use_subtrees`, where it would have nothing to do.
     `ValueError`
         While reading, with path and line: if brackets do not balance, a node lacks its label or
-        tokens, or a label does not fit the granularity, or if the file holds no tree.
+        tokens, or a label is not one of 0 to 4, or if the file holds no tree.
     """
 
     def __init__(
@@ -92,21 +95,22 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
 
     def _read(self, file_path: str) -> Iterable[Instance]:
         empty = True
-        with Path(cached_path(file_path)).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                empty = False
-                try:
-                    instances = self._line_to_instances(line)
-                except ValueError as error:
-                    raise ValueError(f"{file_path}, line {number}: {error}") from error
-                yield from instances
+        for number, line in read_lines(cached_path(file_path), file_path):
+            if not line.strip():
+                continue
+            empty = False
+            try:
+                instances = self._line_to_instances(line)
+            except ValueError as error:
+                raise ValueError(f"{file_path}, line {number}: {error}") from error
+            yield from instances
         if empty:
             raise ValueError(f"{file_path}: no tree found, expected one bracketed tree per line")
 
     def _line_to_instances(self, line: str) -> List[Instance]:
         tokens, phrases = parse_tree(line)
+        for phrase in phrases:  # those too that are not read: the tree is one
+            self._coarsen(phrase.label)
         instances = [
             self.text_to_instance(tokens[phrase.start : phrase.end], phrase.label)
             for phrase in (phrases if self._use_subtrees else phrases[:1])
@@ -133,14 +137,16 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         # Raises
 
         `ValueError`
-            If `tokens` is a string and there is no tokenizer, or if `sentiment` is to be mapped and
-            not one of 0 to 4.
+            If `tokens` is a string and there is no tokenizer, or if `sentiment` is not one of 0 to
+            4.
         """
         if self._tokenizer is not None:
             text = tokens if isinstance(tokens, str) else " ".join(map(str, tokens))
             field = TextField(self._tokenizer.tokenize(text))
         elif isinstance(tokens, str):
-            raise ValueError(f"found the string {tokens!r}, expected tokens: there is no tokenizer")
+            raise ValueError(
+                f"found the string {quoted(tokens)}, expected tokens: there is no tokenizer"
+            )
         else:
             field = TextField([Token(t) if isinstance(t, str) else t for t in tokens])
         fields: Dict[str, Field] = {"tokens": field}
@@ -148,19 +154,17 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             label = self._coarsen(sentiment)
             if label is None:
                 return None
-            fields["label"] = LabelField(label)
+            fields["label"] = GoldLabelField(label)
         return Instance(fields)
 
     def _coarsen(self, sentiment: str) -> Optional[str]:
-        coarse = GRANULARITIES[self._granularity]
-        if coarse is None:
-            return sentiment
-        if sentiment not in coarse:
+        if sentiment not in LABELS:
             raise ValueError(
-                f"sentiment label {sentiment!r}, expected one of {list(coarse)} "
+                f"sentiment label {quoted(sentiment)}, expected one of {list(LABELS)} "
                 f"for granularity {self._granularity!r}"
             )
-        return coarse[sentiment]
+        coarse = GRANULARITIES[self._granularity]
+        return sentiment if coarse is None else coarse[sentiment]
 
     def apply_token_indexers(self, instance: Instance) -> None:
         """
@@ -201,10 +205,10 @@ def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
     for match in re.finditer(r"[()]|[^\s()]+", text):
         symbol, column = match.group(), match.start() + 1
         if needs_label and symbol in "()":
-            raise ValueError(f"column {column}: found {symbol!r}, expected a label after '('")
+            raise ValueError(f"column {column}: found {quoted(symbol)}, expected a label after '('")
         if not open_phrases and (phrases or symbol != "("):
             expected = "the end of the line" if phrases else "'('"
-            raise ValueError(f"column {column}: found {symbol!r}, expected {expected}")
+            raise ValueError(f"column {column}: found {quoted(symbol)}, expected {expected}")
         if needs_label:
             phrases[-1] = phrases[-1]._replace(label=symbol)
             needs_label = False
@@ -217,12 +221,12 @@ def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
             phrase = phrases[index] = phrases[index]._replace(end=len(tokens))
             if phrase.start == phrase.end:
                 raise ValueError(
-                    f"column {column}: the node labelled {phrase.label!r} has no token"
+                    f"column {column}: the node labelled {quoted(phrase.label)} has no token"
                 )
         else:
             tokens.append(symbol)
     if open_phrases:
         raise ValueError(
-            f"{len(open_phrases)} brackets are not closed, found {text.strip()[:80]!r}"
+            f"{len(open_phrases)} brackets are not closed, found {quoted(text.strip())}"
         )
     return tokens, phrases

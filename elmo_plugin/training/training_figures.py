@@ -1,0 +1,289 @@
+"""Figures of a recovered run: those of one that was never stopped."""
+
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import numpy
+import torch
+from allennlp.data import TensorDict
+from allennlp.models import Model
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training import util as training_util
+from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+from allennlp.training.metrics import Metric
+
+from elmo_plugin.training.bilm_language_model import BilmLanguageModel
+from elmo_plugin.training.process_state import ProcessState
+
+
+@TrainerCallback.register("training_figures", exist_ok=True)
+class TrainingFigures(ProcessState):
+    """
+    Keeps in each checkpoint what the epoch's figures are made of, and those of the epoch before.
+
+    AllenNLP starts a recovered epoch's loss and metrics at zero, and divides the loss by all its
+    batches; and a run that had nothing left to do reports no epoch at all.
+
+    A default callback, so it needs no key in a config. `bilm_resume` sees to the loss in
+    pretraining.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The run's directory.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self._losses = [0.0, 0.0]  # the epoch's, and its regularization penalties'
+        # Of the epoch that is being validated; of the one before.
+        self._train_metrics: Optional[Dict[str, Any]] = None
+        self._epoch_metrics: Dict[str, Any] = {}
+        self._fresh: Dict[str, Any] = {}
+
+    def own_state(self) -> Dict[str, Any]:
+        """
+        # Returns
+
+        `Dict[str, Any]`
+            Sums of losses, metrics of epochs, and the counts inside the model's metrics.
+        """
+        state: Dict[str, Any] = {
+            "losses": list(self._losses),
+            "train_metrics": self._train_metrics,
+            "epoch_metrics": self._epoch_metrics,
+        }
+        if self._train_metrics is None:  # else they count validation
+            state["counts"] = {
+                name: value
+                for name, value in self._counts().items()
+                if name not in self._fresh or not _same(value, self._fresh[name])
+            }
+        return state
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """
+        # Parameters
+
+        state : `Dict[str, Any]`
+            What `own_state` gave.
+        """
+        assert self.trainer is not None
+        self._losses = list(state["losses"])
+        self._train_metrics = state["train_metrics"]
+        self._epoch_metrics = state["epoch_metrics"]
+        device = next(self.trainer.model.parameters()).device
+        metrics = dict(_metrics_of(self.trainer.model))
+        for name, value in state.get("counts", {}).items():
+            path, _, attribute = name.rpartition(".")
+            if path in metrics:
+                current = getattr(metrics[path], attribute, None)
+                setattr(metrics[path], attribute, _decoded(value, current, device))
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        """
+        # Parameters
+
+        trainer : `GradientDescentTrainer`
+            The trainer that starts.
+        is_primary : `bool`, optional (default = `True`)
+            Whether this process is the one that writes.
+        """
+        self.trainer = trainer
+        self._fresh = self._counts()
+        super().on_start(trainer, is_primary, **kwargs)
+        self._correct_epochs(trainer)
+        try_train = trainer._try_train
+
+        def try_train_and_complete() -> Tuple[Dict[str, Any], int]:
+            metrics, epoch = try_train()
+            return {**self._epoch_metrics, **metrics}, epoch
+
+        trainer._try_train = try_train_and_complete  # type: ignore[method-assign]
+
+    def _correct_epochs(self, trainer: GradientDescentTrainer) -> None:
+        train_epoch = trainer._train_epoch
+
+        def train_epoch_and_correct(epoch: int) -> Dict[str, Any]:
+            start = trainer._start_after_epochs_completed
+            goes_on = (
+                trainer._epochs_completed == start
+                and trainer._start_after_batches_in_epoch_completed > 0
+            )
+            if trainer._epochs_completed >= start and not goes_on:
+                self._losses = [0.0, 0.0]
+            metrics: Dict[str, Any] = train_epoch(epoch)
+            if goes_on:
+                metrics = {**metrics, **(self._train_metrics or self._whole_epoch(metrics))}
+            if trainer._epochs_completed >= start:
+                self._train_metrics = _plain(metrics)
+            return metrics
+
+        trainer._train_epoch = train_epoch_and_correct  # type: ignore[method-assign]
+
+    def _whole_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
+        """What the trainer's figures of a part of an epoch should have been."""
+        trainer = self.trainer
+        assert trainer is not None
+        if isinstance(trainer.model, BilmLanguageModel):
+            return {}
+        loss, penalty = (dist_reduce_sum(value) for value in self._losses)
+        num_batches = dist_reduce_sum(trainer._batches_in_epoch_completed)
+        if "loss" not in metrics:  # nothing was left to train on
+            penalized = trainer.model.get_regularization_penalty() is not None
+            return training_util.get_metrics(
+                trainer.model,
+                loss,
+                penalty if penalized else None,
+                batch_loss=None,
+                batch_reg_loss=None,
+                num_batches=num_batches,
+                reset=True,
+            )
+        corrected = {"loss": loss / num_batches}
+        if "reg_loss" in metrics:
+            corrected["reg_loss"] = penalty / num_batches
+        return corrected
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: List[TensorDict],
+        batch_outputs: List[Dict[str, Any]],
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        is_primary: bool = True,
+        batch_grad_norm: Optional[float] = None,
+        **kwargs: Any,
+    ) -> None:
+        """
+        Adds up losses, in the trainer's order.
+
+        # Parameters
+
+        trainer : `GradientDescentTrainer`
+        batch_inputs : `List[TensorDict]`
+        batch_outputs : `List[Dict[str, Any]]`
+            Of the batches of the step.
+        batch_metrics : `Dict[str, Any]`
+            With the step's `batch_loss`.
+        epoch, batch_number : `int`
+        is_training : `bool`
+        is_primary : `bool`, optional (default = `True`)
+        batch_grad_norm : `Optional[float]`, optional (default = `None`)
+        """
+        if not is_training:
+            return
+        self._losses[0] += batch_metrics["batch_loss"]
+        for output in batch_outputs:
+            if output.get("reg_loss") is not None:
+                self._losses[1] += (output["reg_loss"] / len(batch_outputs)).item()
+
+    def on_epoch(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """
+        # Parameters
+
+        trainer : `GradientDescentTrainer`
+        metrics : `Dict[str, Any]`
+            The run's so far.
+        epoch : `int`
+        is_primary : `bool`, optional (default = `True`)
+        """
+        self._train_metrics = None
+        self._epoch_metrics = _plain(metrics)
+
+    def _counts(self) -> Dict[str, Any]:
+        assert self.trainer is not None
+        counts = {}
+        for path, metric in _metrics_of(self.trainer.model):
+            for name, value in vars(metric).items():
+                try:
+                    counts[f"{path}.{name}"] = _encoded(value)
+                except TypeError:
+                    continue
+        return counts
+
+
+def _metrics_of(model: Model) -> Iterator[Tuple[str, Metric]]:
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            yield from _metrics_in(value, f"{path}.{name}")
+
+
+def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
+    if isinstance(value, Metric):
+        yield path, value
+        for name, inner in vars(value).items():
+            yield from _metrics_in(inner, f"{path}.{name}")
+    elif type(value) is dict:
+        for key, inner in value.items():
+            yield from _metrics_in(inner, f"{path}.{key}")
+    elif type(value) in (list, tuple):
+        for index, inner in enumerate(value):
+            yield from _metrics_in(inner, f"{path}.{index}")
+
+
+def _encoded(value: Any) -> Any:
+    """Numbers, strings and tensors; containers with their name, for `torch.load` is picky."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (numpy.number, numpy.bool_)):
+        return value.item()
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return ["dict", [[_encoded(key), _encoded(inner)] for key, inner in value.items()]]
+    for kind in (list, tuple, set):
+        if isinstance(value, kind):
+            return [kind.__name__, [_encoded(inner) for inner in value]]
+    raise TypeError(f"found a {type(value).__name__}, expected numbers, strings or tensors")
+
+
+def _decoded(value: Any, current: Any, device: torch.device) -> Any:
+    """`current` is what stands there: dictionaries keep its kind, say a `defaultdict`."""
+    if isinstance(value, torch.Tensor):
+        return value.to(current.device if isinstance(current, torch.Tensor) else device)
+    if not isinstance(value, list):
+        return value
+    kind, inner = value
+    if kind == "dict":
+        decoded = current if isinstance(current, dict) else {}
+        decoded.clear()
+        for key, one in inner:
+            decoded[_decoded(key, None, device)] = _decoded(one, None, device)
+        return decoded
+    return {"list": list, "tuple": tuple, "set": set}[kind](
+        _decoded(one, None, device) for one in inner
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return (
+            isinstance(other, torch.Tensor)
+            and isinstance(one, torch.Tensor)
+            and (one.shape == other.shape and torch.equal(one, other))
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _plain(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """Those that a checkpoint may hold."""
+    return {
+        name: value.item() if isinstance(value, (numpy.number, numpy.bool_)) else value
+        for name, value in metrics.items()
+        if value is None or isinstance(value, (bool, int, float, str, numpy.number, numpy.bool_))
+    }

@@ -1,0 +1,204 @@
+"""Gold labels that training never saw: wrong, counted, and warned of once."""
+
+import gc
+import logging
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Token, Vocabulary
+from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import WhitespaceTokenizer
+from classifier_cases import bcn, build, esim
+from crf_tagger_cases import SENTENCES, batch_of, tagger
+from srl_cases import build as build_srl
+
+from elmo_plugin.data.gold_labels import (
+    GoldLabelField,
+    GoldTagsField,
+    allow_unseen,
+    label_id,
+    prefix_and_type,
+    type_number,
+)
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from elmo_plugin.data.readers.snli import SnliReader
+from elmo_plugin.data.readers.srl import SrlReader
+from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
+from elmo_plugin.metrics.conlleval import tags_to_chunks
+from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
+from elmo_plugin.models.crf_tagger import CrfTagger
+from elmo_plugin.models.esim import ESIM
+from elmo_plugin.models.srl import SemanticRoleLabeler
+
+
+def made(reader, *arguments, **more):
+    """An instance as a data loader gets it."""
+    instance = reader.text_to_instance(*arguments, **more)
+    reader.apply_token_indexers(instance)
+    return instance
+
+
+INDEXERS = {"tokens": SingleIdTokenIndexer()}
+
+
+def vocabulary():
+    vocab = Vocabulary(non_padded_namespaces=["labels"])
+    for label in ("O", "B-PER"):
+        vocab.add_token_to_namespace(label, "labels")
+    return vocab
+
+
+def test_ids_tell_prefix_and_type():
+    vocab = vocabulary()
+    allow_unseen(vocab, "labels")
+    found = {
+        label: label_id(label, vocab, "labels") for label in ("B-R-X", "I-R-X", "U-PER", "odd")
+    }
+    assert len(set(found.values())) == 4
+    assert all(number < -100 for number in found.values())
+    assert torch.tensor(list(found.values())).tolist() == list(found.values())
+    assert prefix_and_type(found["B-R-X"]) == ("B", type_number("R-X"))
+    assert prefix_and_type(found["I-R-X"]) == ("I", type_number("R-X"))
+    assert prefix_and_type(found["U-PER"]) == ("U", type_number("PER"))
+    assert prefix_and_type(found["odd"])[0] == ""
+    assert label_id("B-PER", vocab, "labels") == 1
+
+
+def test_models_that_say_nothing_keep_allennlps_error():
+    vocab = vocabulary()
+    for field in (
+        GoldLabelField("B-LOC"),
+        GoldTagsField(["B-LOC"], TextField([Token("a")], INDEXERS)),
+    ):
+        with pytest.raises(KeyError, match="B-LOC"):
+            field.index(vocab)
+
+
+def test_readers_give_such_fields(tmp_path):
+    words = [Token("a"), Token("b")]
+    for instance, name in (
+        (Conll2003DatasetReader().text_to_instance(words, ner_tags=["O", "O"]), "tags"),
+        (SrlReader().text_to_instance(words, [0, 1], ["O", "B-V"]), "tags"),
+        (SnliReader(WhitespaceTokenizer()).text_to_instance("a b", "a", "neutral"), "label"),
+        (StanfordSentimentTreeBankDatasetReader().text_to_instance(["a"], "2"), "label"),
+    ):
+        assert isinstance(instance[name], (GoldLabelField, GoldTagsField))
+
+
+def ner_instances(*sentences):
+    reader = Conll2003DatasetReader(INDEXERS)
+    return [
+        made(reader, [Token(word) for word in words.split()], ner_tags=tags.split())
+        for words, tags in sentences
+    ]
+
+
+# A type of its own, one that is known under other prefixes, and two spans in a row.
+UNSEEN = [
+    ("Bo saw Mars in Rome .", "U-PER O U-PLANET O U-LOC O"),
+    ("The New York Mets", "O B-ORG I-ORG L-ORG"),
+    ("Rome Mars", "U-MISC U-PLANET"),
+]
+
+
+def test_ner_scores_are_those_of_the_tags(caplog):
+    model = tagger(CrfTagger, {"label_encoding": "BIOUL", "verbose_metrics": True})
+    sentences = [*SENTENCES, *UNSEEN]
+    output = model(**batch_of(model.vocab, ner_instances(*sentences)))
+    predicted = model.make_output_human_readable(dict(output))["tags"]
+    letters = {"U": "B", "L": "I"}
+    counts = [0, 0, 0]
+    for (_, gold), tags in zip(sentences, predicted, strict=True):
+        gold_chunks, chunks = (
+            set(tags_to_chunks([(letters.get(t[0], t[0]), t[2:]) for t in one]))
+            for one in (gold.split(), tags)
+        )
+        for index, found in enumerate((gold_chunks & chunks, chunks, gold_chunks)):
+            counts[index] += len(found)
+    with caplog.at_level(logging.WARNING):
+        metrics = model.get_metrics(reset=True)
+    assert metrics["precision-overall"] == pytest.approx(counts[0] / counts[1])
+    assert metrics["recall-overall"] == pytest.approx(counts[0] / counts[2])
+    assert metrics["recall-unseen"] == 0
+    assert "6 gold labels (5 different: " in caplog.text
+    assert "U-PLANET" in caplog.text
+    alone = model(**batch_of(model.vocab, ner_instances(*SENTENCES)))
+    assert output["loss"].item() == pytest.approx(alone["loss"].item(), rel=1e-5)
+
+
+def test_ner_without_one_sentence_of_seen_tags():
+    model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
+    assert "loss" not in model(**batch_of(model.vocab, ner_instances(*UNSEEN)))
+
+
+def test_srl(caplog):
+    model = build_srl(SemanticRoleLabeler, {}).eval()
+    reader = SrlReader(INDEXERS)
+
+    def run(tags):
+        words = [Token(word) for word in ["She", "gave", "him", "the", "door", "."]]
+        instance = reader.text_to_instance(words, [0, 1, 0, 0, 0, 0], tags.split())
+        output = model.forward_on_instances([instance])[0]
+        return output, model.get_metrics(reset=True)
+
+    tags = run("O B-V O O O O")[0]["tags"]
+    seen = " ".join(tags)
+    # The gold is what was predicted, and one argument more, of a role that training never saw.
+    free = tags.index("O")
+    unseen = " ".join([*tags[:free], "B-R-ARGM-DIR", *tags[free + 1 :]])
+    spans = sum(tag[0] == "B" and tag != "B-V" for tag in tags)
+    assert run(seen)[1]["recall-overall"] == 1
+    with caplog.at_level(logging.WARNING):
+        output, metrics = run(unseen)
+    assert metrics["precision-overall"] == 1
+    assert metrics["recall-overall"] == pytest.approx(spans / (spans + 1))
+    assert torch.isfinite(torch.tensor(float(output["loss"])))
+    assert caplog.text.count("gold labels") == 1
+    assert "1 gold labels (1 different: B-R-ARGM-DIR)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("classes", "params", "read"),
+    [
+        (
+            {"esim": ESIM},
+            esim(),
+            lambda label: made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", label),
+        ),
+        (
+            {"bcn": BiattentiveClassificationNetwork},
+            bcn(),
+            lambda label: made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], label),
+        ),
+    ],
+    ids=["esim", "bcn"],
+)
+def test_classifiers(classes, params, read, monkeypatch, caplog):
+    monkeypatch.setattr(
+        "elmo_plugin.data.readers.sst_tokens.LABELS", ("0", "1", "2", "3", "4", "9")
+    )
+    model = build(classes, params)
+    best = model.forward_on_instances([read(None)])[0]["label"]
+    seen, unseen = read(best), read("9")
+    alone = model.forward_on_instances([seen])[0]["loss"]
+    assert model.get_metrics(reset=True)["accuracy"] == 1
+    with caplog.at_level(logging.WARNING):
+        both = model(**batch_of(model.vocab, [seen, unseen]))
+        assert model.get_metrics(reset=True)["accuracy"] == 0.5
+    assert both["loss"].item() == pytest.approx(float(alone), rel=1e-5)
+    assert "1 gold labels (1 different: 9)" in caplog.text
+    model.train()
+    with pytest.raises(ConfigurationError, match="the label '9' in training"):
+        model.forward_on_instances([unseen])
+
+
+def test_prediction_warns_too_which_asks_for_no_metrics(caplog):
+    model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
+    with caplog.at_level(logging.WARNING):
+        model.forward_on_instances(ner_instances(*UNSEEN))
+        assert "gold labels" not in caplog.text
+        del model
+        gc.collect()
+    assert caplog.text.count("6 gold labels") == 1

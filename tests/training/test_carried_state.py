@@ -1,0 +1,94 @@
+"""A biLM that carries its state through a run: kept in checkpoints, put aside in validation."""
+
+import signal
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.common import Params
+from allennlp.models.archival import archive_model
+from interrupted_run import assert_same_end, send
+from tiny_bilm import BATCHES, random_bilm, write
+
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.training.carried_state import carried_state, set_carried_state
+
+
+@pytest.fixture
+def config(config, tmp_path):
+    write(tmp_path)
+    config["dataset_reader"]["token_indexers"] = {
+        "tokens": {"type": "single_id"},
+        "elmo": {"type": "elmo_characters"},
+    }
+    config["model"]["text_field_embedder"]["token_embedders"]["elmo"] = {
+        "type": "elmo_token_embedder",
+        "options": random_bilm().options.to_dict(),
+        "pretrained_file": str(tmp_path / "weights.hdf5"),
+    }
+    config["model"]["encoder"]["input_size"] += 12
+    return config
+
+
+def test_a_state_read_and_set_is_the_same():
+    bilm, other = random_bilm(), random_bilm()
+    assert carried_state(bilm) is None
+    for batch in BATCHES:
+        bilm(batch_to_ids(batch))
+    rows = carried_state(bilm)
+    assert {tensor.shape[1] for pair in rows for tensor in pair} == {5}
+    set_carried_state(other, rows)
+    ours, theirs = (one(batch_to_ids(BATCHES[0]))["activations"] for one in (bilm, other))
+    assert all(map(torch.equal, ours, theirs))
+    set_carried_state(bilm, None)
+    assert carried_state(bilm) is None
+
+
+def test_of_more_rows_than_are_looked_at_first():
+    bilm = random_bilm()
+    bilm(batch_to_ids([["a"]] * 100))
+    assert carried_state(bilm)[0][0].shape[1] == 100
+
+
+@pytest.mark.parametrize("at", [(0, 2), (1, 3), (0, "validation")])
+def test_a_run_goes_on_as_if_never_stopped(train, tmp_path, undisturbed, at):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", at, send(signal.SIGINT))
+    train(tmp_path / "run")
+    assert_same_end(tmp_path / "run", undisturbed[0])
+
+
+def test_without_it_a_run_goes_on_differently(train, tmp_path, undisturbed, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", (1, 3), send(signal.SIGINT))
+    monkeypatch.setattr(
+        "elmo_plugin.training.carried_state.set_carried_state", lambda bilm, rows: None
+    )
+    train(tmp_path / "run")
+    with pytest.raises(AssertionError):
+        assert_same_end(tmp_path / "run", undisturbed[0])
+
+
+def test_validation_gives_what_evaluate_gives(train, config, tmp_path):
+    """One figure for one model: AllenNLP's own starts validation where training ended."""
+    config["test_data_path"], config["evaluate_on_test"] = config["validation_data_path"], True
+    metrics = train(tmp_path / "run", num_epochs=1)
+    Params(config).to_file(str(tmp_path / "run" / "config.json"))
+    archive_model(str(tmp_path / "run"))
+    evaluated = evaluate_from_archive(
+        str(tmp_path / "run" / "model.tar.gz"), config["validation_data_path"], batch_size=8
+    )
+    assert evaluated["loss"] == metrics["validation_loss"]
+
+
+def test_training_goes_on_with_its_own_state(train, config, tmp_path):
+    """A validation in between changes nothing, where it draws no random numbers."""
+    config["datasets_for_vocab_creation"] = ["train"]
+    config["validation_data_loader"] = {"batch_size": 8}
+    train(tmp_path / "with")
+    del config["validation_data_path"]
+    train(tmp_path / "without")
+    with_it, without = (
+        torch.load(tmp_path / name / "model_state_e3_b0.th") for name in ("with", "without")
+    )
+    assert all(torch.equal(with_it[name], without[name]) for name in with_it)

@@ -1,0 +1,71 @@
+"""Recovered runs report what a run reports that was left alone."""
+
+import json
+import signal
+
+import pytest
+from allennlp.common.util import SigTermReceived
+from interrupted_run import assert_same_end, names, send
+
+# Wall clock and memory are each run's own.
+OWN = ("duration", "memory", "training_start", "training_epochs")
+
+
+def figures(metrics):
+    return {key: value for key, value in metrics.items() if not any(own in key for own in OWN)}
+
+
+@pytest.fixture
+def config(config):
+    config["model"]["regularizer"] = {"regexes": [["weight", {"type": "l2", "alpha": 0.01}]]}
+    return config
+
+
+@pytest.mark.parametrize("at", [(0, 1), (1, 3), (0, 4), (0, "validation"), (2, 4)])
+def test_of_a_stop_within_an_epoch(train, tmp_path, undisturbed, at):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", at, send(signal.SIGINT))
+    metrics = train(tmp_path / "run")
+    assert {"training_accuracy", "training_reg_loss"} <= metrics.keys()
+    assert figures(metrics) == figures(undisturbed[1])
+    for epoch in range(at[0], 3):
+        name = f"metrics_epoch_{epoch}.json"
+        found, wanted = (
+            figures(json.loads((folder / name).read_text()))
+            for folder in (tmp_path / "run", undisturbed[0])
+        )
+        assert found == wanted, name
+
+
+def test_of_a_run_with_nothing_left_to_do(train, tmp_path, undisturbed):
+    train(tmp_path / "run")
+    assert figures(train(tmp_path / "run")) == figures(undisturbed[1])
+
+
+@pytest.mark.parametrize("num_gradient_accumulation_steps", [1, 2])
+def test_of_accumulated_batches(train, tmp_path, num_gradient_accumulation_steps):
+    more = {"num_gradient_accumulation_steps": num_gradient_accumulation_steps}
+    whole = train(tmp_path / "whole", **more)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", (1, 1), send(signal.SIGINT), **more)
+    assert figures(train(tmp_path / "run", **more)) == figures(whole)
+
+
+@pytest.mark.parametrize("moving_average", [None, {"type": "exponential", "decay": 0.5}])
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
+)
+def test_a_signal_in_a_validation_is_acted_on_in_it(
+    train, config, tmp_path, number, raised, moving_average
+):
+    """After the first of eight batches: the checkpoint is of the end of training."""
+    config["validation_data_loader"] = {"batch_size": 1, "shuffle": True}
+    more = {} if moving_average is None else {"moving_average": moving_average}
+    whole = train(tmp_path / "whole", **more)
+    run = tmp_path / "run"
+    with pytest.raises(raised):
+        train(run, (1, "validation"), send(number), **more)
+    assert names(run)[-1] == "training_state_e1_b4.th"
+    assert not (run / "metrics_epoch_1.json").exists()
+    assert figures(train(run, **more)) == figures(whole)
+    assert_same_end(run, tmp_path / "whole")
