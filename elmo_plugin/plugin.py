@@ -52,3 +52,6 @@ import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
 import elmo_plugin.training.warmup_cosine
+import elmo_plugin.metrics.conll_coref
+import elmo_plugin.data.readers.coref
+import elmo_plugin.training.staircase_decay
