@@ -18,9 +18,9 @@ from allennlp.training import Trainer
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))
@@ -221,7 +221,7 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
             options["lstm"]["dim"] = 8
             options["char_cnn"].update(filters=[[1, 8]], n_highway=1)
             weights = tmp_path / f"weights_{options['lstm']['projection_dim']}.hdf5"
-            save_weights(BiLm(ElmoOptions.from_dict(options)), weights)
+            save_weights(BiLm(parse_options(options)), weights)
             block.update(options=options, pretrained_file=str(weights))
         elif "embedding_dim" in block and "glove" in block.get("pretrained_file", ""):
             dim = block["embedding_dim"]

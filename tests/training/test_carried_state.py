@@ -10,6 +10,7 @@ from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.training.carried_state import carried_state, set_carried_state
 
@@ -23,7 +24,7 @@ def config(config, tmp_path):
     }
     config["model"]["text_field_embedder"]["token_embedders"]["elmo"] = {
         "type": "elmo_token_embedder",
-        "options": random_bilm().options.to_dict(),
+        "options": options_dict(random_bilm().options),
         "pretrained_file": str(tmp_path / "weights.hdf5"),
     }
     config["model"]["encoder"]["input_size"] += 12

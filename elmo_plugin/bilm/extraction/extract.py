@@ -17,6 +17,7 @@ from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -274,7 +275,7 @@ def _device(bilm: BiLm) -> torch.device:
 
 def _fingerprint(bilm: BiLm) -> str:
     """Of the sizes, how products are taken, and every parameter."""
-    sizes = [bilm.options.to_dict(), bilm.dtype]
+    sizes = [options_dict(bilm.options), bilm.dtype]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
     for parameter in bilm.parameters():
         digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)

@@ -11,6 +11,7 @@ from tiny_bilm import OPTIONS, random_bilm, write
 from elmo_plugin.bilm.files import fetch as fetching
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.use.elmo import Elmo
 
 URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
@@ -111,7 +112,7 @@ def test_no_name_at_all_is_the_original(served):
 
 
 def test_options_as_they_are(files, served):
-    content = random_bilm().options.to_dict()
+    content = options_dict(random_bilm().options)
     assert find_options(content) == OPTIONS
     assert find_weights(content, None) is None
     assert find_weights(content, files.weights) == Path(files.weights)
