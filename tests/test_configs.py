@@ -209,11 +209,20 @@ def test_sample_builds_and_gives_a_loss(path, tmp_path):
     loss.backward()
 
 
+def word_vectors(folder: Path, dim: int) -> str:
+    """A file of a few."""
+    path = folder / f"vectors_{dim}.txt"
+    path.write_text("".join(f"{w} {' '.join(['0.5'] * dim)}\n" for w in ("the", "a")))
+    return str(path)
+
+
 def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Path) -> None:
     """Puts sample data, a few word vectors and small biLMs where a published config names files."""
     for key in ("train_data_path", "validation_data_path", "test_data_path"):
         if key in config:
             config[key] = plain[key]
+    if "genres" in config["model"]:  # the sample's are not OntoNotes'
+        config["model"]["genres"] = plain["model"]["genres"]
     for block in blocks(config):
         if "options" in block and "pretrained_file" in block:
             options = json.loads(json.dumps(block["options"]))
@@ -223,11 +232,12 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
             weights = tmp_path / f"weights_{options['lstm']['projection_dim']}.hdf5"
             save_weights(BiLm(parse_options(options)), weights)
             block.update(options=options, pretrained_file=str(weights))
-        elif "embedding_dim" in block and "glove" in block.get("pretrained_file", ""):
-            dim = block["embedding_dim"]
-            vectors = tmp_path / f"glove_{dim}.txt"
-            vectors.write_text("".join(f"{w} {' '.join(['0.5'] * dim)}\n" for w in ("the", "a")))
-            block["pretrained_file"] = str(vectors)
+        elif "embedding_dim" in block and block.get("pretrained_file"):
+            block["pretrained_file"] = word_vectors(tmp_path, block["embedding_dim"])
+        elif "pretrained_files" in block:
+            block["pretrained_files"] = {
+                namespace: word_vectors(tmp_path, 2) for namespace in block["pretrained_files"]
+            }
 
 
 @pytest.mark.slow
