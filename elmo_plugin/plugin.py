@@ -52,3 +52,11 @@ import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
 import elmo_plugin.training.warmup_cosine
+import elmo_plugin.data.document_qa_tokenizer
+import elmo_plugin.data.truncated_characters
+import elmo_plugin.data.readers.squad
+import elmo_plugin.metrics.squad
+import elmo_plugin.modules.input_dropout
+import elmo_plugin.modules.truncated_normal
+import elmo_plugin.models.bidaf_self_attention
+import elmo_plugin.predictors.reading_comprehension
