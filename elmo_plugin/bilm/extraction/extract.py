@@ -1,7 +1,6 @@
 """A biLM's layers for every line of a text, into an HDF5 file: streamed, and safe to interrupt."""
 
 import hashlib
-import json
 import os
 import time
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
+from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -91,7 +91,7 @@ def extract(
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
     if output.exists() and not output.is_file():
         raise ValueError(f"{output} is a folder or a device, expected the name of a file to make")
-    settings = {**asdict(wanted), "state": bilm.state, "bilm": _fingerprint(bilm)}
+    settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
         if not resume or (read_about(output) or {}).get("settings") != settings:
@@ -270,12 +270,3 @@ def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
 
 def _device(bilm: BiLm) -> torch.device:
     return bilm.device
-
-
-def _fingerprint(bilm: BiLm) -> str:
-    """Of the sizes, how products are taken, and every parameter."""
-    sizes = [bilm.options.to_dict(), bilm.dtype]
-    digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
-    for parameter in bilm.parameters():
-        digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)
-    return digest.hexdigest()
