@@ -1,7 +1,6 @@
 """
-The sizes of a biLM, and the keys of `options.json`, which no other file knows.
-
-Key names are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
+The sizes of a biLM, and the keys of `options.json`, which no other file knows; they are bilm-tf's
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
 """
 
 import reprlib
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 ACTIVATIONS = ("relu", "tanh")
-
 # More than any biLM has is a damaged file's: refused before memory is taken for it.
 MOST_LAYERS, MOST_UNITS, MOST_PARAMETERS = 2**8, 2**20, 2**32
 
@@ -91,21 +89,18 @@ class ElmoOptions:
         # Raises
 
         `ValueError`
-            If a key is missing or its value is not usable, or they make more than 2**32
+            If a key is missing or misspelled, a value is not usable, or they make more than 2**32
             parameters; the text names source, key, value and need.
         """
         reader = _Reader(options, source)
         filters = reader.filters("char_cnn.filters")
-        # bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the
-        # padding token's id 0 added). The weight file always has 261 rows: both mean the same.
+        # bilm-tf trains with 261 and predicts with 262, a padding token's: the same weight file.
         if (number := reader.value("char_cnn.n_characters", int, default=262)) not in (261, 262):
-            need = "261 or 262 (UTF-8 bytes and five marks; no other set has a released format)"
-            raise reader.error("char_cnn.n_characters", number, need)
+            raise reader.error("char_cnn.n_characters", number, "261 or 262 (256 bytes, 5 marks)")
         activation = reader.value("char_cnn.activation", str, default="relu")
         if activation not in ACTIVATIONS:
             raise reader.error("char_cnn.activation", activation, f"one of {ACTIVATIONS}")
-        # A word's two marks and a byte, and the widest filter.
-        widest = max(3, *(width for width, _ in filters))
+        widest = max(3, *(width for width, _ in filters))  # a word's two marks and a byte
         found = cls(
             projection_dim=reader.count("lstm.projection_dim"),
             cell_size=reader.count("lstm.dim"),
@@ -121,6 +116,11 @@ class ElmoOptions:
         )
         if (number := found.num_parameters) > MOST_PARAMETERS:
             raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
+        for part, known in found.to_dict().items():
+            given = options[part].keys()
+            unknown, absent = sorted(map(str, given - known.keys())), sorted(known.keys() - given)
+            if unknown and absent:  # a default would stand in for what is misspelled
+                raise ValueError(f"{source}: {part} has no {absent[0]}, but {unknown[0][:50]!r}")
         return found
 
     def to_dict(self) -> dict[str, Any]:
