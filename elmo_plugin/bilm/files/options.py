@@ -95,6 +95,11 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
     )
     if (number := num_parameters(found)) > MOST_PARAMETERS:
         raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
+    for part, known in options_dict(found).items():
+        given = options[part].keys()
+        unknown, absent = sorted(map(str, given - known.keys())), sorted(known.keys() - given)
+        if unknown and absent:  # a default would stand in for what is misspelled
+            raise ValueError(f"{source}: {part} has no {absent[0]}, but {unknown[0][:50]!r}")
     return found
 
 

@@ -155,3 +155,21 @@ def test_huge_values_are_refused_and_not_quoted_whole(changes, message):
 def test_the_number_of_parameters(changes):
     bilm = random_bilm(**changes)
     assert bilm.options.num_parameters == sum(one.numel() for one in bilm.parameters())
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "message"),
+    [
+        ("lstm.cell_clip", "cell_clp", "F: lstm has no cell_clip, but 'cell_clp'"),
+        ("char_cnn.n_highway", "highways", "F: char_cnn has no n_highway, but 'highways'"),
+    ],
+)
+def test_a_default_does_not_stand_in_for_a_misspelled_key(taken, given, message):
+    content = released(**{taken: ...})
+    parse_options(content, source="F")
+    content[taken.split(".")[0]][given] = 1
+    with pytest.raises(ValueError, match=message):
+        parse_options(content, source="F")
+    content = released()
+    content["lstm"]["what training needs"] = 1
+    parse_options(content)
