@@ -11,11 +11,11 @@ PIP := -m pip --disable-pip-version-check install
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help install demo test test-slow lint types format bench peers clean
+.PHONY: help install demo test test-slow lint types format bench peers wheel check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 install: $(STAMP)  ## set up .venv
 
@@ -64,6 +64,14 @@ $(PEERS_STAMP): $(STAMP) requirements-peers.txt
 
 peers: $(PEERS_STAMP)  ## compare with allennlp-models (installs it in .venv-peers)
 	$(PEERS)/bin/python -m pytest -m peers
+
+wheel: $(STAMP)  ## build dist/*.whl: the core, with the configs
+	rm -rf build dist
+	$(BIN)/python -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation -w dist .
+	rm -rf build
+
+check-wheel: wheel  ## install it in an environment of its own, without AllenNLP and then with it, and use it
+	.ci/check_wheel
 
 clean:  ## remove what make and the tools made
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

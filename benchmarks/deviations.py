@@ -14,8 +14,8 @@ from typing import List
 import torch
 
 from benchmarks.report import table
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 BATCH_SIZE = 32
 

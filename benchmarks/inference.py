@@ -61,7 +61,7 @@ class Contest:
         (packing,) = pack(lengths + 2, int(lengths.max()) + 2, batch_size)
         options = bilm.options
         rows = torch.randn(len(packing.forward_rows), options.projection_dim)
-        start = bilm._elmo_lstm.initial_state(batch_size)
+        start = bilm.lstm.initial_state(batch_size)
 
         @torch.no_grad()
         def both_directions() -> None:

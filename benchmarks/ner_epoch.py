@@ -1,7 +1,7 @@
 """
 An epoch of NER with ELMo from the cache, beside one whose ELMo vectors cost nothing.
 
-`training_config/released/ner_elmo.jsonnet` as it stands (crf_tagger, batches of 64, Adam,
+`training_config/table1/ner_elmo.jsonnet` as it stands (crf_tagger, batches of 64, Adam,
 AllenNLP's data loader and trainer), but for GloVe, which is drawn at random, and for the embedder:
 a frozen biLM of Original shapes with a cache, after the epoch that filled it, or slices of a tensor
 of the same width made once. Each has the indexer it needs; all read the same sentences in the same
@@ -27,7 +27,7 @@ import elmo_plugin.plugin  # noqa: F401
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
 
-CONFIG = Path(__file__).parents[1] / "training_config/released/ner_elmo.jsonnet"
+CONFIG = Path(__file__).parents[1] / "training_config/table1/ner_elmo.jsonnet"
 NUM_SENTENCES = 512
 CACHES = {"cache in memory": "memory", "cache in a directory": "{}/cache"}
 TYPES = ("PER", "LOC", "ORG", "MISC")

@@ -13,7 +13,7 @@ from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
@@ -69,7 +69,7 @@ def model(autograd: bool, dtype: Optional[str] = None) -> LanguageModel:
         dtype=dtype,
     )
     if autograd:
-        char_cnn = language_model.bilm._token_embedder
+        char_cnn = language_model.bilm.char_cnn
         char_cnn._trained_linear = functional.linear  # type: ignore[method-assign]
         for module in language_model.modules():
             if isinstance(module, LstmCellWithProjection):

@@ -4,7 +4,7 @@ Tokens a second and memory of pretraining, over batch size and unroll, at the CP
     python -m benchmarks.throughput --quick    # half a minute: the recipe's batch and its double
     python -m benchmarks.throughput            # under five minutes on two cores
 
-Sizes, softmax and optimizer are those of `training_config/released/bilm_cpu.jsonnet`. Writes
+Sizes, softmax and optimizer are those of `training_config/table1/bilm_cpu.jsonnet`. Writes
 `benchmarks/reports/DATE-throughput.json` and a table of it, `.md`. CPU only. Nothing else should
 run meanwhile: the report gives the load at the start, and the rate of `torch.mm` before and after.
 """
@@ -27,7 +27,7 @@ from benchmarks.training_cell import measure
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
-CONFIG = Path(__file__).parents[1] / "training_config/released/bilm_cpu.jsonnet"
+CONFIG = Path(__file__).parents[1] / "training_config/table1/bilm_cpu.jsonnet"
 # Those that the novels of the embedded biLM have five times or more.
 NUM_WORDS = 36_729
 NUM_SENTENCES = 10_000

@@ -7,10 +7,29 @@ ELMo (Peters et al. 2018) as an AllenNLP plugin.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"
 
+# Every public name twice: for editors and type checkers, which import nothing ...
+if TYPE_CHECKING:
+    from elmo_plugin.bilm.extraction.extract import extract as extract
+    from elmo_plugin.bilm.extraction.layouts import sentence_key as sentence_key
+    from elmo_plugin.bilm.extraction.settings import Extraction as Extraction
+    from elmo_plugin.bilm.files.weights import load_weights as load_weights
+    from elmo_plugin.bilm.files.weights import save_weights as save_weights
+    from elmo_plugin.bilm.model.bilm import BiLm as BiLm
+    from elmo_plugin.bilm.model.characters import batch_to_ids as batch_to_ids
+    from elmo_plugin.bilm.model.options import ElmoOptions as ElmoOptions
+    from elmo_plugin.bilm.model.scalar_mix import ScalarMix as ScalarMix
+    from elmo_plugin.bilm.use.elmo import Elmo as Elmo
+    from elmo_plugin.bilm.use.elmo import load_bilm as load_bilm
+    from elmo_plugin.bilm.use.embedder import ElmoEmbedder as ElmoEmbedder
+    from elmo_plugin.bilm.use.hub import ElmoHub as ElmoHub
+    from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer
+    from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
+
+# ... and for Python, where each is imported when it is first used. A test compares the two.
 _HOMES = {
     "Elmo": "elmo_plugin.bilm.use.elmo",
     "batch_to_ids": "elmo_plugin.bilm.model.characters",
@@ -22,7 +41,7 @@ _HOMES = {
     "extract": "elmo_plugin.bilm.extraction.extract",
     "Extraction": "elmo_plugin.bilm.extraction.settings",
     "sentence_key": "elmo_plugin.bilm.extraction.layouts",
-    "load_bilm": "elmo_plugin.bilm.use.elmo",
+    "load_bilm": "elmo_plugin.bilm.files.load",
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",
     "ElmoTokenEmbedder": "elmo_plugin.modules.token_embedder",
@@ -31,11 +50,12 @@ _HOMES = {
 
 __all__ = ["__version__", *_HOMES]
 
+if not TYPE_CHECKING:  # which would take any name for a public one
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -61,3 +61,10 @@ import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
 import elmo_plugin.training.warmup_cosine
+import elmo_plugin.metrics.conll_coref
+import elmo_plugin.data.readers.coref
+import elmo_plugin.models.coref
+import elmo_plugin.predictors.coref
+import elmo_plugin.training.staircase_decay
+import elmo_plugin.modules.coupled_lstm
+import elmo_plugin.modules.unit_length_embedding

@@ -53,12 +53,11 @@ def bilm_fixture(shared):
 @pytest.fixture(params=["private", "public", "plain"])
 def operators(request, monkeypatch):
     """Every path of a product; where operators are missing, the plain one several times."""
-    from elmo_plugin.bilm.kernels import int8 as int8_kernels
-    from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+    from elmo_plugin.bilm.kernels import int8, prepacked_linear
 
     if request.param != "private":
-        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
     if request.param == "plain":
-        monkeypatch.setattr(prepared_linear, "conversion_works", lambda: False)
-        monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
+        monkeypatch.setattr(prepacked_linear, "conversion_works", lambda: False)
+        monkeypatch.setattr(int8, "works", lambda kind: False)
     return request.param

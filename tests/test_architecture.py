@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import elmo_plugin
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "elmo_plugin"
 # tqdm: the progress bar of pretraining; pure Python, needs nothing.
@@ -116,6 +118,24 @@ def test_bilm_runs_where_allennlp_is_absent():
     )
     assert child.returncode == 0, child.stderr
     assert "elmo_plugin.bilm.files.weights" in child.stdout.split()
+
+
+def test_the_public_names_are_those_that_editors_see():
+    init = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    (typed,) = (
+        node
+        for node in init.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen = {
+        alias.asname: (node.module, alias.name)
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {name: (home, name) for name, home in elmo_plugin._HOMES.items()}
+    assert set(elmo_plugin.__all__) == {"__version__", *seen} == set(dir(elmo_plugin))
+    assert (PACKAGE / "py.typed").exists()
 
 
 def test_the_plugin_imports_every_module_that_registers_something():

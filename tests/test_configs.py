@@ -24,7 +24,7 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))
-RELEASED = sorted((ROOT / "training_config" / "released").glob("*.jsonnet"))
+TABLE1 = sorted((ROOT / "training_config" / "table1").glob("*.jsonnet"))
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
 
 TOP_LEVEL = {
@@ -67,12 +67,12 @@ def sample(path: Path) -> Dict[str, Any]:
     return evaluated(path)
 
 
-def released(path: Path, monkeypatch) -> Dict[str, Any]:
+def published(path: Path, monkeypatch) -> Dict[str, Any]:
     if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
         pytest.skip("elmo_plugin/pretrained has no biLM yet")
-    for variable in re.findall(r"extVar\('(\w+)'\)", "".join(p.read_text() for p in CONFIGS)):
+    for variable in re.findall(r"extVar\('(\w+)'\)", "".join(p.read_text() for p in TABLE1)):
         monkeypatch.setenv(variable, f"path/of/{variable}")
-    return evaluated(ROOT / "training_config" / "released" / path.name)
+    return evaluated(ROOT / "training_config" / "table1" / path.name)
 
 
 def blocks(config: Any) -> Iterator[Dict[str, Any]]:
@@ -108,19 +108,68 @@ def build(config: Dict[str, Any], directory: Path) -> TrainModel:
 
 def test_there_are_configs():
     assert {"ner", "ner_elmo", "ner_elmo_paper"} <= {path.stem for path in CONFIGS}
-    assert [path.name for path in RELEASED] == [path.name for path in CONFIGS]
+    assert [path.name for path in TABLE1] == [path.name for path in CONFIGS]
+
+
+def code(path: Path) -> str:
+    """A jsonnet file without its comments and strings' contents, imports kept."""
+    text = re.sub(r"(?m)(^|\s)//.*$", "", path.read_text())
+    return re.sub(r"(import )?'[^']*'", lambda match: match[0] if match[1] else "''", text)
+
+
+def imported(path: Path) -> List[Path]:
+    return [path.parent / name for name in re.findall(r"import '([^']*)'", code(path))]
+
+
+def is_plain(path: Path) -> bool:
+    return not re.search(r"\b(function|if|for|assert)\b|\w\(.*\) *=", code(path))
+
+
+@pytest.mark.parametrize("path", TABLE1, ids=[path.stem for path in TABLE1])
+def test_the_published_setup_reads_from_top_to_bottom(path):
+    assert is_plain(path)
+    # A config with ELMo says what it adds to the one without; nothing else is looked up elsewhere.
+    folders = {name.resolve().parent for name in imported(path)}
+    assert folders <= {path.parent}
+    assert {name.suffix for name in imported(path)} <= {".jsonnet", ".json"}
+
+
+@pytest.mark.parametrize(
+    "text", ["{ a: if b then 1 else 2 }", "function(x) x", "local f(x) = x;", "[x for x in y]"]
+)
+def test_a_branch_or_function_is_seen(text, tmp_path):
+    (tmp_path / "config.jsonnet").write_text(text)
+    assert not is_plain(tmp_path / "config.jsonnet")
+    (tmp_path / "config.jsonnet").write_text(f"// {text}\n{{ a: 'if' }}")
+    assert is_plain(tmp_path / "config.jsonnet")
 
 
 @each_config
-def test_the_released_file_is_one_line(path):
-    text = (ROOT / "training_config" / "released" / path.name).read_text()
-    assert text == f"(import '../{path.name}')(setup='released')\n"
+def test_the_sample_setup_is_an_overlay_on_the_published_one(path):
+    reached, queue = set(), [path.resolve()]
+    while queue:
+        file = queue.pop()
+        if file not in reached:
+            reached.add(file)
+            queue += [name.resolve() for name in imported(file) if name.suffix != ".json"]
+    assert is_plain(path)
+    assert ROOT / "training_config" / "table1" / path.name in reached
+
+
+def test_results_stand_on_the_published_setups_and_not_on_the_sample():
+    sources = sorted((ROOT / "results").rglob("*sonnet"))
+    assert sources
+    for path in sources:
+        for name in imported(path):
+            if "training_config" in name.parts:
+                assert name.resolve().parent.name == "table1", f"{path} imports {name}"
+                assert name.exists()
 
 
 @each_config
 def test_keys_are_known_in_both_setups(path, monkeypatch):
     check_keys(sample(path))
-    check_keys(released(path, monkeypatch))
+    check_keys(published(path, monkeypatch))
 
 
 def test_a_stale_trainer_key_is_seen():
@@ -131,14 +180,14 @@ def test_a_stale_trainer_key_is_seen():
 
 @each_config
 def test_the_model_is_never_chosen_on_the_test_split(path, monkeypatch):
-    for config in (sample(path), released(path, monkeypatch)):
+    for config in (sample(path), published(path, monkeypatch)):
         assert config["validation_data_path"] != config.get("test_data_path")
         assert config["train_data_path"] != config["validation_data_path"]
 
 
 @each_config
 def test_training_batches_are_shuffled(path, monkeypatch):
-    for config in (sample(path), released(path, monkeypatch)):
+    for config in (sample(path), published(path, monkeypatch)):
         loader = config["data_loader"]
         assert loader.get("shuffle") or loader.get("batch_sampler", {}).get("type") == "bucket"
 
@@ -161,7 +210,7 @@ def test_sample_builds_and_gives_a_loss(path, tmp_path):
 
 
 def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Path) -> None:
-    """Puts sample data, a few word vectors and small biLMs where a released config names files."""
+    """Puts sample data, a few word vectors and small biLMs where a published config names files."""
     for key in ("train_data_path", "validation_data_path", "test_data_path"):
         if key in config:
             config[key] = plain[key]
@@ -187,8 +236,8 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
     [path for path in CONFIGS if not path.stem.startswith("bilm")],
     ids=lambda path: path.stem,
 )
-def test_released_classes_and_dimensions_fit(path, tmp_path, monkeypatch):
-    config = released(path, monkeypatch)
+def test_published_classes_and_dimensions_fit(path, tmp_path, monkeypatch):
+    config = published(path, monkeypatch)
     with_small_files(config, sample(path), tmp_path)
     trainer = build(config, tmp_path / "run").trainer
     batch = next(iter(trainer.data_loader))

@@ -1,34 +1,14 @@
-// A trained biLM goes on with the text of a task: Peters et al. 2018, section 3.4 and table 7 (perplexities before and after).
-//   allennlp train training_config/bilm_fine_tuning.jsonnet -s out --include-package elmo_plugin            the embedded biLM
-//   allennlp train training_config/released/bilm_fine_tuning.jsonnet -s out --include-package elmo_plugin   the Original
-// The second takes the text from BIDIRECTIONAL_LM_TRAIN_PATH and BIDIRECTIONAL_LM_HELDOUT_PATH: tokenized sentences, one a line.
-// `out` then holds an options.json and a weights.hdf5 for the task's config.
-//
-// The softmax of a released biLM is over other words, and mostly not at hand: for the first steps a new one trains alone, then
-// all. The paper trains one epoch; its optimizer and the softmax's part are not told.
-//
-// To expect, after one epoch (average perplexity, appendix): CoNLL-2003 103.2 -> 46.3, SNLI 72.1 -> 16.8, SST 131.5 -> 78.6.
-// Ours on these: not run.
-local elmo = import 'elmo.libsonnet';
-
-function(setup='sample')
-  local released = setup == 'released';
-  local bilm = elmo.module(setup);
-  (import 'bilm_small.jsonnet')(setup) {
-    vocabulary: { type: 'bilm_words' },
-    model+: {
-      options: bilm.options,
-      pretrained_file: bilm.pretrained_file,
-      softmax: {},
-      dropout: 0.1,
-      frozen_steps: if released then 500 else 30,
-    },
-    data_loader+: { batch_size: if released then 32 else 16, num_workers: 0 },
-    validation_data_loader+: { batch_size: 4 },
-    trainer+: {
-      num_epochs: 2,
-      optimizer+: { lr: if released then 5e-4 else 5e-3 },
-      learning_rate_scheduler+: { warmup_steps: 20 },
-      checkpointer: {},
-    },
-  }
+// table1/bilm_fine_tuning.jsonnet, from the embedded biLM, on the sample text.
+//   allennlp train training_config/bilm_fine_tuning.jsonnet -s out --include-package elmo_plugin
+// `out` then holds an options.json and a weights.hdf5 for a task's config.
+(import 'table1/bilm_fine_tuning.jsonnet') + {
+  train_data_path: 'examples/text/train.txt',
+  validation_data_path: 'examples/text/heldout.txt',
+  model+: {
+    options: import '../elmo_plugin/pretrained/options.json',
+    pretrained_file: 'embedded',
+    frozen_steps: 30,
+  },
+  data_loader+: { batch_size: 16 },
+  trainer+: { optimizer+: { lr: 5e-3 } },
+}

@@ -1,41 +1,11 @@
-// A biLM in about a minute on two cores, to see pretraining run: 2 x 128/32, full softmax, on the sample text.
+// A biLM in about a minute on two cores, to see pretraining run: table1/bilm_tiny.jsonnet on the sample text.
 //   allennlp train training_config/bilm_tiny.jsonnet -s out --include-package elmo_plugin
 //   allennlp evaluate out/model.tar.gz examples/text/heldout.txt --include-package elmo_plugin
 // `out` then holds options.json and weights.hdf5, which every ELMo reads, and vocabulary.txt, softmax.hdf5 and card.json.
 //
 // To expect: held-out perplexity (average of both directions) about 2.2 after 10 epochs, from 230 (its words) at the start.
-// The released setup reads the paths of bilm.jsonnet, with no vocabulary file: words that occur 5 times.
-function(setup='sample') {
-  local released = setup == 'released',
-  local num_steps = 20,
-  dataset_reader: { type: 'bilm_text' },
-  vocabulary: { type: 'bilm_words', min_count: if released then 5 else 1 },
-  datasets_for_vocab_creation: ['train'],
-  train_data_path: if released then std.extVar('BIDIRECTIONAL_LM_TRAIN_PATH') else 'examples/text/train.txt',
-  validation_data_path:
-    if released then std.extVar('BIDIRECTIONAL_LM_HELDOUT_PATH') else 'examples/text/heldout.txt',
-  model: {
-    type: 'bilm_language_model',
-    options: {
-      lstm: { dim: 128, projection_dim: 32, n_layers: 2, cell_clip: 3, proj_clip: 3, use_skip_connections: true },
-      char_cnn: {
-        activation: 'relu',
-        embedding: { dim: 16 },
-        filters: [[1, 16], [2, 16], [3, 32], [4, 32]],
-        n_highway: 1,
-        n_characters: 262,
-        max_characters_per_token: 50,
-      },
-    },
-    dropout: 0.1,
-  },
-  data_loader: { type: 'token_streams', batch_size: 16, num_steps: num_steps, shuffle: true },
-  validation_data_loader: { type: 'token_streams', batch_size: 4, num_steps: num_steps, shuffle: false },
-  trainer: {
-    num_epochs: 10,
-    validation_metric: '-perplexity',
-    grad_norm: 1.0,
-    optimizer: { type: 'adamw', lr: 5e-3, weight_decay: 0.01 },
-    callbacks: ['export_bilm'],
-  },
+(import 'table1/bilm_tiny.jsonnet') + {
+  vocabulary+: { min_count: 1 },
+  train_data_path: 'examples/text/train.txt',
+  validation_data_path: 'examples/text/heldout.txt',
 }

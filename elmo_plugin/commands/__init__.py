@@ -12,6 +12,13 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
+# What is no part of the core, and how it is had (setup.py's extras).
+MISSING = {
+    "matplotlib": "pip install 'elmo_plugin[plot]'",
+    "spacy": "pip install 'elmo_plugin[spacy]'",
+    "allennlp": 'README.md, "Install", says how it goes on top of this package',
+}
+
 
 class Command(NamedTuple):
     """
@@ -27,8 +34,8 @@ class Command(NamedTuple):
 
     def run(self, args: argparse.Namespace) -> None:
         """
-        Runs it; an error of the user's ends the process with status 1 and one line, Ctrl-C with
-        status 130.
+        Runs it; an error of the user's, or a package that is not installed, ends the process with
+        status 1 and one line, Ctrl-C with status 130.
         """
         try:
             import_module(self.module).run(args)
@@ -36,6 +43,10 @@ class Command(NamedTuple):
             sys.exit(_say(str(interrupt) or "interrupted", status=130))
         except (ValueError, OSError) as error:
             sys.exit(_say(f"error: {error}", status=1))
+        except ModuleNotFoundError as error:
+            if error.name not in MISSING:
+                raise
+            sys.exit(_say(f"error: {error.name} is not installed; {MISSING[error.name]}", status=1))
 
 
 def _say(text: str, status: int) -> int:
@@ -63,5 +74,8 @@ COMMANDS = {
     ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
+    ),
+    "configs": Command(
+        "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
     ),
 }

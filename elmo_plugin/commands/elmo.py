@@ -114,7 +114,7 @@ def load(args: argparse.Namespace, state: str = "primed") -> Any:
     """
     import torch
 
-    from elmo_plugin.bilm.use.elmo import load_bilm
+    from elmo_plugin.bilm.files.load import load_bilm
 
     if args.cuda_device >= torch.cuda.device_count():
         raise ValueError(

@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If the output exists and `--force` is not given, or a line of an input is not UTF-8.
+        If the output exists and `--force` is not given, a number is less than there can be, or a
+        line of an input is not UTF-8.
     """
     from elmo_plugin.bilm.training.vocabulary import find_text_files
     from elmo_plugin.bilm.training.word_counts import vocabulary_of

@@ -44,7 +44,7 @@ class BilmVocabulary(Vocabulary):
         # Raises
 
         `ConfigurationError`
-            If the file is not a vocabulary.
+            If the file is not a vocabulary, or a number is less than there can be.
         """
         if vocabulary_file is not None:
             try:
@@ -54,7 +54,10 @@ class BilmVocabulary(Vocabulary):
         counts: Counter = Counter()
         for instance in instances:
             counts.update(token.text for token in instance["tokens"])  # type: ignore[attr-defined]
-        return cls.from_words(WordVocabulary.from_counts(counts, min_count, max_size))
+        try:
+            return cls.from_words(WordVocabulary.from_counts(counts, min_count, max_size))
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
 
     @classmethod
     def from_words(cls, words: WordVocabulary) -> "BilmVocabulary":

@@ -11,7 +11,7 @@ from allennlp.data import DataLoader, DatasetReader, Instance, TensorDict, Vocab
 from allennlp.nn.util import move_to_device
 
 from elmo_plugin.bilm.training.streams import BatchPair, StreamPosition, TokenStreams
-from elmo_plugin.bilm.training.vocabulary import count_targets
+from elmo_plugin.bilm.training.word_counts import count_targets
 from elmo_plugin.data.bilm_vocabulary import word_vocabulary
 from elmo_plugin.data.readers.bilm_text import BilmTextReader
 

@@ -18,8 +18,8 @@ from allennlp.nn.util import get_dropout_mask
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
-from elmo_plugin.bilm.kernels.lstm_training import sigmoid_slope
-from elmo_plugin.bilm.kernels.training_linear import product, weight_gradient
+from elmo_plugin.bilm.kernels.chooser import linear, weight_gradient
+from elmo_plugin.bilm.kernels.lstm_training import sigmoid_backward
 
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
 
@@ -65,7 +65,7 @@ class _HighwayLstm(torch.autograd.Function):
         recurrent_width = state_weight.size(0)
 
         # Shape: (num_rows, 4 or 6 * hidden_size); the activations take the products' place.
-        gates = product(inputs, input_weight, bias)
+        gates = linear(inputs, input_weight, bias)
         outputs, previous_hidden, previous_memory, squashed = (
             inputs.new_empty(num_rows, size) for _ in range(4)
         )
@@ -81,7 +81,7 @@ class _HighwayLstm(torch.autograd.Function):
             previous_memory[start:end].copy_(step_memory)
 
             step_gates = gates[start:end]
-            step_gates[:, :recurrent_width].add_(product(step_previous, state_weight))
+            step_gates[:, :recurrent_width].add_(linear(step_previous, state_weight))
             step_gates[:, : 2 * size].sigmoid_()
             step_gates[:, 2 * size : 3 * size].tanh_()
             step_gates[:, 3 * size : recurrent_width].sigmoid_()
@@ -138,15 +138,15 @@ class _HighwayLstm(torch.autograd.Function):
         through_output = o
         if blocks.size(1) == 6:
             r, p = blocks[:, 4], blocks[:, 5]
-            sigmoid_slope(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
+            sigmoid_backward(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
             torch.sub(1, r, out=slopes[:, 5])
-            sigmoid_slope(torch.mul(squashed, r), o, slopes[:, 3])
+            sigmoid_backward(torch.mul(squashed, r), o, slopes[:, 3])
             through_output = o * r
         else:
-            sigmoid_slope(squashed, o, slopes[:, 3])
+            sigmoid_backward(squashed, o, slopes[:, 3])
         memory_slope = torch.ops.aten.tanh_backward(through_output, squashed)
-        sigmoid_slope(g, i, slopes[:, 0])
-        sigmoid_slope(previous_memory, f, slopes[:, 1])
+        sigmoid_backward(g, i, slopes[:, 0])
+        sigmoid_backward(previous_memory, f, slopes[:, 1])
         torch.ops.aten.tanh_backward.grad_input(i, g, grad_input=slopes[:, 2])
 
         batch_size = max(end - start for start, end in ctx.steps)
@@ -168,7 +168,7 @@ class _HighwayLstm(torch.autograd.Function):
             step_slopes[:, :3].mul_(step_memory.unsqueeze(1))
             step_slopes[:, 3:].mul_(step_hidden.unsqueeze(1))
             step_memory.mul_(f[start:end])
-            step_grad = product(grad_gates[start:end, :recurrent_width], transposed)
+            step_grad = linear(grad_gates[start:end, :recurrent_width], transposed)
             if dropout_mask is None:
                 step_hidden.copy_(step_grad)
             else:
@@ -176,7 +176,7 @@ class _HighwayLstm(torch.autograd.Function):
 
         needs = ctx.needs_input_grad
         return (
-            product(grad_gates, input_weight.t()) if needs[0] else None,
+            linear(grad_gates, input_weight.t()) if needs[0] else None,
             weight_gradient(grad_gates, inputs) if needs[1] else None,
             grad_gates.sum(0) if needs[2] else None,
             weight_gradient(grad_gates[:, :recurrent_width], previous_hidden) if needs[3] else None,

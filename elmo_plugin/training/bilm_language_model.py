@@ -12,13 +12,13 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.export import export_bilm, load_softmax
 from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradient
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
-from elmo_plugin.bilm.use.elmo import load_bilm
 from elmo_plugin.data.bilm_vocabulary import word_vocabulary
 
 

@@ -1,7 +1,7 @@
-"""A learning rate that rises, then falls along a cosine, by steps."""
+"""A learning rate that rises, may stay, then falls along a cosine, by steps."""
 
 import math
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -11,8 +11,13 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 @LearningRateScheduler.register("warmup_cosine", exist_ok=True)
 class WarmupCosine(LearningRateScheduler):
     """
-    Rises linearly over `warmup_steps`, then falls along half a cosine (Loshchilov and Hutter 2017)
-    until the run's last step. AllenNLP's `cosine_with_warmup` counts epochs instead.
+    Rises linearly over `warmup_steps`, stays for `constant_steps`, then falls along half a cosine
+    (Loshchilov and Hutter 2017) until the run's last step. AllenNLP's `cosine_with_warmup` counts
+    epochs instead.
+
+    With a constant part the length of a run need not be known when it starts (Hu et al. 2024,
+    "MiniCPM", warmup-stable-decay): `num_epochs` and `constant_steps` may be others when a run goes
+    on from a checkpoint, which holds the step alone.
 
     # Parameters
 
@@ -24,6 +29,8 @@ class WarmupCosine(LearningRateScheduler):
         Not in a config.
     warmup_steps : `int`
         Steps until the optimizer's own learning rate is reached.
+    constant_steps : `int`, optional (default = `0`)
+        Steps at that rate after them.
     final_fraction : `float`, optional (default = `0.01`)
         What is left of it at the end.
     last_epoch : `int`, optional (default = `-1`)
@@ -32,7 +39,7 @@ class WarmupCosine(LearningRateScheduler):
     # Raises
 
     `ConfigurationError`
-        If the data loader does not know its length.
+        If the data loader does not know its length, or the run ends before the cosine begins.
     """
 
     def __init__(
@@ -41,6 +48,7 @@ class WarmupCosine(LearningRateScheduler):
         num_epochs: int,
         num_steps_per_epoch: Optional[int],
         warmup_steps: int,
+        constant_steps: int = 0,
         final_fraction: float = 0.01,
         last_epoch: int = -1,
     ) -> None:
@@ -48,7 +56,13 @@ class WarmupCosine(LearningRateScheduler):
             raise ConfigurationError("warmup_cosine needs a data loader that knows its length")
         super().__init__(optimizer, last_epoch)
         self.warmup_steps = warmup_steps
+        self.constant_steps = constant_steps
         self.total_steps = num_epochs * num_steps_per_epoch
+        if constant_steps and warmup_steps + constant_steps >= self.total_steps:
+            raise ConfigurationError(
+                f"warmup_steps is {warmup_steps} and constant_steps {constant_steps}, expected "
+                f"fewer together than the {self.total_steps} steps of the run"
+            )
         self.final_fraction = final_fraction
         self.step_batch(0)
 
@@ -73,11 +87,24 @@ class WarmupCosine(LearningRateScheduler):
         `List[float]`
             One for each group of parameters.
         """
-        step = self.last_epoch
+        step, falling_from = self.last_epoch, self.warmup_steps + self.constant_steps
         if step <= self.warmup_steps:
             factor = max(1, step) / max(1, self.warmup_steps)
         else:
-            done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
+            done = max(0, step - falling_from) / max(1, self.total_steps - falling_from)
             cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
             factor = self.final_fraction + (1 - self.final_fraction) * cosine
         return [rate * factor for rate in self.base_values]
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The step: what the rate is there, the config says."""
+        return {"last_epoch": self.last_epoch}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """
+        # Parameters
+
+        state_dict : `Dict[str, Any]`
+            From `state_dict`; what else older checkpoints hold is passed over.
+        """
+        self.last_epoch = state_dict["last_epoch"]

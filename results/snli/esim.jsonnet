@@ -1,1 +1,1 @@
-(import 'snli.libsonnet')((import '../../training_config/esim.jsonnet')())
+(import '../../training_config/table1/esim.jsonnet') + (import 'snli.libsonnet')

@@ -1,1 +1,1 @@
-(import 'srl_ewt.libsonnet')((import '../../training_config/semantic_role_labeler.jsonnet')())
+(import '../../training_config/table1/semantic_role_labeler.jsonnet') + (import 'srl_ewt.libsonnet')

@@ -1,1 +1,1 @@
-(import 'sst5.libsonnet')((import '../../training_config/biattentive_classification_network.jsonnet')())
+(import '../../training_config/table1/biattentive_classification_network.jsonnet') + (import 'sst5.libsonnet')

@@ -1,1 +1,1 @@
-(import 'wikigold.libsonnet')((import '../../training_config/ner.jsonnet')())
+(import '../../training_config/table1/ner.jsonnet') + (import 'wikigold.libsonnet')

@@ -1,1 +1,1 @@
-(import 'wnut17.libsonnet')((import '../../training_config/ner.jsonnet')())
+(import '../../training_config/table1/ner.jsonnet') + (import 'wnut17.libsonnet')

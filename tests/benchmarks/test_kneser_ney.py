@@ -1,5 +1,7 @@
+import json
 import math
 import runpy
+import sys
 from pathlib import Path
 
 import numpy
@@ -51,3 +53,25 @@ def test_longer_history_helps_on_text_that_has_it():
         logs = KneserNey(padded(text, order), 8, order).log_probabilities(padded(text, order))
         perplexities.append(math.exp(-logs.mean()))
     assert perplexities[0] > perplexities[1] > perplexities[2]
+
+
+def test_each_held_out_glob_has_its_figure_with_the_words_of_a_file(tmp_path, monkeypatch, capsys):
+    def figures(*more):
+        arguments = ["--train", str(tmp_path / "train.txt"), "--heldout", *globs, *more]
+        monkeypatch.setattr(sys, "argv", ["kneser_ney.py", *arguments])
+        KNESER_NEY["main"]()
+        return json.loads(capsys.readouterr().out)
+
+    texts = {"train": "a b c\n" * 9 + "a c b\n" * 3 + "rare\n", "one": "a b c\n", "two": "c a\n"}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    words = tmp_path / "words.txt"
+    words.write_text("<S>\n</S>\n<UNK>\na\nb\nc\n", encoding="utf-8")
+    globs = [str(tmp_path / name) for name in ("on*.txt", "tw*.txt")]
+    found = figures("--vocabulary", str(words))
+    assert found["num_words"] == 6
+    assert found == figures("--min-count", "2")
+    one, two = (found["domains"][pattern] for pattern in globs)
+    assert (one["heldout_tokens"], two["heldout_tokens"]) == (4, 3)
+    assert one["per_file"] == {"one.txt": one["forward_perplexity"]}
+    assert one["forward_perplexity"] < 2 < two["forward_perplexity"]

@@ -6,11 +6,11 @@ import sys
 import pytest
 from allennlp.commands.train import train_model
 from allennlp.common import Params
+from elmo_plugin.bilm.kernels.product_module import ProductModule
 from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
 from benchmarks import task_metrics
-from elmo_plugin.bilm.kernels.product_module import ProductModule
 
 
 def test_where_an_elmo_stands():

@@ -24,7 +24,7 @@ def _run(call, bilm, rank):
         layers = output["activations"]
         (sum(layer.sum() for layer in layers)).backward()
         outputs.append(torch.stack(layers).detach())
-    return outputs, bilm._carried
+    return outputs, bilm.carried
 
 
 def _process(rank, folder):

@@ -9,7 +9,8 @@ from allennlp.common import Params
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, count_words
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.training.word_counts import count_words
 
 
 @pytest.fixture
@@ -50,6 +51,21 @@ def test_the_vocabulary_command_names_a_missing_file(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["vocabulary", str(tmp_path / "*.text"), str(tmp_path / "out")])
     assert "there is no text file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--min-count", "-1"], "min_count is -1, expected 1 or more"),
+        (["--max-size", "0"], "max_size is 0, expected 3 or more"),
+        (["--words-in-memory", "0"], "words_in_memory is 0, expected 1 or more"),
+    ],
+)
+def test_the_vocabulary_command_refuses_what_cannot_be(shards, tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit):
+        main(["vocabulary", str(shards[0]), str(tmp_path / "out"), *options])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")

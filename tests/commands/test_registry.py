@@ -79,6 +79,29 @@ def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
     assert (tmp_path / "out").read_text() == "olé\n"
 
 
+@pytest.mark.parametrize(
+    ("module", "advice"), [("spacy", "elmo_plugin[spacy]"), ("allennlp", "README.md")]
+)
+def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advice, tmp_path):
+    (tmp_path / "in").write_text("Yes.")
+    files = [str(tmp_path / "in"), str(tmp_path / "out")]
+    child = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{ALLENNLP_HIDDEN}\nfrom elmo_plugin.commands import sentences\n"
+            f"def run(args): raise ModuleNotFoundError(name={module!r})\n"
+            f"sentences.run = run\nmain(['sentences', *{files!r}])",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 1
+    (error,) = child.stderr.splitlines()
+    assert error.startswith(f"error: {module} is not installed; ")
+    assert advice in error
+
+
 def test_include_package_imports_it_first(tmp_path, monkeypatch):
     (tmp_path / "marker_package.py").write_text("print('imported')")
     (tmp_path / "in").write_text("Yes.")

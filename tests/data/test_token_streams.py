@@ -43,7 +43,7 @@ def test_a_number_that_is_not_positive_is_refused(loader, name):
 
 
 def test_the_recipe_for_novels_shuffles_all_of_them_together(repository):
-    file = repository / "training_config" / "released" / "bilm_cpu.jsonnet"
+    file = repository / "training_config" / "table1" / "bilm_cpu.jsonnet"
     paths = dict.fromkeys(("TRAIN_PATH", "HELDOUT_PATH", "VOCAB_PATH"), "text")
     variables = {f"BIDIRECTIONAL_LM_{name}": value for name, value in paths.items()}
     config = json.loads(_jsonnet.evaluate_file(str(file), ext_vars=variables))

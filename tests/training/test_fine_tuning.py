@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.bilm.use.elmo import load_bilm
+from elmo_plugin.bilm.files.load import load_bilm
 
 NUM_BATCHES, FROZEN = 12, 4
 
@@ -28,7 +28,7 @@ class WatchBilm(TrainerCallback):
             model = trainer.model.language_model
             WatchBilm.weights.append(
                 [
-                    model.bilm._elmo_lstm.forward_layer_0.state_projection.weight.detach().clone(),
+                    model.bilm.lstm.forward_layer_0.state_projection.weight.detach().clone(),
                     model.softmax.weight.detach().clone(),
                 ]
             )
@@ -74,14 +74,14 @@ def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path):
     params["trainer"]["callbacks"] = ["export_bilm", "watch_bilm"]
     train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
     start = load_bilm(str(first / "options.json"), str(first / "weights.hdf5"))
-    before = start._elmo_lstm.forward_layer_0.state_projection.weight
+    before = start.lstm.forward_layer_0.state_projection.weight
     assert len(WatchBilm.weights) == NUM_BATCHES
     for step, (bilm, _) in enumerate(WatchBilm.weights, start=1):
         assert torch.equal(bilm, before) == (step <= FROZEN)
     softmaxes = [softmax for _, softmax in WatchBilm.weights]
     assert all(not torch.equal(*pair) for pair in itertools.pairwise(softmaxes))
     after = load_bilm(str(tmp_path / "out/options.json"), str(tmp_path / "out/weights.hdf5"))
-    fine_tuned = after._elmo_lstm.forward_layer_0.state_projection.weight
+    fine_tuned = after.lstm.forward_layer_0.state_projection.weight
     torch.testing.assert_close(fine_tuned, WatchBilm.weights[-1][0])
 
 

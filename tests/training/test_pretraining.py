@@ -13,6 +13,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.training.evaluation import perplexity
 from elmo_plugin.bilm.training.export import load_softmax
@@ -20,7 +21,7 @@ from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import both_directions
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
 

@@ -1,6 +1,5 @@
-"""Very long sentences in memory that does not grow with them, and state by rows of a batch."""
+"""Very long sentences in memory that does not grow with them."""
 
-from contextlib import contextmanager
 from typing import Iterator, Sequence
 
 import torch
@@ -12,7 +11,7 @@ from elmo_plugin.bilm.model.lstm import LstmState
 
 @torch.no_grad()
 def layers_in_chunks(
-    bilm: BiLm, sentence: Sequence[str], chunk_size: int
+    bilm: BiLm, sentence: Sequence[str], chunk_size: int, row: int = 0
 ) -> Iterator[torch.Tensor]:
     """
     The layers of one sentence, a chunk of tokens at a time; the same numbers as from `BiLm.forward`
@@ -25,11 +24,13 @@ def layers_in_chunks(
     # Parameters
 
     bilm : `BiLm`
-        In `"carry"`, the sentence is row 0 of a batch of one (see `state_of_rows`).
+        Any.
     sentence : `Sequence[str]`
         Its tokens.
     chunk_size : `int`
         Tokens at a time.
+    row : `int`, optional (default = `0`)
+        In `"carry"`, the row of the batch that the sentence is.
 
     # Returns
 
@@ -50,15 +51,14 @@ def layers_in_chunks(
         if chunk.stop == num_steps:
             tokens.append(END_OF_SENTENCE)
         ids = batch_to_ids([tokens], bilm.options.num_characters)[0]
-        return bilm._token_embedder(ids.to(device))
+        return bilm.char_cnn(ids.to(bilm.device))
 
     def run(
         direction: str, inputs: torch.Tensor, state: LstmState
     ) -> tuple[list[torch.Tensor], LstmState]:
-        return bilm._elmo_lstm(direction, inputs, [1] * len(inputs), state)
+        return bilm.lstm.stack(direction, inputs, [1] * len(inputs), state)
 
-    device = next(bilm.parameters()).device
-    forward_state, backward_state = bilm.start_states(1)
+    forward_state, backward_state = bilm.start_states_of([row])
     before: list[LstmState] = []
     for chunk in reversed(chunks):
         before.append(backward_state)
@@ -71,35 +71,4 @@ def layers_in_chunks(
         first, last = int(chunk.start == 0), len(chunk) - int(chunk.stop == num_steps)
         if last > first:
             yield torch.stack([torch.cat(half, dim=-1)[first:last] for half in halves])
-    if bilm.state == "carry":
-        bilm.keep_states(forward_state, backward_state)
-
-
-@contextmanager
-def state_of_rows(bilm: BiLm, rows: Sequence[int]) -> Iterator[None]:
-    """
-    In the block the biLM carries the state of some rows of a larger batch, so that the batch can be
-    run in parts, in any order: what a row gives depends on its own state alone.
-
-    # Parameters
-
-    bilm : `BiLm`
-        Any; nothing happens unless its `state` is `"carry"`.
-    rows : `Sequence[int]`
-        Which rows, in the order in which they are run.
-    """
-    if bilm.state != "carry":
-        yield
-        return
-    known = 0 if bilm._carried is None else bilm._carried[0].hidden.shape[1]
-    whole = [state.map(torch.clone) for state in bilm.start_states(max(known, max(rows) + 1))]
-    index = torch.tensor(rows, device=whole[0].hidden.device)
-    parts = [state.map(lambda values: values[:, index]) for state in whole]
-    bilm._carried = (parts[0], parts[1])
-    try:
-        yield
-        for old, new in zip(whole, bilm._carried):
-            old.hidden.index_copy_(1, index, new.hidden)
-            old.cell.index_copy_(1, index, new.cell)
-    finally:
-        bilm._carried = (whole[0], whole[1])
+    bilm.keep_states_of([row], forward_state, backward_state)

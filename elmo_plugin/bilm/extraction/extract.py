@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, read_sentences, windows
-from elmo_plugin.bilm.extraction.chunks import layers_in_chunks, state_of_rows
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
@@ -81,14 +81,16 @@ def extract(
     # Raises
 
     `ValueError`
-        If the output exists; if an interrupted run is in the way, or is resumed with other
-        settings, weights or input; if a line is not UTF-8.
+        If the output exists, or is a folder; if an interrupted run is in the way, or is resumed
+        with other settings, weights or input; if a line is not UTF-8.
     `OSError`
         If the disk is full. What was computed is kept for `resume`.
     """
     output = Path(output)
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
+    if output.exists() and not output.is_file():
+        raise ValueError(f"{output} is a folder or a device, expected the name of a file to make")
     settings = {**asdict(wanted), "state": bilm.state, "bilm": _fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
@@ -114,6 +116,11 @@ def extract(
         count = journal.num_sentences
         journal.remove()
         return count
+    except ValueError:
+        # Of the input: one of which nothing is computed yet is not in another's way.
+        if journal.num_sentences == 0:
+            journal.remove()
+        raise
     finally:
         journal.close()
 
@@ -159,7 +166,7 @@ class _Run:
             if number % between == 1 % between:
                 # A token remembered from another batch may differ in its last bit. A run that goes
                 # on remembers none, so none is remembered past a place where one may go on.
-                self.bilm._token_embedder._cached = None
+                self.bilm.char_cnn.forget_token_vectors()
             self._run(window)
             count += len(window)
             for sentence in window:
@@ -178,22 +185,29 @@ class _Run:
         for batch in batches(num_steps, self.wanted.max_tokens, self.batch_size):
             places = [rows[row] for row in batch]
             sentences = [window[place].tokens for place in places]
-            with torch.no_grad(), state_of_rows(self.bilm, batch):
-                for row, first, layers in self._layers(sentences):
-                    self.journal.write(starts[places[row]], len(sentences[row]), first, layers)
+            for row, first, layers in self._layers(sentences, batch):
+                self.journal.write(starts[places[row]], len(sentences[row]), first, layers)
             self._advance(len(batch))
 
-    def _layers(self, sentences: list[list[str]]) -> Iterator[tuple[int, int, numpy.ndarray]]:
-        """Which sentence, from which of its tokens, and the vectors."""
+    @torch.no_grad()
+    def _layers(
+        self, sentences: list[list[str]], rows: list[int]
+    ) -> Iterator[tuple[int, int, numpy.ndarray]]:
+        """
+        Which sentence, from which of its tokens, and the vectors. `rows` are the sentences' places
+        in the window, from which a carried state goes on.
+        """
         if len(sentences) == 1 and len(sentences[0]) + 2 > self.wanted.max_tokens:
             first = 0
-            for chunk in layers_in_chunks(self.bilm, sentences[0], self.wanted.max_tokens):
+            for chunk in layers_in_chunks(self.bilm, sentences[0], self.wanted.max_tokens, rows[0]):
                 yield 0, first, self._stored(chunk)
                 first += chunk.shape[1]
             return
         ids = batch_to_ids(sentences, self.bilm.options.num_characters).to(_device(self.bilm))
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
-        layers = torch.stack(self.bilm(ids)["activations"])[:, :, 1:-1]
+        output = self.bilm.run(ids, self.bilm.start_states_of(rows))
+        self.bilm.keep_states_of(rows, *output.end)
+        layers = torch.stack(output.layers)[:, :, 1:-1]
         array = self._stored(layers)
         for row, sentence in enumerate(sentences):
             yield row, 0, array[:, row, : len(sentence)]
@@ -210,11 +224,11 @@ class _Run:
             self.progress.update(count)
 
     def _carried_state(self) -> Optional[dict[str, numpy.ndarray]]:
-        if self.bilm.state != "carry" or self.bilm._carried is None:
+        if self.bilm.state != "carry" or self.bilm.carried is None:
             return None
         return {
             f"{direction}_{part}": getattr(state, part).cpu().numpy()
-            for direction, state in zip(("forward", "backward"), self.bilm._carried)
+            for direction, state in zip(("forward", "backward"), self.bilm.carried)
             for part in LstmState._fields
         }
 
@@ -255,12 +269,12 @@ def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
 
 
 def _device(bilm: BiLm) -> torch.device:
-    return next(bilm.parameters()).device
+    return bilm.device
 
 
 def _fingerprint(bilm: BiLm) -> str:
     """Of the sizes, how products are taken, and every parameter."""
-    sizes = [bilm.options.to_dict(), bilm._token_embedder.dtype]
+    sizes = [bilm.options.to_dict(), bilm.dtype]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
     for parameter in bilm.parameters():
         digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)

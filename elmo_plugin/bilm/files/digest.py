@@ -5,7 +5,9 @@ from typing import Any, Optional
 
 import torch
 
-from elmo_plugin.bilm.model.bilm import WARM_UP_TEXT, BiLm
+from elmo_plugin.bilm.kernels.derived import signs as changes_seen
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 # How many columns a parameter's bits are summed in: a prime, so that no size of a matrix divides it
 # and rows that change places do not go unseen.
@@ -42,7 +44,7 @@ class WeightsDigest:
         """
         dtypes = [getattr(module, "dtype", None) for module in bilm.modules()]
         about = repr((bilm.options, bilm.state, dtypes, WARM_UP_TEXT)).encode()
-        signs = (about, [(id(one), one._version, one.data_ptr()) for one in bilm.parameters()])
+        signs = (about, changes_seen(list(bilm.parameters())))
         known = self._known
         if known is not None and known[0] == signs:
             certain = not self._doubted or known[1] == _sums(bilm)

@@ -1,15 +1,15 @@
 """Where a biLM's files are: names, paths and URLs to local files."""
 
-import sys
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
+from elmo_plugin.bilm.files.fetch import RELEASED, fetch
+from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-OptionsSource = Union[str, Path, dict[str, Any]]
+OptionsSource = str | Path | dict[str, Any]
 
 _PRETRAINED = Path(__file__).parents[2] / "pretrained"
-_RELEASED = "https://allennlp.s3.amazonaws.com/models/elmo"
 _RELEASED_FOLDERS = {
     "small": "2x1024_128_2048cnn_1xhighway",
     "medium": "2x2048_256_2048cnn_1xhighway",
@@ -22,7 +22,7 @@ NAMED_BILMS = {
     "embedded": (str(_PRETRAINED / "options.json"), str(_PRETRAINED / "weights.hdf5")),
     **{
         name: tuple(
-            f"{_RELEASED}/{folder}/elmo_{folder}_{file}"
+            f"{RELEASED[0]}{folder}/elmo_{folder}_{file}"
             for file in ("options.json", "weights.hdf5")
         )
         for name, folder in _RELEASED_FOLDERS.items()
@@ -31,16 +31,16 @@ NAMED_BILMS = {
 
 
 def find_options(
-    options_file: Optional[OptionsSource], weight_file: Optional[Union[str, Path]] = None
+    options_file: OptionsSource | None, weight_file: str | Path | None = None
 ) -> ElmoOptions:
     """
     The options of a biLM.
 
     # Parameters
 
-    options_file : `Optional[Union[str, Path, dict[str, Any]]]`
+    options_file : `OptionsSource | None`
         A name of `NAMED_BILMS`, a path, a URL, or the options themselves.
-    weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
+    weight_file : `str | Path | None`, optional (default = `None`)
         Its name, where only the weights are named.
 
     # Returns
@@ -65,12 +65,10 @@ def find_options(
             )
         options_file = weight_file
     location = NAMED_BILMS.get(str(options_file), (str(options_file), ""))[0]
-    return ElmoOptions.from_file(local_file(location, "options_file"))
+    return read_options(local_file(location, "options_file"))
 
 
-def find_weights(
-    options_file: Optional[OptionsSource], weight_file: Optional[Union[str, Path]]
-) -> Optional[Path]:
+def find_weights(options_file: OptionsSource | None, weight_file: str | Path | None) -> Path | None:
     """
     The weight file of a biLM on this machine.
 
@@ -81,7 +79,7 @@ def find_weights(
 
     # Returns
 
-    `Optional[Path]`
+    `Path | None`
         `None` where only inlined options are given: an archive will bring the weights.
     """
     if weight_file is None:
@@ -99,7 +97,7 @@ def find_weights(
 
 def local_file(location: str, argument: str) -> Path:
     """
-    A path as it is, a URL through `cached_path`.
+    A path as it is, a URL by `fetch`.
 
     # Parameters
 
@@ -126,15 +124,6 @@ def local_file(location: str, argument: str) -> Path:
             )
         return path
     try:
-        from cached_path import cached_path
-    except ImportError as error:
-        raise FileNotFoundError(
-            f"{argument}: {location} needs the package cached_path to be fetched; {advice}"
-        ) from error
-    print(f"{argument}: {location}", file=sys.stderr)
-    try:
-        return Path(cached_path(location))
-    except Exception as error:
-        raise FileNotFoundError(
-            f"{argument}: {location} cannot be fetched ({type(error).__name__}: {error}); {advice}"
-        ) from error
+        return fetch(location, argument)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{argument}: {error}; {advice}") from error

@@ -6,21 +6,29 @@ only. Layout: bilm-tf's `dump_weights`
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py).
 """
 
+import zlib
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, Union
+from typing import Callable, Iterator, NamedTuple
 
 import h5py
 import numpy
 import torch
 
+from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 # TensorFlow's LSTMCell keeps its gates as i, j (candidate), f, o, and adds 1 to f when it runs;
 # here they are i, f, j, o and the 1 is part of the bias.
 TENSORFLOW_FORGET_BIAS = 1.0
+# In the files that `save_weights` writes; HDF5 has no checksum of plain datasets.
+CHECKSUM = "elmo_plugin_crc32"
+
+# Parts of parameters, and what belongs there.
+Values = list[tuple[torch.Tensor, numpy.ndarray]]
 
 
 class _Entry(NamedTuple):
@@ -28,19 +36,20 @@ class _Entry(NamedTuple):
 
     key: str
     shape: tuple[int, ...]
-    put: Callable[[numpy.ndarray], None]
+    put: Callable[[numpy.ndarray], Values]
     get: Callable[[], numpy.ndarray]
 
 
-def load_weights(bilm: BiLm, path: Union[str, Path]) -> None:
+def load_weights(bilm: BiLm, path: str | Path) -> None:
     """
-    Fills a biLM's parameters from a weight file.
+    Fills a biLM's parameters from a weight file. All of it is read and checked before the first
+    parameter changes, which takes memory for a second copy of them meanwhile.
 
     # Parameters
 
     bilm : `BiLm`
         Built from the options that belong to the file.
-    path : `Union[str, Path]`
+    path : `str | Path`
         An HDF5 file, float16 to float64.
 
     # Raises
@@ -48,88 +57,135 @@ def load_weights(bilm: BiLm, path: Union[str, Path]) -> None:
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not a whole HDF5 file, or a key is missing, has another shape or holds a value that
-        is not a number; the text names file, key, shape found and shape wanted. The biLM is then
-        unchanged.
+        If it is not a whole HDF5 file, or refers to other files; if a key is missing, has another
+        shape or holds a value that is not a finite number of the parameter's type; or if the values
+        are others than `save_weights` wrote. The text names file, key, found and wanted.
+    `MemoryError`
+        If memory runs out. The biLM is unchanged, whatever is raised.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no weight file {path}")
-    entries = list(_entries(bilm))
-    try:
-        with h5py.File(path, "r") as file:
-            # All is read, and only then read again and put: one array is held at a time.
-            for entry in entries:
-                _read(file, entry, str(path))
-            _check_nothing_left(file, bilm, entries, str(path))
-            with torch.no_grad():
-                for entry in entries:
-                    entry.put(_read(file, entry, str(path)))
-    except OSError as error:
-        raise ValueError(
-            f"{path} is not a whole HDF5 file, expected a biLM's weights: {error}"
-        ) from error
+    staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+    checksum = 0
+    with plain_hdf5(path, "weight file") as file:
+        entries = _checked(file, bilm, str(path))
+        for entry in entries:
+            array = _read(file[entry.key])
+            checksum = _checksum(entry.key, array, checksum)
+            for target, values in entry.put(array):
+                new = torch.from_numpy(numpy.ascontiguousarray(values)).to(target.dtype)
+                if not torch.isfinite(new).all():
+                    raise ValueError(
+                        f"{path}: {entry.key} holds NaN or infinity, or more than {target.dtype} "
+                        "can hold, expected finite numbers"
+                    )
+                staged.append((target, new))
+        written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
+        if written != checksum:
+            raise ValueError(
+                f"{path} is damaged: its numbers have the checksum {checksum:08x}, those that were "
+                f"written had {written}"
+            )
+    with torch.no_grad():
+        for target, new in staged:
+            target.copy_(new)
 
 
-def save_weights(bilm: BiLm, path: Union[str, Path], dtype: str = "float32") -> None:
+def check_weights(options: ElmoOptions, path: str | Path) -> None:
     """
-    Writes a biLM's parameters in the released layout; an existing file is replaced only when the
-    new one is whole.
+    Whether a weight file belongs to options, by its keys and shapes; before memory is taken for a
+    biLM of these sizes.
+
+    # Parameters
+
+    options : `ElmoOptions`
+        The sizes.
+    path : `str | Path`
+        An HDF5 file.
+
+    # Raises
+
+    `FileNotFoundError`, `ValueError`
+        As `load_weights`.
+    """
+    with torch.device("meta"):
+        bilm = BiLm(options)
+    with plain_hdf5(path, "weight file") as file:
+        _checked(file, bilm, str(path))
+
+
+def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
+    """
+    Writes a biLM's parameters in the released layout, and a checksum as the attribute
+    `elmo_plugin_crc32`; an existing file is replaced only when the new one is whole.
 
     # Parameters
 
     bilm : `BiLm`
         Any biLM.
-    path : `Union[str, Path]`
+    path : `str | Path`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
         How matrices are stored; bilm-tf and AllenNLP read any float type. Biases take at least
         float32: AllenNLP adds the forget bias of 1 in the type of the file, and would round.
     """
+    checksum = 0
     with whole_file(path) as aside, h5py.File(aside, "w") as file:
         for entry in _entries(bilm):
             compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
-            file.create_dataset(entry.key, data=entry.get().astype(stored), **compression)
+            array = entry.get().astype(stored)
+            file.create_dataset(entry.key, data=array, **compression)
+            checksum = _checksum(entry.key, array, checksum)
+        file.attrs[CHECKSUM] = checksum
 
 
-def _read(file: h5py.File, entry: _Entry, path: str) -> numpy.ndarray:
-    dataset = file.get(entry.key)
-    if not isinstance(dataset, h5py.Dataset):
-        raise ValueError(f"{path}: the key {entry.key} is missing, expected shape {entry.shape}")
-    if tuple(dataset.shape) != entry.shape:
-        raise ValueError(
-            f"{path}: {entry.key} has shape {tuple(dataset.shape)}, the options want {entry.shape}"
-        )
-    if dataset.dtype.kind != "f":
-        raise ValueError(f"{path}: {entry.key} has type {dataset.dtype}, expected floating point")
-    array = dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32), copy=False)
-    if not numpy.isfinite(array).all():
-        raise ValueError(f"{path}: {entry.key} holds NaN or infinity, expected finite numbers")
-    return array
-
-
-def _check_nothing_left(file: h5py.File, bilm: BiLm, entries: list[_Entry], path: str) -> None:
-    """A deeper biLM than the options say would load without its upper layers: refuse it."""
-    known = {entry.key for entry in entries}
-    left: list[str] = []
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and name not in known:
-            left.append(name)
-
-    file.visititems(visit)
-    unused = sorted(name for name in left if name.split("/")[0].startswith(("CNN", "RNN", "char_")))
+def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[_Entry]:
+    """What is to be read, when all of it is there in the right shape and nothing is left over."""
+    entries = list(_entries(bilm))
+    for entry in entries:
+        if entry.key not in file:
+            raise ValueError(
+                f"{path}: the key {entry.key} is missing, expected shape {entry.shape}"
+            )
+        dataset = file[entry.key]
+        if dataset.shape != entry.shape:
+            raise ValueError(
+                f"{path}: {entry.key} has shape {dataset.shape}, the options want {entry.shape}"
+            )
+        if dataset.dtype.kind != "f" or dataset.dtype.itemsize > 8:
+            raise ValueError(
+                f"{path}: {entry.key} has type {dataset.dtype}, expected floating point, float16 "
+                "to float64"
+            )
+    # A deeper biLM than the options say would load without its upper layers.
+    unused = sorted(
+        key
+        for key in file.keys() - {entry.key for entry in entries}
+        if key.split("/")[0].startswith(("CNN", "RNN", "char_"))
+    )
     if unused:
         raise ValueError(
-            f"{path}: the options have no place for {', '.join(unused)}; expected options of "
+            f"{path}: the options have no place for {', '.join(unused)[:500]}; expected options of "
             f"the same biLM (they say {bilm.options.num_layers} layers, "
             f"{bilm.options.num_highways} highways, {len(bilm.options.filters)} filters)"
         )
+    return entries
+
+
+def _read(dataset: h5py.Dataset) -> numpy.ndarray:
+    return dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32), copy=False)
+
+
+def _checksum(key: str, array: numpy.ndarray, before: int) -> int:
+    """Of the numbers, however they are stored."""
+    wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
+    return zlib.crc32(
+        numpy.ascontiguousarray(wide).data.cast("B"), zlib.crc32(key.encode(), before)
+    )
 
 
 def _entries(bilm: BiLm) -> Iterator[_Entry]:
-    char_cnn = bilm._token_embedder
-    table = char_cnn._char_embedding_weights
+    char_cnn = bilm.char_cnn
+    table = char_cnn.char_embedding
     # The padding token's row of zeros is ours alone.
     yield _plain("char_embed", table[1:], (NUM_CHARACTER_EMBEDDINGS, table.shape[1]))
     for index, convolution in enumerate(char_cnn.convolutions):
@@ -142,22 +198,20 @@ def _entries(bilm: BiLm) -> Iterator[_Entry]:
         )
         assert convolution.bias is not None
         yield _plain(f"CNN/b_cnn_{index}", convolution.bias)
-    if char_cnn._highways is not None:
-        for index, highway in enumerate(char_cnn._highways.layers):
-            dim = highway.in_features
-            # Our gate keeps the input, TensorFlow's "carry" lets the transform in: the signs
-            # differ.
-            for rows, name, sign in (
-                (slice(0, dim), "transform", 1.0),
-                (slice(dim, 2 * dim), "carry", -1.0),
-            ):
-                yield _matrix(f"CNN_high_{index}/W_{name}", highway.weight[rows], sign)
-                yield _plain(f"CNN_high_{index}/b_{name}", highway.bias[rows], sign=sign)
-    if char_cnn._projection is not None:
-        yield _matrix("CNN_proj/W_proj", char_cnn._projection.weight)
-        yield _plain("CNN_proj/b_proj", char_cnn._projection.bias)
+    for index, highway in enumerate(char_cnn.highway_layers):
+        dim = highway.in_features
+        # Our gate keeps the input, TensorFlow's "carry" lets the transform in: the signs differ.
+        for rows, name, sign in (
+            (slice(0, dim), "transform", 1.0),
+            (slice(dim, 2 * dim), "carry", -1.0),
+        ):
+            yield _matrix(f"CNN_high_{index}/W_{name}", highway.weight[rows], sign)
+            yield _plain(f"CNN_high_{index}/b_{name}", highway.bias[rows], sign=sign)
+    if char_cnn.projection is not None:
+        yield _matrix("CNN_proj/W_proj", char_cnn.projection.weight)
+        yield _plain("CNN_proj/b_proj", char_cnn.projection.bias)
     for number, direction in enumerate(("forward", "backward")):
-        for layer, cell in enumerate(bilm._elmo_lstm.layers(direction)):
+        for layer, cell in enumerate(bilm.lstm.layers(direction)):
             yield from _cell_entries(f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", cell)
 
 
@@ -168,10 +222,9 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[_Entry]
     forget_bias = numpy.zeros(4 * cell.cell_size, dtype=numpy.float32)
     forget_bias[cell.cell_size : 2 * cell.cell_size] = TENSORFLOW_FORGET_BIAS
 
-    def put_kernel(array: numpy.ndarray) -> None:
-        kernel = torch.from_numpy(_swap_gates(array.T))
-        inputs.copy_(kernel[:, :input_dim])
-        states.copy_(kernel[:, input_dim:])
+    def put_kernel(array: numpy.ndarray) -> Values:
+        kernel = _swap_gates(array.T)
+        return [(inputs, kernel[:, :input_dim]), (states, kernel[:, input_dim:])]
 
     def get_kernel() -> numpy.ndarray:
         return _swap_gates(torch.cat([inputs, states], dim=1).detach().cpu().numpy()).T
@@ -221,17 +274,11 @@ def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> _Entry:
 
 def _putter(
     parameter: torch.Tensor, convert: Callable[[numpy.ndarray], numpy.ndarray]
-) -> Callable[[numpy.ndarray], None]:
-    def put(array: numpy.ndarray) -> None:
-        parameter.copy_(torch.from_numpy(numpy.ascontiguousarray(convert(array))))
-
-    return put
+) -> Callable[[numpy.ndarray], Values]:
+    return lambda array: [(parameter, convert(array))]
 
 
 def _getter(
     parameter: torch.Tensor, convert: Callable[[numpy.ndarray], numpy.ndarray]
 ) -> Callable[[], numpy.ndarray]:
-    def get() -> numpy.ndarray:
-        return convert(parameter.detach().cpu().numpy())
-
-    return get
+    return lambda: convert(parameter.detach().cpu().numpy())

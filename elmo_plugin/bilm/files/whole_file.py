@@ -1,28 +1,94 @@
 """Files that are never half written."""
 
+import contextlib
+import itertools
 import os
+import re
+import socket
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterator
+
+_numbers = itertools.count()
+_being_written: set[Path] = set()
 
 
 @contextmanager
-def whole_file(path: Union[str, Path]) -> Iterator[Path]:
+def whole_file(path: str | Path) -> Iterator[Path]:
     """
-    Gives a name to write to, in the same directory; when the block ends well, what was written
-    there is on disk and takes the place of `path`. When it fails, `path` is as it was.
+    Makes an empty file in the same directory, to write to; when the block ends well, what was
+    written there is on disk and takes the place of `path`. When it fails, `path` is as it was. What
+    a process that was killed left of writing the same file is removed.
 
     # Parameters
 
-    path : `Union[str, Path]`
+    path : `str | Path`
         The file to make or replace.
+
+    # Raises
+
+    `OSError`
+        If it cannot be written, on a full disk for one; the text names `path`.
     """
     path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{next(_numbers)}.part")
+    _being_written.add(aside)
     try:
-        yield aside
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.replace(path)
+        with contextlib.suppress(OSError):
+            _sweep(path)
+        # A new file, never what a link of this name leads to.
+        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            yield aside
+            _to_disk(aside)
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except Exception as error:
+        # On a full disk HDF5 and PyTorch raise a RuntimeError while they handle the OSError.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        # Not those of other files, which the block may read.
+        if not isinstance(cause, OSError) or cause.filename not in (None, str(aside)):
+            raise
+        if cause.errno is None:
+            raise OSError(f"{path} could not be written: {cause}") from error
+        reason = f"could not be written ({os.strerror(cause.errno)})"
+        raise OSError(cause.errno, reason, str(path)) from error
     finally:
-        aside.unlink(missing_ok=True)
+        _being_written.discard(aside)
+    # The new name must be on disk too before an older file is removed.
+    with contextlib.suppress(OSError):
+        _to_disk(path.parent)
+
+
+def _host() -> str:
+    return re.sub(r"[^\w-]", "_", socket.gethostname())[:16]
+
+
+def _sweep(path: Path) -> None:
+    """Other machines' processes, which may share the disk, are left alone."""
+    leftover = re.compile(
+        rf"\.{re.escape(path.name)}\.(?:{re.escape(_host())}\.)?(\d+)(?:\.\d+)?\.part"
+    )
+    for other in path.parent.iterdir():
+        found = leftover.fullmatch(other.name)
+        if found and other not in _being_written and not _is_another_alive(int(found[1])):
+            other.unlink(missing_ok=True)
+
+
+def _is_another_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return process != os.getpid()
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,24 +2,19 @@
 Products of rows with a weight of 8-bit integers: by FBGEMM, by oneDNN, or in floating point.
 
 Both libraries are reached through operators that PyTorch does not promise to keep, so each is tried
-on a small product first. FBGEMM's is the faster one for few rows, a quarter or more; oneDNN's for
-many rows into a wide output.
+on a small product first. `chooser.py` says which one runs.
 """
 
 import functools
-from typing import Union
 
 import torch
 from torch.nn import functional
-
-# From so many rows on a product is of many.
-MANY_ROWS = 16
 
 # What stands for zero among unsigned integers: processors multiply unsigned with signed bytes.
 ZERO = 128
 
 
-class FloatKernel:
+class FloatInt8Kernel:
     """
     Whole numbers in floating point: exact, and works everywhere.
 
@@ -52,9 +47,9 @@ class FloatKernel:
         return functional.linear(integers, self._integers) * self._scales
 
 
-class OneDnnKernel:
+class OneDnnInt8Kernel:
     """
-    As `FloatKernel`; float32 on a CPU.
+    As `FloatInt8Kernel`; float32 on a CPU.
 
     # Parameters
 
@@ -68,16 +63,16 @@ class OneDnnKernel:
         self._zero_points = torch.zeros(len(scales), dtype=torch.int32)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `FloatKernel`."""
+        """See `FloatInt8Kernel`."""
         return torch.ops.onednn.qlinear_pointwise(
             rows.add_(ZERO).round_().to(torch.uint8), 1.0, ZERO, self._weight, self._scales,
             self._zero_points, None, 1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
 
 
-class FbgemmKernel:
+class FbgemmInt8Kernel:
     """
-    As `FloatKernel`; float32 on a CPU of the x86 family.
+    As `FloatInt8Kernel`; float32 on a CPU of the x86 family.
 
     # Parameters
 
@@ -93,17 +88,17 @@ class FbgemmKernel:
         self._weight = torch.ops.quantized.linear_prepack(weight, None)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `FloatKernel`."""
+        """See `FloatInt8Kernel`."""
         return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             rows, 1.0, ZERO, self._weight
         )
 
 
-Kernel = Union[FloatKernel, OneDnnKernel, FbgemmKernel]
+Int8Kernel = FloatInt8Kernel | OneDnnInt8Kernel | FbgemmInt8Kernel
 
 
 @functools.cache
-def works(kind: type[Kernel]) -> bool:
+def works(kernel: type[Int8Kernel]) -> bool:
     """Whether a kernel is there and multiplies as it should; tried once."""
     generator = torch.Generator().manual_seed(0)
     rows, weight = (
@@ -114,29 +109,8 @@ def works(kind: type[Kernel]) -> bool:
     rows[0], weight[0] = 127.0, 127.0
     rows[:, 0], weight[:, 0] = 127.0, -127.0
     arguments = weight, torch.full((len(weight),), 1 / 127**2)
-    expected = FloatKernel(*arguments)(rows)
+    expected = FloatInt8Kernel(*arguments)(rows)
     try:
-        return torch.allclose(kind(*arguments)(rows), expected, rtol=1e-5, atol=1e-5)
+        return torch.allclose(kernel(*arguments)(rows), expected, rtol=1e-5, atol=1e-5)
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):
         return False
-
-
-def kernels(integers: torch.Tensor, scales: torch.Tensor) -> tuple[Kernel, Kernel]:
-    """
-    # Parameters
-
-    integers, scales : `torch.Tensor`
-        See `FloatKernel`.
-
-    # Returns
-
-    `tuple[Kernel, Kernel]`
-        The fastest that work here: for fewer than `MANY_ROWS` rows, and for more.
-    """
-    kinds: list[type[Kernel]] = [FloatKernel]
-    if integers.device.type == "cpu" and integers.dtype == torch.float32:
-        kinds = [kind for kind in (FbgemmKernel, OneDnnKernel) if works(kind)] or kinds
-    output_dim, input_dim = integers.shape
-    of_few = kinds[0](integers, scales)
-    of_many = kinds[-1](integers, scales) if output_dim > 2 * input_dim else of_few
-    return of_few, of_many

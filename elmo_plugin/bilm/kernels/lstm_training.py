@@ -1,40 +1,21 @@
-"""The biLM's recurrence in training: its steps, and its gradient by hand."""
+"""An LSTM layer in training: its steps, and its gradient by hand."""
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from elmo_plugin.bilm.kernels import fused_steps
 from elmo_plugin.bilm.kernels.training_linear import (
-    product,
-    product_of_rounded,
+    Matmul,
+    matmul_of_rounded,
     rounded,
     weight_gradient,
 )
 
 
-class Kept(NamedTuple):
-    """What a step leaves for its gradient: its gates, cell, and the cell's tanh."""
+class TrainingSteps(Protocol):
+    """What is elementwise in a step and in its gradient; one object serves one pass."""
 
-    activations: torch.Tensor
-    cell: torch.Tensor
-    cell_tanh: torch.Tensor
-
-
-class PlainTrainingSteps:
-    """
-    What is elementwise in a step and in its gradient, by PyTorch's operators; see `fused_steps` for
-    GPUs.
-
-    # Parameters
-
-    cell_clip : `Optional[float]`
-        See `LstmCellWithProjection`.
-    """
-
-    def __init__(self, cell_clip: Optional[float]) -> None:
-        self._cell_clip = cell_clip
-        self._bias_gradient: Optional[torch.Tensor] = None
+    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None: ...
 
     def forward(
         self,
@@ -43,7 +24,7 @@ class PlainTrainingSteps:
         bias: torch.Tensor,
         cell: torch.Tensor,
         gated: torch.Tensor,
-    ) -> Kept:
+    ) -> Any:
         """
         # Parameters
 
@@ -54,15 +35,65 @@ class PlainTrainingSteps:
         cell : `torch.Tensor`
             Shape `(size, cell_size)`; becomes the new one.
         gated : `torch.Tensor`
-            The same shape: where what is projected is written.
+            `sigmoid(o) tanh(c)`, what is projected, is written here; the same shape.
 
         # Returns
 
-        `Kept`
-            For `backward`.
+        Saved for backward: `activations` of shape `(size, 4 * cell_size)`, `cell`, perhaps more.
         """
+
+    def backward(
+        self,
+        saved: Any,
+        previous_cell: torch.Tensor,
+        grad_gated: torch.Tensor,
+        grad_cell: torch.Tensor,
+        grad_gates: torch.Tensor,
+    ) -> None:
+        """
+        # Parameters
+
+        saved
+            From the same step's `forward`.
+        previous_cell, grad_gated : `torch.Tensor`
+            The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
+        grad_cell : `torch.Tensor`
+            The new cell's; becomes that of the previous one.
+        grad_gates : `torch.Tensor`
+            Shape `(size, 4 * cell_size)`: the gradient of the gates' sums is written here.
+        """
+
+    def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Over the steps so far; `grad_gates` is all that they wrote, `dtype` the bias's."""
+
+
+class Saved(NamedTuple):
+    """Saved for backward: a step's gates, its cell, and the cell's tanh."""
+
+    activations: torch.Tensor
+    cell: torch.Tensor
+    cell_tanh: torch.Tensor
+
+
+class PlainTrainingSteps:
+    """`TrainingSteps` by PyTorch's operators; for GPUs see `lstm_gpu.py`."""
+
+    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
+        self._cell_clip = cell_clip
+        self._matmul = matmul
+        self._grad_bias: torch.Tensor | None = None
+
+    def forward(
+        self,
+        sources: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        cell: torch.Tensor,
+        gated: torch.Tensor,
+    ) -> Saved:
+        """As `TrainingSteps.forward`."""
         # The activations take the products' place.
-        gates = product_of_rounded(sources, weight, bias, bias.dtype)
+        gates = matmul_of_rounded(sources, weight, bias, bias.dtype, self._matmul)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
         # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
         candidate.mul_(2)
@@ -74,60 +105,49 @@ class PlainTrainingSteps:
         cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
         gated.copy_(output_gate * cell_tanh)
         cell.copy_(step_cell)
-        return Kept(gates, step_cell, cell_tanh)
+        return Saved(gates, step_cell, cell_tanh)
 
     def backward(
         self,
-        kept: Kept,
+        saved: Saved,
         previous_cell: torch.Tensor,
-        for_gated: torch.Tensor,
-        cell_gradient: torch.Tensor,
-        gate_gradient: torch.Tensor,
+        grad_gated: torch.Tensor,
+        grad_cell: torch.Tensor,
+        grad_gates: torch.Tensor,
     ) -> None:
-        """
-        # Parameters
-
-        kept : `Kept`
-            From the same step's `forward`.
-        previous_cell, for_gated : `torch.Tensor`
-            The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
-        cell_gradient : `torch.Tensor`
-            The new cell's; becomes that of the previous one.
-        gate_gradient : `torch.Tensor`
-            Shape `(size, 4 * cell_size)`: where the gradient of the gates' sums is written.
-        """
-        gates, cell, cell_tanh = kept
+        """As `TrainingSteps.backward`."""
+        gates, cell, cell_tanh = saved
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
-        for_gated = for_gated.to(gates.dtype)
-        cell_gradient += torch.ops.aten.tanh_backward(for_gated * output_gate, cell_tanh)
+        grad_gated = grad_gated.to(gates.dtype)
+        grad_cell += torch.ops.aten.tanh_backward(grad_gated * output_gate, cell_tanh)
         if self._cell_clip is not None:
-            _unclipped(cell_gradient, cell, self._cell_clip, out=cell_gradient)
-        step_gates = torch.empty_like(gates)
-        of_input, of_forget, of_candidate, of_output = step_gates.chunk(4, dim=1)
-        sigmoid_slope(cell_gradient * candidate, input_gate, out=of_input)
-        sigmoid_slope(cell_gradient * previous_cell, forget_gate, out=of_forget)
+            _clip_backward(grad_cell, cell, self._cell_clip, out=grad_cell)
+        step_grad = torch.empty_like(gates)
+        grad_input, grad_forget, grad_candidate, grad_output = step_grad.chunk(4, dim=1)
+        sigmoid_backward(grad_cell * candidate, input_gate, out=grad_input)
+        sigmoid_backward(grad_cell * previous_cell, forget_gate, out=grad_forget)
         torch.ops.aten.tanh_backward.grad_input(
-            cell_gradient * input_gate, candidate, grad_input=of_candidate
+            grad_cell * input_gate, candidate, grad_input=grad_candidate
         )
-        sigmoid_slope(for_gated * cell_tanh, output_gate, out=of_output)
-        step_sum = step_gates.sum(dim=0)
-        if self._bias_gradient is None:
-            self._bias_gradient = step_sum
+        sigmoid_backward(grad_gated * cell_tanh, output_gate, out=grad_output)
+        step_sum = step_grad.sum(dim=0)
+        if self._grad_bias is None:
+            self._grad_bias = step_sum
         else:
-            self._bias_gradient += step_sum
-        cell_gradient *= forget_gate
-        gate_gradient.copy_(step_gates)
+            self._grad_bias += step_sum
+        grad_cell *= forget_gate
+        grad_gates.copy_(step_grad)
 
-    def bias_gradient(self, gate_gradient: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-        """Over the steps so far; `gate_gradient` is all that they wrote, `kind` the bias's type."""
-        if self._bias_gradient is None:
-            return gate_gradient.sum(dim=0, dtype=kind)
-        return self._bias_gradient
+    def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """As `TrainingSteps.grad_bias`."""
+        if self._grad_bias is None:
+            return grad_gates.sum(dim=0, dtype=dtype)
+        return self._grad_bias
 
 
-class Recurrence(torch.autograd.Function):
+class LstmLayerTraining(torch.autograd.Function):
     """
-    The recurrence with its gradient by hand.
+    `reference.lstm_layer` with its gradient by hand.
 
     A step multiplies its input and the hidden state before it, side by side, with both weights at
     once, while all of it is in the processor's cache; so does its gradient. The weights' gradients
@@ -137,25 +157,23 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        `inputs`, `input_weight`, `state_weight`, `bias`, `projection`, `hidden`, `cell`,
-        `batch_sizes`, `cell_clip`, `projection_clip`, `dtype` (see `trained_linear`) to what
-        `LstmCellWithProjection` returns.
+        `inputs`, the four tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`,
+        `projection_clip`, `training_dtype`, `steps` (a class of `TrainingSteps`) and `matmul`, to
+        what `Backend.lstm_layer` returns.
         """
         inputs, input_weight, state_weight, bias, projection, hidden, cell = arguments[:7]
-        batch_sizes, cell_clip, projection_clip, dtype = arguments[7:]
+        batch_sizes, cell_clip, projection_clip, training_dtype, steps, matmul = arguments[7:]
         input_dim, cell_size = inputs.shape[1], cell.shape[1]
-        weight = rounded(torch.cat([input_weight, state_weight], dim=1), dtype)
-        projection = rounded(projection, dtype)
+        weight = rounded(torch.cat([input_weight, state_weight], dim=1), training_dtype)
+        projection = rounded(projection, training_dtype)
         # Shape: (num_rows, input_dim + projection_dim)
         sources = weight.new_empty(len(inputs), weight.shape[1])
         sources[:, :input_dim] = inputs
         # Shape: (num_rows, cell_size)
         gated = weight.new_empty(len(inputs), cell_size)
         outputs = inputs.new_empty(len(inputs), len(projection))
-        fused = fused_steps.usable(cell, weight.dtype, training=True)
-        steps = fused_steps.FusedTrainingSteps if fused else PlainTrainingSteps
-        step = steps(cell_clip)
-        kept = []
+        step = steps(cell_clip, matmul)
+        saved = []
         final_cell = cell.clone()
         ended = []
         start = 0
@@ -164,8 +182,8 @@ class Recurrence(torch.autograd.Function):
             ended.append(hidden[size:])
             sources[rows, input_dim:] = hidden[:size]
             step_cell, step_gated = final_cell[:size], gated[rows]
-            kept.append(step.forward(sources[rows], weight, bias, step_cell, step_gated))
-            output = product(step_gated, projection)
+            saved.append(step.forward(sources[rows], weight, bias, step_cell, step_gated))
+            output = matmul(step_gated, projection, None)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
             hidden = outputs[rows]
@@ -173,61 +191,60 @@ class Recurrence(torch.autograd.Function):
             start += size
         final_hidden = torch.cat([hidden, *reversed(ended)])
         ctx.save_for_backward(weight, projection, cell, sources, gated, outputs)
-        ctx.steps, ctx.kept = steps, kept
-        ctx.batch_sizes = batch_sizes
-        ctx.input_dim = input_dim
-        ctx.clips = cell_clip, projection_clip
+        ctx.saved_steps = saved
+        ctx.new_steps = lambda: steps(cell_clip, matmul)
+        ctx.input_dim, ctx.projection_clip, ctx.matmul = input_dim, projection_clip, matmul
         ctx.mark_non_differentiable(final_hidden, final_cell)
         return outputs, final_hidden, final_cell
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, output_gradient: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
         weight, projection, first_cell, sources, gated, outputs = ctx.saved_tensors
-        cell_clip, projection_clip = ctx.clips
-        input_dim = ctx.input_dim
-        gate_gradient = weight.new_empty(len(outputs), len(weight))
-        projected_gradient = projection.new_empty(outputs.shape)
-        input_gradient = outputs.new_empty(len(outputs), input_dim)
-        hidden_gradient = outputs.new_zeros(0, outputs.shape[1])
-        cell_gradient = torch.zeros_like(first_cell)
-        step = ctx.steps(cell_clip)
+        input_dim, projection_clip, matmul = ctx.input_dim, ctx.projection_clip, ctx.matmul
+        saved_steps = ctx.saved_steps
+        grad_gates = weight.new_empty(len(outputs), len(weight))
+        grad_projected = projection.new_empty(outputs.shape)
+        grad_inputs = outputs.new_empty(len(outputs), input_dim)
+        grad_hidden = outputs.new_zeros(0, outputs.shape[1])
+        grad_cell = torch.zeros_like(first_cell)
+        step = ctx.new_steps()
         end = len(outputs)
-        for number in range(len(ctx.kept) - 1, -1, -1):
-            kept = ctx.kept[number]
-            size = len(kept.cell)
+        for number in range(len(saved_steps) - 1, -1, -1):
+            saved = saved_steps[number]
+            size = len(saved.cell)
             rows = slice(end - size, end)
-            previous_cell = ctx.kept[number - 1].cell[:size] if number else first_cell[:size]
-            step_projected = _sum(output_gradient[rows], hidden_gradient)
+            previous_cell = saved_steps[number - 1].cell[:size] if number else first_cell[:size]
+            step_grad = _add_to_first_rows(grad_outputs[rows], grad_hidden)
             if projection_clip is not None:
-                step_projected = _unclipped(step_projected, outputs[rows], projection_clip)
-            projected_gradient[rows] = step_projected
+                step_grad = _clip_backward(step_grad, outputs[rows], projection_clip)
+            grad_projected[rows] = step_grad
             # Shape: (size, cell_size)
-            for_gated = product(projected_gradient[rows], projection.t())
-            step.backward(kept, previous_cell, for_gated, cell_gradient[:size], gate_gradient[rows])
-            for_sources = product(gate_gradient[rows], weight.t())
-            input_gradient[rows] = for_sources[:, :input_dim]
-            hidden_gradient = for_sources[:, input_dim:]
+            grad_gated = matmul(grad_projected[rows], projection.t(), None)
+            step.backward(saved, previous_cell, grad_gated, grad_cell[:size], grad_gates[rows])
+            grad_sources = matmul(grad_gates[rows], weight.t(), None)
+            grad_inputs[rows] = grad_sources[:, :input_dim]
+            grad_hidden = grad_sources[:, input_dim:]
             end -= size
 
-        kind, needs = outputs.dtype, ctx.needs_input_grad
-        for_input = for_state = None
+        dtype, needs = outputs.dtype, ctx.needs_input_grad
+        grad_input_weight = grad_state_weight = None
         if needs[1] or needs[2]:
-            for_weight = weight_gradient(gate_gradient, sources).to(kind)
-            for_input, for_state = for_weight[:, :input_dim], for_weight[:, input_dim:]
+            grad_weight = weight_gradient(grad_gates, sources, matmul).to(dtype)
+            grad_input_weight, grad_state_weight = grad_weight.tensor_split([input_dim], dim=1)
         return (
-            input_gradient,
-            for_input,
-            for_state,
-            step.bias_gradient(gate_gradient, kind),
-            weight_gradient(projected_gradient, gated).to(kind) if needs[4] else None,
-            *[None] * 6,
+            grad_inputs,
+            grad_input_weight,
+            grad_state_weight,
+            step.grad_bias(grad_gates, dtype),
+            weight_gradient(grad_projected, gated, matmul).to(dtype) if needs[4] else None,
+            *[None] * 8,
         )
 
 
-def _sum(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
-    """Of both, where the second is that of the first rows only."""
+def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
+    """The sum of both, where the second has the first rows only."""
     if len(of_first) == len(gradient):
         return gradient + of_first
     total = gradient.clone()
@@ -235,8 +252,8 @@ def _sum(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _unclipped(
-    gradient: torch.Tensor, clipped: torch.Tensor, clip: float, out: Any = None
+def _clip_backward(
+    gradient: torch.Tensor, clipped: torch.Tensor, clip: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """The gradient where the clip left the value alone, zero elsewhere."""
     out = torch.empty_like(gradient) if out is None else out
@@ -245,6 +262,6 @@ def _unclipped(
     )
 
 
-def sigmoid_slope(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+def sigmoid_backward(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
     """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
     torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)

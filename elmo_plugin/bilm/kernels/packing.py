@@ -4,11 +4,13 @@ from typing import Iterator
 
 import torch
 
+from elmo_plugin.bilm.kernels.interface import LstmState, Stack
+
 
 class Packing:
     """
     Where each real token of some sentences of a padded batch stands among packed rows (see
-    `lstm.py`).
+    `reference.py`).
 
     # Parameters
 
@@ -84,3 +86,36 @@ def pack(lengths: torch.Tensor, padded_length: int, most_sentences: int) -> list
     """
     order = lengths.argsort(descending=True, stable=True)
     return [Packing(lengths, padded_length, some) for some in order.split(max(1, most_sentences))]
+
+
+def over_padded(
+    stack: Stack,
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    state: LstmState,
+    outputs: list[torch.Tensor],
+    *,
+    reverse: bool,
+    sentences_at_once: int,
+    tokens_at_once: int,
+) -> LstmState:
+    """
+    `reference.over_padded`, so many sentences at a time, the longest first, and so many of their
+    tokens.
+    """
+    rows_of_batch = inputs.flatten(0, 1)
+    rows_of_layers = [output.view(rows_of_batch.shape) for output in outputs]
+    end = state.map(torch.clone)
+    for packing in pack(lengths, inputs.shape[1], sentences_at_once):
+        rows = packing.backward_rows if reverse else packing.forward_rows
+        part = state.map(lambda values: values[:, packing.order])  # noqa: B023
+        for places, batch_sizes in packing.parts(tokens_at_once):
+            index, size = rows[places], batch_sizes[0]
+            start = part.map(lambda values: values[:, :size])  # noqa: B023
+            packed, final = stack(rows_of_batch.index_select(0, index), batch_sizes, start)
+            for layer, values in zip(rows_of_layers, packed):
+                layer.index_copy_(0, index, values)
+            part = part.continued_by(final)
+        for whole, values in zip(end, part):
+            whole[:, packing.order] = values
+    return end

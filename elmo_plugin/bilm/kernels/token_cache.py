@@ -7,9 +7,6 @@ import torch
 
 from elmo_plugin.bilm.kernels.distinct_rows import row_hashes
 
-# What a cache may take; memory is used as it fills. 30,000 tokens of the Original biLM.
-MOST_BYTES = 64 << 20
-
 
 class TokenCache:
     """

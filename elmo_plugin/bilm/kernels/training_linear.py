@@ -1,51 +1,33 @@
 """Products with weights that train, and their gradients."""
 
-from typing import Any, Optional
+from typing import Any, Callable
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.prepacked_linear import onednn_works
+from elmo_plugin.bilm.kernels.prepacked_linear import onednn_linear
 
-TRAINING_DTYPES = ("bfloat16",)
+# `rows W^T + bias` without a gradient: rows of shape `(num_rows, input_dim)`, a weight of shape
+# `(output_dim, input_dim)`, which may be the transposed view of a matrix, a bias or None.
+Matmul = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+plain_matmul: Matmul = functional.linear
+# PyTorch carries oneDNN but calls it for half precision only: on AMD processors it takes half the
+# time of PyTorch's own choice for float32, MKL, or less.
+onednn_matmul: Matmul = onednn_linear
 
 
-def product(
-    rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
+def weight_gradient(
+    grad_products: torch.Tensor, rows: torch.Tensor, matmul: Matmul
 ) -> torch.Tensor:
     """
-    `rows W^T + bias`, without a gradient. In float32 on a CPU by oneDNN, which PyTorch carries but
-    calls for half precision only: on AMD processors it takes half the time of PyTorch's own choice,
-    MKL, or less.
-
     # Parameters
 
-    rows : `torch.Tensor`
-        Shape `(num_rows, input_dim)`.
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`; the transposed view of a matrix is as good.
-    bias : `Optional[torch.Tensor]`, optional (default = `None`)
-        Shape `(output_dim,)`.
-
-    # Returns
-
-    `torch.Tensor`
+    grad_products : `torch.Tensor`
         Shape `(num_rows, output_dim)`.
-    """
-    on_cpu = rows.device.type == "cpu" and rows.dtype == torch.float32
-    if on_cpu and onednn_works("float32"):
-        return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
-    return functional.linear(rows, weight, bias)
-
-
-def weight_gradient(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """
-    # Parameters
-
-    gradient : `torch.Tensor`
-        Of the products, shape `(num_rows, output_dim)`.
     rows : `torch.Tensor`
         Shape `(num_rows, input_dim)`.
+    matmul : `Matmul`
 
     # Returns
 
@@ -53,78 +35,58 @@ def weight_gradient(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         Shape `(output_dim, input_dim)`.
     """
     # A part of a wider matrix as the second factor would be many times slower in oneDNN.
-    gradient, rows = gradient.contiguous(), rows.contiguous()
+    grad_products, rows = grad_products.contiguous(), rows.contiguous()
     # It copies its first factor where that is a transposed view: the smaller one is to be that.
-    if gradient.shape[1] > rows.shape[1]:
-        return product(rows.t(), gradient.t()).t()
-    return product(gradient.t(), rows.t())
+    if grad_products.shape[1] > rows.shape[1]:
+        return matmul(rows.t(), grad_products.t(), None).t()
+    return matmul(grad_products.t(), rows.t(), None)
 
 
-def rounded(tensor: torch.Tensor, dtype: Optional[str]) -> torch.Tensor:
-    """The tensor in the type that its products are taken in; `None` for its own."""
-    return tensor if dtype is None else tensor.to(getattr(torch, dtype))
+def rounded(tensor: torch.Tensor, training_dtype: str | None) -> torch.Tensor:
+    """The tensor in the type in which its products are taken; `None` for its own."""
+    return tensor if training_dtype is None else tensor.to(getattr(torch, training_dtype))
 
 
-def product_of_rounded(
-    rows: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], kind: torch.dtype
+def matmul_of_rounded(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    result_dtype: torch.dtype,
+    matmul: Matmul,
 ) -> torch.Tensor:
-    """`product` of what `rounded` gave, in the type `kind`, which `bias` already has."""
-    if rows.dtype == kind:
-        return product(rows, weight, bias)
-    products = product(rows, weight).to(kind)
+    """`matmul` of what `rounded` gave, in the result's type, which `bias` already has."""
+    if rows.dtype == result_dtype:
+        return matmul(rows, weight, bias)
+    products = matmul(rows, weight, None).to(result_dtype)
     return products if bias is None else products.add_(bias)
 
 
-class _TrainedLinear(torch.autograd.Function):
+class TrainingLinear(torch.autograd.Function):
+    """`matmul` with gradients, what is multiplied rounded in both passes."""
+
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        rows, weight, bias, dtype = arguments
-        kind = rows.dtype
+        """`rows`, `weight`, `bias`, `training_dtype`, `matmul`, see `chooser.training_linear`."""
+        rows, weight, bias, training_dtype, matmul = arguments
+        result_dtype = rows.dtype
         # Contiguous: windows over characters may overlap, which oneDNN does not take.
-        rows, weight = rounded(rows, dtype).contiguous(), rounded(weight, dtype).contiguous()
+        rows, weight = (rounded(one, training_dtype).contiguous() for one in (rows, weight))
         ctx.save_for_backward(rows, weight)
-        return product_of_rounded(rows, weight, bias, kind)
+        ctx.matmul = matmul
+        return matmul_of_rounded(rows, weight, bias, result_dtype, matmul)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_products: torch.Tensor) -> tuple[Any, ...]:
+        """Gradients of the first three."""
         rows, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        kind = gradient.dtype
-        for_bias = gradient.sum(dim=0) if needs[2] else None
-        gradient = gradient.to(rows.dtype).contiguous()
+        needs, dtype = ctx.needs_input_grad, grad_products.dtype
+        grad_bias = grad_products.sum(dim=0) if needs[2] else None
+        grad_products = grad_products.to(rows.dtype).contiguous()
         return (
-            product(gradient, weight.t()).to(kind) if needs[0] else None,
-            weight_gradient(gradient, rows).to(kind) if needs[1] else None,
-            for_bias,
+            ctx.matmul(grad_products, weight.t(), None).to(dtype) if needs[0] else None,
+            weight_gradient(grad_products, rows, ctx.matmul).to(dtype) if needs[1] else None,
+            grad_bias,
+            None,
             None,
         )
-
-
-def trained_linear(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Optional[torch.Tensor] = None,
-    dtype: Optional[str] = None,
-) -> torch.Tensor:
-    """
-    `product` with gradients.
-
-    # Parameters
-
-    rows, weight, bias
-        As for `product`.
-    dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"` rounds what is multiplied, in both passes; sums, bias and result keep the
-        weight's type. `None` for exact products, or what autocast says (the trainer's `use_amp`).
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows, output_dim)`.
-    """
-    device = rows.device.type
-    if dtype is None and torch.is_autocast_enabled(device):
-        dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    with torch.autocast(device, enabled=False):
-        return _TrainedLinear.apply(rows.to(weight.dtype), weight, bias, dtype)

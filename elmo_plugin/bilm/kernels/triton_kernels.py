@@ -3,7 +3,7 @@ Triton kernels: all that is elementwise in one LSTM step on a GPU, and in its gr
 
 Program `(row, block)` has one row and `BLOCK` columns of the cell. Tensors are contiguous, with
 rows of `cell_size` columns, or of `4 * cell_size` for the gates `i, f, g, o`. Sums are in float32,
-whatever is read and written. `fused_steps.py` launches them; nothing else imports this file, since
+whatever is read and written. `lstm_gpu.py` launches them; nothing else imports this file, since
 it imports Triton.
 """
 
@@ -66,12 +66,12 @@ def forward_step(
 
 @no_type_check
 def backward_step(
-    for_gated, activations, cell, previous_cell, cell_gradient, gate_gradient, clip, cell_size,
+    grad_gated, activations, cell, previous_cell, grad_cell, grad_gates, clip, cell_size,
     BLOCK: constexpr,
 ):  # fmt: skip
     """
-    From the gradient of `gated` and, in `cell_gradient`, that of the new cell: the gradient of the
-    gates' sums, and in `cell_gradient` that of the previous cell. Where the cell is at the clip
+    From the gradient of `gated` and, in `grad_cell`, that of the new cell: the gradient of the
+    gates' sums, and in `grad_cell` that of the previous cell. Where the cell is at the clip
     none passes.
     """
     row = tl.program_id(0).to(tl.int64)
@@ -84,16 +84,16 @@ def backward_step(
     f = tl.load(activations + cell_size, inside).to(tl.float32)
     g = tl.load(activations + 2 * cell_size, inside).to(tl.float32)
     o = tl.load(activations + 3 * cell_size, inside).to(tl.float32)
-    of_gated = tl.load(for_gated + here, inside).to(tl.float32)
+    gated_grad = tl.load(grad_gated + here, inside).to(tl.float32)
     c = tl.load(cell + here, inside).to(tl.float32)
     previous = tl.load(previous_cell + here, inside).to(tl.float32)
     c_tanh = 2 / (1 + tl.exp(-2 * c)) - 1
-    of_cell = tl.load(cell_gradient + here, inside).to(tl.float32)
-    of_cell += of_gated * o * (1 - c_tanh * c_tanh)
-    of_cell = tl.where((c >= clip) | (c <= -clip), 0.0, of_cell)
-    tl.store(cell_gradient + here, of_cell * f, inside)
-    gate_gradient += first
-    tl.store(gate_gradient, of_cell * g * i * (1 - i), inside)
-    tl.store(gate_gradient + cell_size, of_cell * previous * f * (1 - f), inside)
-    tl.store(gate_gradient + 2 * cell_size, of_cell * i * (1 - g * g), inside)
-    tl.store(gate_gradient + 3 * cell_size, of_gated * c_tanh * o * (1 - o), inside)
+    cell_grad = tl.load(grad_cell + here, inside).to(tl.float32)
+    cell_grad += gated_grad * o * (1 - c_tanh * c_tanh)
+    cell_grad = tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)
+    tl.store(grad_cell + here, cell_grad * f, inside)
+    grad_gates += first
+    tl.store(grad_gates, cell_grad * g * i * (1 - i), inside)
+    tl.store(grad_gates + cell_size, cell_grad * previous * f * (1 - f), inside)
+    tl.store(grad_gates + 2 * cell_size, cell_grad * i * (1 - g * g), inside)
+    tl.store(grad_gates + 3 * cell_size, gated_grad * c_tanh * o * (1 - o), inside)

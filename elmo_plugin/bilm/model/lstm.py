@@ -1,33 +1,120 @@
 """
-The biLM's recurrence: stacks of clipped LSTM layers with projection, one stack a direction.
+The bidirectional LSTM: stacks of clipped LSTM layers with projection, one stack a direction.
 
-Rows are *packed, time-major*: sentences sorted by falling length, step 0 of all of them first, then
-step 1 of those that have one, and so on; `batch_sizes[t]` says how many. Padding is never computed.
-The backward direction is the same code on sentences that were reversed within their own length.
+Rows are *packed*, as PyTorch's `PackedSequence` packs them: sentences sorted by falling length, the
+first step of all of them, then the second of those that have one, and so on; `batch_sizes[t]` says
+how many. The backward direction is the same code on sentences that were reversed within their own
+length.
 """
 
-from typing import Any, NamedTuple, Optional, Sequence
+from functools import partial
+from typing import Sequence
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState, LstmWeights, backend
+from elmo_plugin.bilm.model.weights import WeightsModule
+
+DIRECTIONS = ("forward", "backward")
 
 
-class LstmState(NamedTuple):
+class LstmCellWithProjection(WeightsModule):
     """
-    One direction's recurrent state.
+    One layer of one direction (Sak et al. 2014, with the clipping of TensorFlow 1's `LSTMCell`).
 
-    `hidden`: shape `(num_layers, batch_size, projection_dim)`, the clipped outputs.
-    `cell`: shape `(num_layers, batch_size, cell_size)`, the clipped memory cells.
+    With `z = W x + U h + b` cut into gates `i, f, g, o`:
+    `c = clip(sigmoid(f) c + sigmoid(i) tanh(g))`, `h = clip(P (sigmoid(o) tanh(c)))`
+    (`kernels/reference.py`).
+
+    Parameters are named and ordered as in AllenNLP's `LstmCellWithProjection`; TensorFlow's forget
+    bias of 1 is part of `state_linearity.bias`.
+
+    # Parameters
+
+    input_dim : `int`
+        Width of the input.
+    projection_dim : `int`
+        Width of the output `h`.
+    cell_size : `int`
+        Width of the memory cell `c`.
+    cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
+        Largest absolute value of `c` and `h`; `None` for no limit.
     """
 
-    hidden: torch.Tensor
-    cell: torch.Tensor
+    def __init__(
+        self,
+        input_dim: int,
+        projection_dim: int,
+        cell_size: int,
+        cell_clip: float | None = 3.0,
+        projection_clip: float | None = 3.0,
+    ) -> None:
+        super().__init__()
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
+        self.input_linearity = torch.nn.Linear(input_dim, 4 * cell_size, bias=False)
+        self.state_linearity = torch.nn.Linear(projection_dim, 4 * cell_size, bias=True)
+        self.state_projection = torch.nn.Linear(cell_size, projection_dim, bias=False)
+        self.reset_parameters()
 
-    def map(self, function: Any) -> "LstmState":
-        """The function of both."""
-        return LstmState(function(self.hidden), function(self.cell))
+    def reset_parameters(self) -> None:
+        """
+        TensorFlow 1's defaults, with which bilm-tf trains: Glorot-uniform kernels, forget bias 1.
+        """
+        input_dim, cell_size = self.input_linearity.in_features, self.cell_size
+        kernel = torch.empty(4 * cell_size, input_dim + self.projection_dim)
+        torch.nn.init.xavier_uniform_(kernel)
+        with torch.no_grad():
+            self.input_linearity.weight.copy_(kernel[:, :input_dim])
+            self.state_linearity.weight.copy_(kernel[:, input_dim:])
+            self.state_linearity.bias.zero_()
+            self.state_linearity.bias[cell_size : 2 * cell_size] = 1.0
+        torch.nn.init.xavier_uniform_(self.state_projection.weight)
+
+    @property
+    def cell_size(self) -> int:
+        """Width of the memory cell."""
+        return self.state_projection.in_features
+
+    @property
+    def projection_dim(self) -> int:
+        """Width of the output."""
+        return self.state_projection.out_features
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Packed rows, shape `(num_rows, input_dim)`.
+        batch_sizes : `Sequence[int]`
+            Rows of each step, falling; their sum is `num_rows`.
+        hidden, cell : `torch.Tensor`
+            The start, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`; taken as
+            constants (no gradient flows into an earlier batch).
+
+        # Returns
+
+        `tuple[torch.Tensor, torch.Tensor, torch.Tensor]`
+            Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell`, each
+            sentence's at its own last step, detached.
+        """
+        weights = LstmWeights(
+            self.input_linearity.weight,
+            self.state_linearity.weight,
+            self.state_linearity.bias,
+            self.state_projection.weight,
+            self.cell_clip,
+            self.projection_clip,
+        )
+        return backend().lstm_layer(inputs, batch_sizes, hidden, cell, weights, self.precision)
 
 
 class BiLstm(torch.nn.Module):
@@ -46,7 +133,7 @@ class BiLstm(torch.nn.Module):
         Width of the memory cells.
     num_layers : `int`
         Layers in each direction.
-    cell_clip, projection_clip : `Optional[float]`, optional (default = `3.0`)
+    cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
         See `LstmCellWithProjection`.
     use_skip_connections : `bool`, optional (default = `True`)
         Whether layers 1 and up are residual.
@@ -58,8 +145,8 @@ class BiLstm(torch.nn.Module):
         projection_dim: int,
         cell_size: int,
         num_layers: int,
-        cell_clip: Optional[float] = 3.0,
-        projection_clip: Optional[float] = 3.0,
+        cell_clip: float | None = 3.0,
+        projection_clip: float | None = 3.0,
         use_skip_connections: bool = True,
     ) -> None:
         super().__init__()
@@ -68,13 +155,11 @@ class BiLstm(torch.nn.Module):
         self.num_layers = num_layers
         self.use_skip_connections = use_skip_connections
         for layer in range(num_layers):
-            for direction in ("forward", "backward"):
-                self.add_module(
-                    f"{direction}_layer_{layer}",
-                    LstmCellWithProjection(
-                        projection_dim, projection_dim, cell_size, cell_clip, projection_clip
-                    ),
+            for direction in DIRECTIONS:
+                cell = LstmCellWithProjection(
+                    projection_dim, projection_dim, cell_size, cell_clip, projection_clip
                 )
+                self.add_module(f"{direction}_layer_{layer}", cell)
 
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
         """The cells of `"forward"` or `"backward"`, lowest first."""
@@ -89,6 +174,45 @@ class BiLstm(torch.nn.Module):
         )
 
     def forward(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, start: BiLstmState
+    ) -> tuple[list[torch.Tensor], BiLstmState]:
+        """
+        Both directions over a padded batch.
+
+        # Parameters
+
+        tokens : `torch.Tensor`
+            Token vectors, shape `(batch_size, num_steps, projection_dim)`.
+        lengths : `torch.Tensor`
+            Int64, shape `(batch_size,)`: tokens of each sentence.
+        start : `BiLstmState`
+            Where each sentence starts, in either direction.
+
+        # Returns
+
+        `tuple[list[torch.Tensor], BiLstmState]`
+            Each layer, shape `(batch_size, num_steps, 2 * projection_dim)`, forward half first,
+            zero at padding; the state at each sentence's end (the backward one's is at its first
+            token).
+        """
+        shape = *tokens.shape[:2], 2 * self.projection_dim
+        layers = [tokens.new_zeros(shape) for _ in range(self.num_layers)]
+        halves = slice(0, self.projection_dim), slice(self.projection_dim, None)
+        ends = [
+            backend().over_padded(
+                partial(self.stack, direction),
+                tokens,
+                lengths,
+                state,
+                [layer[..., half] for layer in layers],
+                list(self.parameters()),
+                reverse=direction == "backward",
+            )
+            for direction, state, half in zip(DIRECTIONS, start, halves)
+        ]
+        return layers, (ends[0], ends[1])
+
+    def stack(
         self,
         direction: str,
         inputs: torch.Tensor,
@@ -97,7 +221,7 @@ class BiLstm(torch.nn.Module):
         dropout: float = 0.0,
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
-        One direction over packed rows.
+        One direction's layers over packed rows.
 
         # Parameters
 

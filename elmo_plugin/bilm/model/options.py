@@ -1,18 +1,17 @@
 """
-`options.json`: the sizes of a biLM. This file is the only reader and writer of its keys.
+The sizes of a biLM, and the keys of `options.json`, which no other file knows.
 
 Key names are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
 """
 
-import json
+import reprlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
-# bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the padding
-# token's id 0 added). The weight file always has 261 rows, so both numbers mean the same biLM.
-ACCEPTED_N_CHARACTERS = (261, 262)
 ACTIVATIONS = ("relu", "tanh")
+
+# More than any biLM has is a damaged file's: refused before memory is taken for it.
+MOST_LAYERS, MOST_UNITS, MOST_PARAMETERS = 2**8, 2**20, 2**32
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class ElmoOptions:
         The char-CNN's activation, `"relu"` or `"tanh"`.
     use_skip_connections : `bool`, optional (default = `True`)
         Whether layers above the first add their input to their output.
-    cell_clip, projection_clip : `Optional[float]`, optional (default = `3.0`)
+    cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
         Largest absolute value of a memory cell and of an output; `None` for no limit.
     """
 
@@ -53,8 +52,8 @@ class ElmoOptions:
     num_characters: int = 50
     activation: str = "relu"
     use_skip_connections: bool = True
-    cell_clip: Optional[float] = 3.0
-    projection_clip: Optional[float] = 3.0
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
 
     @property
     def embedding_dim(self) -> int:
@@ -65,6 +64,17 @@ class ElmoOptions:
     def num_filters(self) -> int:
         """Filters of all widths together."""
         return sum(number for _, number in self.filters)
+
+    @property
+    def num_parameters(self) -> int:
+        """Of token layer and LSTMs together."""
+        filters, dim, cell = self.num_filters, self.projection_dim, self.cell_size
+        convolutions = sum(n * (w * self.char_embedding_dim + 1) for w, n in self.filters)
+        highways = self.num_highways * 2 * filters * (filters + 1)
+        lstm_layer = 4 * cell * (2 * dim + 1) + cell * dim
+        projection = (filters + 1) * dim if filters != dim else 0
+        tokens = 262 * self.char_embedding_dim + convolutions + highways + projection
+        return tokens + 2 * self.num_layers * lstm_layer
 
     @classmethod
     def from_dict(cls, options: dict[str, Any], source: str = "options") -> "ElmoOptions":
@@ -81,77 +91,37 @@ class ElmoOptions:
         # Raises
 
         `ValueError`
-            If a key is missing or its value is not usable; the text names source, key, value and
-            need.
+            If a key is missing or its value is not usable, or they make more than 2**32
+            parameters; the text names source, key, value and need.
         """
         reader = _Reader(options, source)
-        filters = reader.value("char_cnn.filters", list)
-        for pair in filters:
-            if not (
-                isinstance(pair, (list, tuple))
-                and len(pair) == 2
-                and all(_is_count(number) for number in pair)
-            ):
-                raise ValueError(
-                    f"{source}: char_cnn.filters has the entry {pair!r}, "
-                    "expected [width in characters, number of filters]"
-                )
-        if not filters:
-            raise ValueError(f"{source}: char_cnn.filters is empty, expected at least one filter")
-        n_characters = reader.value("char_cnn.n_characters", int, default=262)
-        if n_characters not in ACCEPTED_N_CHARACTERS:
-            raise ValueError(
-                f"{source}: char_cnn.n_characters is {n_characters}, expected 261 or 262 "
-                "(UTF-8 bytes and five marks; other character sets have no released format)"
-            )
+        filters = reader.filters("char_cnn.filters")
+        # bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the
+        # padding token's id 0 added). The weight file always has 261 rows: both mean the same.
+        if (number := reader.value("char_cnn.n_characters", int, default=262)) not in (261, 262):
+            need = "261 or 262 (UTF-8 bytes and five marks; no other set has a released format)"
+            raise reader.error("char_cnn.n_characters", number, need)
         activation = reader.value("char_cnn.activation", str, default="relu")
         if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"{source}: char_cnn.activation is {activation!r}, expected one of {ACTIVATIONS}"
-            )
-        num_highways = reader.value("char_cnn.n_highway", int, default=0)
-        if num_highways < 0:
-            raise ValueError(f"{source}: char_cnn.n_highway is {num_highways}, expected 0 or more")
-        num_characters = reader.count("char_cnn.max_characters_per_token", default=50)
-        widest = max(width for width, _ in filters)
-        if num_characters < max(3, widest):
-            raise ValueError(
-                f"{source}: char_cnn.max_characters_per_token is {num_characters}, expected at "
-                f"least {max(3, widest)} (a word's two marks and a byte, and the widest filter)"
-            )
-        return cls(
+            raise reader.error("char_cnn.activation", activation, f"one of {ACTIVATIONS}")
+        # A word's two marks and a byte, and the widest filter.
+        widest = max(3, *(width for width, _ in filters))
+        found = cls(
             projection_dim=reader.count("lstm.projection_dim"),
             cell_size=reader.count("lstm.dim"),
-            num_layers=reader.count("lstm.n_layers", default=1),
+            num_layers=reader.count("lstm.n_layers", most=MOST_LAYERS, default=1),
             char_embedding_dim=reader.count("char_cnn.embedding.dim"),
-            filters=tuple((width, number) for width, number in filters),
-            num_highways=num_highways,
-            num_characters=num_characters,
+            filters=filters,
+            num_highways=reader.count("char_cnn.n_highway", least=0, most=MOST_LAYERS, default=0),
+            num_characters=reader.count("char_cnn.max_characters_per_token", widest, default=50),
             activation=activation,
-            use_skip_connections=bool(
-                reader.value("lstm.use_skip_connections", bool, default=False)
-            ),
+            use_skip_connections=reader.value("lstm.use_skip_connections", bool, default=False),
             cell_clip=reader.clip("lstm.cell_clip"),
             projection_clip=reader.clip("lstm.proj_clip"),
         )
-
-    @classmethod
-    def from_file(cls, path: Union[str, Path]) -> "ElmoOptions":
-        """
-        Reads an `options.json`.
-
-        # Raises
-
-        `FileNotFoundError`
-            If there is no such file.
-        `ValueError`
-            If it is not JSON, or not a biLM's options.
-        """
-        try:
-            options = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a JSON file: {error}") from error
-        return cls.from_dict(options, source=str(path))
+        if (number := found.num_parameters) > MOST_PARAMETERS:
+            raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The released layout, as bilm-tf and AllenNLP read it for prediction."""
@@ -175,48 +145,56 @@ class ElmoOptions:
         }
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 class _Reader:
-    """Looks up dotted keys, with errors that name the source and the key."""
+    """Looks up dotted keys, with errors that name the source, the key and the value."""
 
-    def __init__(self, options: dict[str, Any], source: str) -> None:
+    def __init__(self, options: Any, source: str) -> None:
         self.options = options
         self.source = source
 
     def value(self, key: str, kind: type, **default: Any) -> Any:
-        found: Any = self.options
+        found = self.options
         for part in key.split("."):
             if not isinstance(found, dict):
                 raise ValueError(f"{self.source}: expected a JSON object around {key}")
-            if part not in found:
-                if "default" in default:
-                    return default["default"]
+            if part not in found and "default" not in default:
                 raise ValueError(f"{self.source}: the key {key} is missing")
-            found = found[part]
-        if found is None and "default" in default:
-            return default["default"]
+            found = found.get(part)
+            if found is None and "default" in default:
+                return default["default"]
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-            raise ValueError(
-                f"{self.source}: {key} is {found!r}, expected a value of type {kind.__name__}"
-            )
+            raise self.error(key, found, f"a value of type {kind.__name__}")
         return found
 
-    def count(self, key: str, **default: Any) -> int:
-        number = self.value(key, int, **default)
-        if not _is_count(number):
-            raise ValueError(f"{self.source}: {key} is {number!r}, expected a positive integer")
-        return int(number)
+    def error(self, key: str, found: Any, need: str) -> ValueError:
+        return ValueError(f"{self.source}: {key} is {reprlib.repr(found)}, expected {need}")
 
-    def clip(self, key: str) -> Optional[float]:
+    def count(self, key: str, least: int = 1, most: int = MOST_UNITS, **default: Any) -> int:
+        number = self.value(key, int, **default)
+        if not least <= number <= most:
+            need = {0: "0 or more", 1: "a positive integer"}.get(least, f"at least {least}")
+            raise self.error(key, number, f"{need}, and at most {most}")
+        return number
+
+    def filters(self, key: str) -> tuple[tuple[int, int], ...]:
+        pairs = self.value(key, list)
+        if not pairs:
+            raise ValueError(f"{self.source}: {key} is empty, expected at least one filter")
+        for pair in pairs:
+            sizes = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else [None]
+            if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
+                raise ValueError(
+                    f"{self.source}: {key} has the entry {reprlib.repr(pair)}, expected "
+                    f"[width in characters, number of filters], each from 1 to {MOST_UNITS}"
+                )
+        if len(pairs) > MOST_LAYERS:
+            raise self.error(key, pairs, f"at most {MOST_LAYERS} pairs")
+        return tuple((width, number) for width, number in pairs)
+
+    def clip(self, key: str) -> float | None:
+        limit = self.value(key, object, default=0)
+        number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        if not number or not 0 <= limit <= MOST_UNITS:  # NaN is neither
+            raise self.error(key, limit, f"a positive number or null, at most {MOST_UNITS}")
         # bilm-tf and AllenNLP read null and 0 as "no clipping".
-        limit = self.value(key, object, default=None)
-        if not limit:
-            return None
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit < 0:
-            raise ValueError(
-                f"{self.source}: {key} is {limit!r}, expected a positive number or null"
-            )
-        return float(limit)
+        return float(limit) or None

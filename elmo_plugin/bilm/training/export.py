@@ -9,6 +9,7 @@ from typing import Any, Optional, Union
 import h5py
 import torch
 
+from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -78,18 +79,14 @@ def load_softmax(softmax: WordSoftmax, path: Union[str, Path]) -> None:
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not a softmax, or one of another size; the text names shapes found and wanted.
+        If it is not a softmax, refers to other files, or is one of another size; the text names
+        shapes found and wanted.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no softmax file {path}")
-    try:
-        with h5py.File(path, "r") as file:
-            weight, bias = (
-                torch.from_numpy(file[key][...].astype("float32")) if key in file else None
-                for key in ("softmax/W", "softmax/b")
-            )
-    except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file, expected a softmax: {error}") from error
+    with plain_hdf5(path, "softmax file") as file:
+        weight, bias = (
+            torch.from_numpy(file[key][...].astype("float32")) if key in file else None
+            for key in ("softmax/W", "softmax/b")
+        )
     num_words, projection_dim = softmax.weight.shape
     shapes = [None if tensor is None else tuple(tensor.shape) for tensor in (weight, bias)]
     if weight is None or bias is None or shapes != [(num_words, projection_dim), (num_words,)]:

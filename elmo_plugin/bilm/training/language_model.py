@@ -5,10 +5,10 @@ from typing import NamedTuple, Optional
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.product_module import ProductModule
-from elmo_plugin.bilm.kernels.training_linear import TRAINING_DTYPES
+from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.model.weights import WeightsModule
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
 
@@ -65,7 +65,7 @@ class LanguageModel(torch.nn.Module):
         if dtype is not None and dtype not in TRAINING_DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected None or one of {TRAINING_DTYPES}")
         for module in (*bilm.modules(), softmax):
-            if isinstance(module, (ProductModule, WordSoftmax)):
+            if isinstance(module, (WeightsModule, WordSoftmax)):
                 module.training_dtype = dtype
         self.bilm = bilm
         self.softmax = softmax
@@ -86,19 +86,21 @@ class LanguageModel(torch.nn.Module):
 
         `StepOutput`
         """
-        lstm = self.bilm._elmo_lstm
+        lstm = self.bilm.lstm
         device = self.softmax.weight.device
         batch = BatchPair(*(one.to(device) for one in batch))
         batch_size, num_steps, _num_characters = batch.forward.characters.shape
         # Streams have no padding: time-major rows are already packed.
         characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])
-        tokens = self.bilm._token_embedder(characters).chunk(2)
+        tokens = self.bilm.char_cnn(characters).chunk(2)
         if states is None:
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
         losses, finals = [], []
         for direction, one, inputs, state in zip(("forward", "backward"), batch, tokens, states):
-            layers, final = lstm(direction, inputs, [batch_size] * num_steps, state, self.dropout)
+            layers, final = lstm.stack(
+                direction, inputs, [batch_size] * num_steps, state, self.dropout
+            )
             top = functional.dropout(layers[-1], self.dropout, self.training)
             losses.append(self.softmax(top, one.targets.t().flatten()))
             finals.append(final)

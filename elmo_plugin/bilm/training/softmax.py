@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.training_linear import product, trained_linear
+from elmo_plugin.bilm.kernels.chooser import linear, training_linear
 
 
 class Negatives(NamedTuple):
@@ -143,7 +143,7 @@ class WordSoftmax(torch.nn.Module):
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
         num_rows = len(targets)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
-        logits = trained_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
+        logits = training_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
         # Where among the negatives each target is; once at most, since they are distinct.
         places = targets.new_full((self.num_words,), -1)
         places[sampled] = torch.arange(len(sampled), device=targets.device)
@@ -203,7 +203,7 @@ def full_cross_entropy(
     `torch.Tensor`
         Mean loss in nats, a scalar.
     """
-    logits = trained_linear if torch.is_grad_enabled() else product
+    logits = training_linear if torch.is_grad_enabled() else linear
     losses = []
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
         sums = [

@@ -4,47 +4,53 @@ import glob
 import heapq
 from collections import Counter
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence, Union
+from typing import Iterator, Sequence
 
 from elmo_plugin.bilm.files.text import read_lines
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 UNKNOWN = "<UNK>"
-# bilm-tf's vocabulary files begin with these, in this order (bilm/data.py at 7cffee2).
+# bilm-tf reads files that have these anywhere (bilm/data.py at 7cffee2); those it trained with
+# begin with them.
 SPECIAL_WORDS = (BEGIN_OF_SENTENCE, END_OF_SENTENCE, UNKNOWN)
+# The 1 Billion Word Benchmark's files have this line, which is no word; bilm-tf passes it over.
+NO_WORD = "!!!MAXTERMID"
 
 
 class WordVocabulary:
     """
-    Words by falling frequency, after `<S>`, `</S>` and `<UNK>`; a word's id is its line in the
-    file.
+    Words by falling frequency, with `<S>`, `</S>` and `<UNK>` among them; a word's id is its line
+    in the file.
 
     # Parameters
 
     words : `Sequence[str]`
-        All words, the three specials first.
+        All words. The three specials may stand anywhere; `from_counts` has them first.
     source : `str`, optional (default = `"vocabulary"`)
         What to call it in an error: the file's name.
 
     # Raises
 
     `ValueError`
-        If the specials are not the first three words, or a word stands twice.
+        If one of the specials is missing, or a word stands twice.
     """
 
     def __init__(self, words: Sequence[str], source: str = "vocabulary") -> None:
-        if tuple(words[:3]) != SPECIAL_WORDS:
-            raise ValueError(
-                f"{source} begins with {list(words[:3])}, expected the lines {list(SPECIAL_WORDS)}"
-            )
         self.words = list(words)
         self.ids = {word: index for index, word in enumerate(self.words)}
+        missing = [word for word in SPECIAL_WORDS if word not in self.ids]
+        if missing:
+            begin = [word[:50] for word in words[:3]]
+            raise ValueError(
+                f"{source} begins with {begin} and has no {' and no '.join(missing)}, expected the "
+                f"lines {list(SPECIAL_WORDS)}, in any order"
+            )
         if len(self.ids) != len(self.words):
             seen: set[str] = set()
             for number, word in enumerate(self.words, start=1):
                 if word in seen:
-                    raise ValueError(f"{source}:{number}: the word {word!r} stands here again")
+                    raise ValueError(f"{source}:{number}: the word {word[:50]!r} stands here again")
                 seen.add(word)
         self.unknown_id = self.ids[UNKNOWN]
 
@@ -56,17 +62,38 @@ class WordVocabulary:
         return self.ids.get(word, self.unknown_id)
 
     @classmethod
-    def from_file(cls, path: Union[str, Path]) -> "WordVocabulary":
-        """Reads a vocabulary file: UTF-8, one word a line."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path} is not UTF-8 ({error.reason}), expected a word a line"
-            ) from error
-        return cls(text.removesuffix("\n").split("\n"), source=str(path))
+    def from_file(cls, path: str | Path) -> "WordVocabulary":
+        """
+        Reads a vocabulary file: UTF-8, one word a line.
 
-    def save(self, path: Union[str, Path]) -> None:
+        # Raises
+
+        `FileNotFoundError`
+            If there is no such file.
+        `ValueError`
+            If it is not such a vocabulary; the text names the file and, where there is one, the
+            line.
+        """
+        if not Path(path).is_file():  # a FIFO would wait for ever
+            raise FileNotFoundError(f"there is no vocabulary file {path}")
+        content = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n")
+        words = []
+        for number, line in enumerate(content.split(b"\n"), start=1):
+            try:
+                word = line.removesuffix(b"\r").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path} is not UTF-8 on line {number} ({error.reason}), expected a word a line"
+                ) from error
+            if content and (not word or any(blank in word for blank in " \t\r\v\f")):
+                raise ValueError(
+                    f"{path}:{number}: {word[:50]!r} is empty or holds white space, expected one "
+                    "word"
+                )
+            words.append(word)
+        return cls([word for word in words if word != NO_WORD], source=str(path))
+
+    def save(self, path: str | Path) -> None:
         """
         Writes the file that `from_file` reads; an existing one is replaced when the new is whole.
         """
@@ -75,7 +102,7 @@ class WordVocabulary:
 
     @classmethod
     def from_counts(
-        cls, counts: Counter, min_count: int = 1, max_size: Optional[int] = None
+        cls, counts: Counter, min_count: int = 1, max_size: int | None = None
     ) -> "WordVocabulary":
         """
         # Parameters
@@ -84,9 +111,15 @@ class WordVocabulary:
             Word -> occurrences.
         min_count : `int`, optional (default = `1`)
             Rarer words become `<UNK>`.
-        max_size : `Optional[int]`, optional (default = `None`)
+        max_size : `int | None`, optional (default = `None`)
             At most so many words, specials included.
+
+        # Raises
+
+        `ValueError`
+            See `check_limits`.
         """
+        check_limits(min_count, max_size)
         frequent = (
             (-count, word)
             for word, count in counts.items()
@@ -95,21 +128,27 @@ class WordVocabulary:
         kept = (
             sorted(frequent)
             if max_size is None
-            else heapq.nsmallest(max(0, max_size - len(SPECIAL_WORDS)), frequent)
+            else heapq.nsmallest(max_size - len(SPECIAL_WORDS), frequent)
         )
         return cls([*SPECIAL_WORDS, *(word for _, word in kept)])
 
 
-def count_words(paths: Iterable[Union[str, Path]]) -> Counter:
-    """Occurrences of each white-space separated token in text files of one sentence a line."""
-    counts: Counter = Counter()
-    for path in paths:
-        for tokens in read_sentences(path):
-            counts.update(tokens)
-    return counts
+def check_limits(min_count: int, max_size: int | None) -> None:
+    """
+    # Raises
+
+    `ValueError`
+        If a count is less than 1, or there is no room for the three specials.
+    """
+    for name, number, least in (
+        ("min_count", min_count, 1),
+        ("max_size", max_size, len(SPECIAL_WORDS)),
+    ):
+        if number is not None and number < least:
+            raise ValueError(f"{name} is {number}, expected {least} or more")
 
 
-def read_sentences(path: Union[str, Path]) -> Iterator[list[str]]:
+def read_sentences(path: str | Path) -> Iterator[list[str]]:
     """
     The sentences of a text file, one a line, tokens separated by white space.
 
@@ -123,18 +162,13 @@ def read_sentences(path: Union[str, Path]) -> Iterator[list[str]]:
             yield tokens
 
 
-def count_targets(paths: Iterable[Union[str, Path]]) -> int:
-    """What one pass over text files has to predict: their tokens, and the end of each sentence."""
-    return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
-
-
-def find_text_files(pattern: Union[str, Path]) -> list[Path]:
+def find_text_files(pattern: str | Path) -> list[Path]:
     """
     The files that a path or glob pattern (`**` for any depth) names, sorted.
 
     # Parameters
 
-    pattern : `Union[str, Path]`
+    pattern : `str | Path`
         A file's path, or a pattern.
 
     # Raises

@@ -1,4 +1,4 @@
-"""Word counts of text that has more distinct words than fit into memory."""
+"""Words of text, counted: in memory, or with more distinct words than fit there."""
 
 import heapq
 import itertools
@@ -6,15 +6,29 @@ import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence, Union
+from typing import Iterable, Iterator, Sequence
 
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_sentences
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_limits, read_sentences
+
+
+def count_words(paths: Iterable[str | Path]) -> Counter:
+    """Occurrences of each white-space separated token in text files of one sentence a line."""
+    counts: Counter = Counter()
+    for path in paths:
+        for tokens in read_sentences(path):
+            counts.update(tokens)
+    return counts
+
+
+def count_targets(paths: Iterable[str | Path]) -> int:
+    """What one pass over text files has to predict: their tokens, and the end of each sentence."""
+    return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
 
 
 def vocabulary_of(
-    paths: Iterable[Union[str, Path]],
+    paths: Iterable[str | Path],
     min_count: int = 1,
-    max_size: Optional[int] = None,
+    max_size: int | None = None,
     words_in_memory: int = 10_000_000,
 ) -> WordVocabulary:
     """
@@ -22,7 +36,7 @@ def vocabulary_of(
 
     # Parameters
 
-    paths : `Iterable[Union[str, Path]]`
+    paths : `Iterable[str | Path]`
         Text files, one tokenized sentence a line.
     min_count, max_size
         See `WordVocabulary.from_counts`.
@@ -33,7 +47,15 @@ def vocabulary_of(
 
     `WordVocabulary`
         The same for any `words_in_memory`.
+
+    # Raises
+
+    `ValueError`
+        If a number is less than there can be, or a line is not UTF-8.
     """
+    check_limits(min_count, max_size)
+    if words_in_memory < 1:
+        raise ValueError(f"words_in_memory is {words_in_memory}, expected 1 or more")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         runs: list[Path] = []
         counts: Counter = Counter()

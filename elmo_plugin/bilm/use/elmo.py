@@ -4,9 +4,7 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from elmo_plugin.bilm.files.names import find_options, find_weights
-from elmo_plugin.bilm.files.weights import load_weights
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
@@ -172,43 +170,3 @@ class Elmo(torch.nn.Module):
             ],
             "mask": mask.view(*leading, mask.shape[1]),
         }
-
-
-def load_bilm(
-    options_file: Optional[Union[str, dict[str, Any]]] = None,
-    weight_file: Optional[str] = None,
-    *,
-    requires_grad: bool = False,
-    state: str = "carry",
-    dtype: Optional[str] = None,
-    default: str = "original",
-) -> BiLm:
-    """
-    A biLM with weights from a name, files or URLs.
-
-    # Parameters
-
-    options_file, weight_file, state, dtype
-        As in `Elmo`. Options given as a dict need no weight file: the parameters are then the
-        initial random ones, to be filled from an archive.
-    requires_grad : `bool`, optional (default = `False`)
-        Whether its parameters train.
-    default : `str`, optional (default = `"original"`)
-        The name used where neither file is given.
-
-    # Returns
-
-    `BiLm`
-    """
-    if dtype is not None and requires_grad:
-        raise ValueError(
-            f"dtype {dtype!r} is given with requires_grad, expected a biLM that does not train"
-        )
-    if options_file is None and weight_file is None:
-        options_file = default
-    bilm = BiLm(find_options(options_file, weight_file), state=state, dtype=dtype)
-    weights = find_weights(options_file, weight_file)
-    if weights is not None:
-        load_weights(bilm, weights)
-    bilm.requires_grad_(requires_grad)
-    return bilm

@@ -9,9 +9,9 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.extraction.extract import Extraction, extract
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 DEFAULT_BATCH_SIZE = 64
 
@@ -194,9 +194,4 @@ def load_or_embedded(
             f"{caller}: no options_file and weight_file given, using the embedded biLM",
             file=sys.stderr,
         )
-    return load_bilm(
-        str(options_file) if isinstance(options_file, Path) else options_file,
-        None if weight_file is None else str(weight_file),
-        state=state,
-        default="embedded",
-    )
+    return load_bilm(options_file, weight_file, state=state, default="embedded")

@@ -37,7 +37,7 @@ class ElmoHub(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.bilm = load_or_embedded("ElmoHub", options_file, weight_file, state)
-        self.bilm._elmo_lstm.requires_grad_(train_lstm)
+        self.bilm.lstm.requires_grad_(train_lstm)
         self.mix = ScalarMix(self.bilm.num_layers)
 
     def forward(

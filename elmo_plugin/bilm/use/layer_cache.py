@@ -71,8 +71,8 @@ class LayerCache:
         `dict[str, Any]`
             See `BiLm.forward`.
         """
-        bilm._check(inputs)
-        if bilm.get_parameter("_token_embedder._char_embedding_weights").dtype != torch.float32:
+        bilm.check(inputs)
+        if bilm.char_cnn.char_embedding.dtype != torch.float32:
             return bilm(inputs)
         prefix = self.weights.of(bilm)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from elmo_plugin.bilm.extraction.chunks import layers_in_chunks, state_of_rows
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests import peak_memory
 from tests.tiny_bilm import BATCHES, random_bilm
@@ -51,7 +51,7 @@ def test_an_empty_sentence_has_no_chunks_and_moves_the_state():
     assert list(layers_in_chunks(bilm, [], 1)) == []
     with torch.no_grad():
         peer(batch_to_ids([["x"]])[:, :0])
-    for ours, theirs in zip(bilm._carried, peer._carried):
+    for ours, theirs in zip(bilm.carried, peer.carried):
         torch.testing.assert_close(ours.cell, theirs.cell)
 
 
@@ -66,10 +66,12 @@ def test_rows_in_parts_are_the_whole_batch():
         generator.shuffle(rows)
         for part in (rows[:2], rows[2:]):
             if part:
-                with torch.no_grad(), state_of_rows(bilm, part):
-                    found = torch.stack(bilm(ids[part])["activations"])
+                with torch.no_grad():
+                    output = bilm.run(ids[part], bilm.start_states_of(part))
+                bilm.keep_states_of(part, *output.end)
+                found = torch.stack(output.layers)
                 torch.testing.assert_close(found, expected[:, part], atol=1e-6, rtol=1e-5)
-    for ours, theirs in zip(bilm._carried, peer._carried):
+    for ours, theirs in zip(bilm.carried, peer.carried):
         torch.testing.assert_close(ours.hidden, theirs.hidden, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(ours.cell, theirs.cell, atol=1e-6, rtol=1e-5)
 

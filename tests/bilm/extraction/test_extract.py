@@ -317,6 +317,38 @@ def test_an_interrupted_run_is_in_the_way_until_resumed_or_forced(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
+def test_a_folder_is_no_output(tmp_path):
+    (tmp_path / "out").mkdir()
+
+    def unread():
+        raise AssertionError("the input was read")
+        yield
+
+    for force in (False, True):
+        with pytest.raises(ValueError, match=r"out is a folder or a device, expected the name"):
+            extract(bilm_of(), unread(), tmp_path / "out", force=force)
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_first_line_that_fails_leaves_nothing_in_the_way(tmp_path):
+    bad = ["a\udcff"]
+    with pytest.raises(ValueError, match="line 1: the byte 0xff is not UTF-8"):
+        extract(bilm_of(), bad, tmp_path / "out")
+    assert names(tmp_path) == []
+    assert extract(bilm_of(), ["a"], tmp_path / "out") == 1
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path):
+    lines, wanted = text(40), Extraction(max_tokens=10)
+    with pytest.raises(ValueError, match="line 36: the byte 0xff"):
+        extract(bilm_of(), [*lines[:35], "\udcff"], tmp_path / "out", wanted)
+    assert names(tmp_path) == ["out.partial"]
+    extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
+    extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
+    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+
+
 @pytest.fixture
 def commit_always(monkeypatch):
     monkeypatch.setattr(extract_module, "COMMIT_SECONDS", 0)

@@ -48,11 +48,11 @@ def test_a_change_without_a_sign_is_seen_once_there_is_doubt(change, shape):
 def test_a_change_with_a_sign_is_seen_at_once():
     bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
     found = [digest.of(bilm)]
-    bilm._elmo_lstm.forward_layer_0.input_linearity.weight.add_(0.1)
+    bilm.lstm.forward_layer_0.input_linearity.weight.add_(0.1)
     found.append(digest.of(bilm))
     bilm.state = "primed"
     found.append(digest.of(bilm))
-    bilm._elmo_lstm.forward_layer_0.dtype = "int8"
+    bilm.lstm.forward_layer_0.dtype = "int8"
     found.append(digest.of(bilm))
     bilm.register_parameter("extra", torch.nn.Parameter(torch.zeros(2, 3)))
     found.append(digest.of(bilm))

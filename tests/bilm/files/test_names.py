@@ -8,8 +8,10 @@ import pytest
 import torch
 from tiny_bilm import OPTIONS, random_bilm, write
 
+from elmo_plugin.bilm.files import fetch as fetching
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
 
@@ -29,6 +31,8 @@ def served(files, monkeypatch):
         return files.options if str(url).endswith("options.json") else files.weights
 
     monkeypatch.setattr(cached_path, "cached_path", fetch)
+    monkeypatch.setattr(fetching, "RELEASED_BYTES", {})
+    monkeypatch.setattr(fetching, "_check_reachable", lambda url: None)
     return asked
 
 
@@ -37,7 +41,25 @@ def offline(monkeypatch):
     def fail(url, *_, **__):
         raise ConnectionError("Name or service not known")
 
+    monkeypatch.setattr(fetching, "_check_reachable", fail)
     monkeypatch.setattr(cached_path, "cached_path", fail)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """An empty cache; `keep(url, file)` puts a file there as `cached_path` does."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setattr(cached_path.util, "get_cache_dir", lambda: folder)
+
+    def keep(url, content):
+        path = folder / cached_path.resource_to_filename(url, '"an etag"')
+        path.write_bytes(content)
+        path.with_name(path.name + ".json").write_text("{}")
+        path.with_name(path.name + ".lock").write_text("")
+        return path
+
+    return keep
 
 
 def test_names():
@@ -144,3 +166,101 @@ def test_cached_path_is_needed_for_urls_alone(files, monkeypatch):
     load_bilm(*files)
     with pytest.raises(FileNotFoundError, match="needs the package cached_path"):
         load_bilm(*URLS)
+
+
+def content(path):
+    return Path(path).read_bytes()
+
+
+def test_a_named_bilm_in_the_cache_starts_without_the_network(files, cache, monkeypatch, capsys):
+    monkeypatch.setattr(fetching, "RELEASED_BYTES", {})
+
+    def fail(*_, **__):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(cached_path, "cached_path", fail)
+    monkeypatch.setattr(fetching.socket, "create_connection", fail)
+    options, weights = NAMED_BILMS["original"]
+    cache(options, content(files.options))
+    # As AllenNLP 0.9 would have left it.
+    other = weights.replace("allennlp.s3.amazonaws.com", "s3-us-west-2.amazonaws.com/allennlp")
+    kept = cache(other, content(files.weights))
+    assert load_bilm("original").options == OPTIONS
+    assert find_weights("original", None) == kept
+    assert f"weight_file: {weights}, found in the cache: {kept}" in capsys.readouterr().err
+
+
+def test_any_other_url_in_the_cache_is_read_where_the_network_is_away(
+    files, cache, offline, capsys
+):
+    kept = cache(URLS[0], content(files.options))
+    assert find_options(*URLS) == OPTIONS
+    assert f"found in the cache: {kept}" in capsys.readouterr().err
+
+
+def test_a_second_address_is_tried(files, served, monkeypatch):
+    fetch = cached_path.cached_path
+
+    def forbidden_at_first(url, *_, **__):
+        path = fetch(url)
+        if str(url).startswith("https://allennlp.s3"):
+            raise PermissionError("403")
+        return path
+
+    monkeypatch.setattr(cached_path, "cached_path", forbidden_at_first)
+    assert find_weights("small", None) == Path(files.weights)
+    first = NAMED_BILMS["small"][1]
+    assert served == [
+        first,
+        "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x1024_128_2048cnn_1xhighway/"
+        "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5",
+    ]
+
+
+def test_a_download_of_another_size_is_refused(files, served, cache, monkeypatch):
+    name = NAMED_BILMS["small"][1]
+    size = len(content(files.weights))
+    sizes = {name.rpartition("/")[2]: range(size + 1, size + 9)}
+    monkeypatch.setattr(fetching, "RELEASED_BYTES", sizes)
+    message = f"{files.weights}, which came from {name}, has {size} bytes, expected {size + 1} or"
+    with pytest.raises(FileNotFoundError, match=message):
+        find_weights("small", None)
+    assert len(served) == 2  # both addresses
+    cache(name, b"<html>Sign in to this network</html>")
+    with pytest.raises(FileNotFoundError, match=message):
+        find_weights("small", None)
+    kept = cache(name, content(files.weights) + b"12")
+    assert find_weights("small", None) == kept
+    # Of files that are not the released ones nothing is known.
+    find_weights(*URLS)
+
+
+def test_the_sizes_of_the_released_files():
+    """Four bytes a parameter, and some for names."""
+    from elmo_plugin.bilm.model.options import ElmoOptions
+
+    filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    sizes = {
+        "small": (128, 1024, 1),
+        "medium": (256, 2048, 1),
+        "original": (512, 4096, 2),
+        "5.5B": (512, 4096, 2),
+    }
+    for name, (projection_dim, cell_size, num_highways) in sizes.items():
+        options = ElmoOptions(projection_dim, cell_size, 2, 16, filters, num_highways)
+        stored = options.num_parameters - 16  # the padding token's row is ours alone
+        found = fetching.RELEASED_BYTES[NAMED_BILMS[name][1].rpartition("/")[2]]
+        assert 0 <= found.start - 4 * stored < 1 << 16
+        assert found.stop - 4 * stored <= 1 << 16
+
+
+def test_the_network_is_away(files, monkeypatch):
+    def refuse(address, timeout):
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(fetching.socket, "create_connection", refuse)
+    monkeypatch.setattr(fetching.urllib.request, "getproxies", dict)
+    with pytest.raises(
+        FileNotFoundError, match=r"small.*example\.org cannot be reached: Network is unreachable"
+    ):
+        find_weights("small/options.json", "https://example.org/small.hdf5")

@@ -1,7 +1,12 @@
 """Weight files: what is written comes back, and a bad one is one clear error with nothing lost."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,10 +17,10 @@ from numpy_bilm import NumpyBiLm
 from tiny_bilm import BATCHES, OPTIONS, assert_same_output, elmo_pair, random_bilm, write
 
 from elmo_plugin.bilm.files import weights as checkpoint
-from elmo_plugin.bilm.files.weights import load_weights, save_weights
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.weights import check_weights, load_weights, save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
 
@@ -33,15 +38,15 @@ def parameters(bilm):
 def test_layout_by_hand(tmp_path):
     """One cell of two units, one input, one output: where every number goes."""
     bilm = random_bilm(projection_dim=1, cell_size=2, num_layers=1, filters=((1, 2),))
-    cell = bilm._elmo_lstm.forward_layer_0
+    cell = bilm.lstm.forward_layer_0
     with torch.no_grad():
         cell.input_linearity.weight.copy_(torch.arange(8.0).view(8, 1))
         cell.state_linearity.weight.copy_(10 + torch.arange(8.0).view(8, 1))
         cell.state_linearity.bias.copy_(20 + torch.arange(8.0))
         cell.state_projection.weight.copy_(torch.tensor([[30.0, 31.0]]))
-        bilm._token_embedder._highways.layers[0].weight.copy_(torch.arange(8.0).view(4, 2))
-        bilm._token_embedder._highways.layers[0].bias.copy_(torch.arange(4.0))
-        bilm._token_embedder.char_conv_0.weight.copy_(torch.arange(8.0).view(2, 4, 1))
+        bilm.char_cnn.highway_layers[0].weight.copy_(torch.arange(8.0).view(4, 2))
+        bilm.char_cnn.highway_layers[0].bias.copy_(torch.arange(4.0))
+        bilm.char_cnn.char_conv_0.weight.copy_(torch.arange(8.0).view(2, 4, 1))
     save_weights(bilm, tmp_path / "weights.hdf5")
     prefix = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
     # Gates here i i f f j j o o, there i i j j f f o o; the forget bias is 1 less in the file.
@@ -61,7 +66,7 @@ def test_layout_by_hand(tmp_path):
             numpy.testing.assert_array_equal(file[key][...], values, err_msg=key)
         assert file["char_embed"].shape == (261, 4)
         numpy.testing.assert_array_equal(
-            file["char_embed"][...], bilm._token_embedder._char_embedding_weights[1:].detach()
+            file["char_embed"][...], bilm.char_cnn.char_embedding[1:].detach()
         )
 
 
@@ -103,7 +108,7 @@ def test_saving_leaves_the_bilm_alone_and_takes_any_type(tmp_path):
     with h5py.File(tmp_path / "weights.hdf5") as file:
         assert file[f"{CELL}/W_0"].dtype == numpy.float32
     load_weights(bilm, tmp_path / "weights.hdf5")
-    assert bilm._elmo_lstm.forward_layer_0.state_linearity.weight.dtype == torch.float64
+    assert bilm.lstm.forward_layer_0.state_linearity.weight.dtype == torch.float64
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -259,6 +264,200 @@ def test_options_of_another_bilm(changes, path):
     refused(random_bilm(seed=2, **changes), path)
 
 
+def soft_link(file, secret):
+    del file["char_embed"]
+    file["char_embed"] = h5py.SoftLink("/CNN_proj/b_proj")
+
+
+def link_to_itself(file, secret):
+    del file["char_embed"]
+    file["char_embed"] = h5py.SoftLink("/char_embed")
+
+
+def dangling_link(file, secret):
+    file["notes"] = h5py.SoftLink("/nowhere")
+
+
+def external_link(file, secret):
+    del file["char_embed"]
+    file["char_embed"] = h5py.ExternalLink(str(secret), "char_embed")
+
+
+def external_group(file, secret):
+    del file["RNN_1"]
+    file["RNN_1"] = h5py.ExternalLink(str(secret), "RNN_1")
+
+
+def link_to_a_fifo(file, secret):
+    os.mkfifo(secret.parent / "fifo")
+    file["CNN/W_cnn_9"] = h5py.ExternalLink(str(secret.parent / "fifo"), "x")
+
+
+def external_storage(file, secret):
+    del file["char_embed"]
+    storage = [(str(secret), 0, 261 * 4 * 4)]
+    file.create_dataset("char_embed", (261, 4), "f4", external=storage)
+
+
+def storage_in_a_fifo(file, secret):
+    os.mkfifo(secret.parent / "fifo")
+    del file["char_embed"]
+    storage = [(str(secret.parent / "fifo"), 0, 261 * 4 * 4)]
+    file.create_dataset("char_embed", (261, 4), "f4", external=storage)
+
+
+def virtual_dataset(file, secret):
+    del file["char_embed"]
+    layout = h5py.VirtualLayout((261, 4), "f4")
+    layout[:] = h5py.VirtualSource(str(secret), "char_embed", (261, 4))
+    file.create_virtual_dataset("char_embed", layout)
+
+
+def virtual_without_a_source(file, secret):
+    del file["char_embed"]
+    layout = h5py.VirtualLayout((261, 4), "f4")
+    layout[:] = h5py.VirtualSource("nowhere.hdf5", "char_embed", (261, 4))
+    file.create_virtual_dataset("char_embed", layout)
+
+
+def never_written(file, secret):
+    del file["char_embed"]
+    file.create_dataset("char_embed", (261, 4), "f4")
+
+
+def half_written(file, secret):
+    del file["char_embed"]
+    file.create_dataset("char_embed", (261, 4), "f4", chunks=(100, 4))[:200] = 1.0
+
+
+def huge_chunks(file, secret):
+    del file["char_embed"]
+    chunks = {"maxshape": (None, None), "chunks": (1 << 14, 1 << 14), "compression": "gzip"}
+    file.create_dataset("char_embed", (261, 4), "f4", **chunks)
+
+
+def other_filter(file, secret):
+    del file["char_embed"]
+    file.create_dataset("char_embed", data=numpy.zeros((261, 4), "i4"), scaleoffset=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (soft_link, "char_embed is a link"),
+        (link_to_itself, "char_embed is a link"),
+        (dangling_link, "notes is a link"),
+        (external_link, "char_embed is a link"),
+        (external_group, "RNN_1 is a link"),
+        (link_to_a_fifo, "CNN/W_cnn_9 is a link"),
+        (external_storage, "char_embed is kept in other files"),
+        (storage_in_a_fifo, "char_embed is kept in other files"),
+        (virtual_dataset, "char_embed is kept in other files"),
+        (virtual_without_a_source, "char_embed is kept in other files"),
+        (never_written, "char_embed was not written to its end"),
+        (half_written, "char_embed was not written to its end"),
+        (huge_chunks, "in chunks of (16384, 16384)"),
+        (other_filter, "needs the HDF5 filter"),
+    ],
+)
+def test_only_what_stands_in_the_file_itself_is_read(change, words, path, tmp_path):
+    secret = tmp_path / "secret.hdf5"
+    save_weights(random_bilm(seed=3), secret)
+    with h5py.File(path, "r+") as file:
+        change(file, secret)
+    refused(random_bilm(seed=2), path, words)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check_weights(OPTIONS, path)
+
+
+def test_a_group_that_holds_itself_does_no_harm(path):
+    with h5py.File(path, "r+") as file:
+        file["CNN/again"] = file["CNN"]
+        file["notes/root"] = file["/"]
+    load_weights(random_bilm(seed=2), path)
+
+
+def test_a_fifo_is_no_weight_file(tmp_path):
+    os.mkfifo(tmp_path / "weights.hdf5")
+    refused(random_bilm(), tmp_path / "weights.hdf5", "no weight file", error=FileNotFoundError)
+
+
+def test_a_double_that_a_float_cannot_hold(path):
+    last = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/W_P_0"
+    edit(path, last, lambda array: numpy.full(array.shape, 1e300))
+    refused(random_bilm(seed=2), path, last, "more than torch.float32 can hold")
+    with pytest.raises(ValueError, match="checksum"):
+        load_weights(random_bilm(seed=2).double(), path)
+
+
+def test_a_type_wider_than_a_double(path):
+    edit(path, f"{CELL}/B", lambda array: array.astype(numpy.longdouble))
+    refused(random_bilm(seed=2), path, f"{CELL}/B has type float128", "float16 to float64")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_number_that_changed_on_disk_is_noticed(dtype, tmp_path):
+    path = tmp_path / "weights.hdf5"
+    save_weights(random_bilm(), path, dtype=dtype)
+    load_weights(random_bilm(seed=2), path)
+
+    def other_last_digit(array):
+        array.flat[0] = numpy.nextafter(array.flat[0], array.dtype.type(9))
+        return array
+
+    edit(path, "CNN_proj/W_proj", other_last_digit)
+    refused(random_bilm(seed=2), path, "is damaged", "checksum")
+    # Released files have none.
+    with h5py.File(path, "r+") as file:
+        del file.attrs[checkpoint.CHECKSUM]
+    load_weights(random_bilm(seed=2), path)
+
+
+def test_sizes_are_compared_before_memory_is_taken(path):
+    check_weights(OPTIONS, path)
+    started = time.monotonic()
+    huge = replace(OPTIONS, cell_size=2**19, projection_dim=2**7)  # 10 GB
+    with pytest.raises(ValueError, match=r"has shape .*, the options want"):
+        check_weights(huge, path)
+    assert time.monotonic() - started < 2
+    options = path.with_name("options.json")
+    options.write_text(json.dumps(huge.to_dict()))
+    with pytest.raises(ValueError, match=r"has shape .*, the options want"):
+        load_bilm(str(options), str(path))
+    assert time.monotonic() - started < 2
+
+
+LITTLE_MEMORY = """
+import resource, sys
+from tiny_bilm import random_bilm
+from elmo_plugin.bilm.files.weights import load_weights
+
+bilm = random_bilm(cell_size=400_000)
+before = bilm.get_parameter(next(name for name, _ in bilm.named_parameters())).clone()
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 50_000_000, taken + 50_000_000))
+try:
+    load_weights(bilm, sys.argv[1])
+except MemoryError as error:
+    print(error)
+assert (next(bilm.parameters()) == before).all()
+"""
+
+
+def test_memory_that_runs_out_names_the_file(tmp_path):
+    path = tmp_path / "weights.hdf5"
+    save_weights(random_bilm(cell_size=400_000), path)
+    tests = Path(__file__).resolve().parents[2]
+    child = subprocess.run(
+        [sys.executable, "-c", LITTLE_MEMORY, str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
+    )
+    assert child.returncode == 0, child.stderr
+    assert f"{path}: there is not enough memory" in child.stdout
+
+
 def test_a_deeper_file_says_what_is_left_over(path):
     refused(
         random_bilm(num_layers=1),
@@ -296,8 +495,8 @@ def test_a_write_replaces_the_old_file(path):
     read = random_bilm(seed=3)
     load_weights(read, path)
     assert torch.equal(
-        read._token_embedder.char_conv_0.weight,
-        random_bilm(seed=2)._token_embedder.char_conv_0.weight,
+        read.char_cnn.char_conv_0.weight,
+        random_bilm(seed=2).char_cnn.char_conv_0.weight,
     )
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

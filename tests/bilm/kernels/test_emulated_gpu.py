@@ -11,13 +11,13 @@ import torch
 from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
 from elmo_plugin.bilm.extraction.batches import Sentence
-from elmo_plugin.bilm.extraction.chunks import layers_in_chunks, state_of_rows
-from elmo_plugin.bilm.kernels import fused_steps
-from elmo_plugin.bilm.kernels import triton_kernels as step_kernels
-from elmo_plugin.bilm.kernels.lstm_training import Recurrence
-from elmo_plugin.bilm.model import bilm, char_cnn, lstm_cell
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
+from elmo_plugin.bilm.kernels import lstm_gpu, token_layer, triton_kernels, tuning
+from elmo_plugin.bilm.kernels.chooser import training_steps
+from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
+from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
@@ -39,7 +39,7 @@ PLAIN = pytest.mark.parametrize("emulation", STEPS[:1], indirect=True)
 @pytest.fixture(params=STEPS)
 def emulation(request, monkeypatch):
     """Fused steps run by Triton's interpreter."""
-    monkeypatch.setattr(fused_steps, "works", lambda *_: request.param == "fused")
+    monkeypatch.setattr(lstm_gpu, "works", lambda *_: request.param == "fused")
     launches = []
     if request.param == "fused":
         pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
@@ -52,13 +52,13 @@ def emulation(request, monkeypatch):
             def __getitem__(self, grid):
                 def launch(*arguments, **constants):
                     launches.append(self.name)
-                    function = InterpretedFunction(getattr(step_kernels, self.name))
+                    function = InterpretedFunction(getattr(triton_kernels, self.name))
                     function[grid](*unwrapped(arguments), **constants)
 
                 return launch
 
-        monkeypatch.setattr(fused_steps, "_kernel", Kernel)
-        monkeypatch.setattr(fused_steps, "BLOCK", 16)
+        monkeypatch.setattr(lstm_gpu, "_kernel", Kernel)
+        monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(bilm, "WARM_UP_TEXT", "The rain had stopped before noon .")
     with emulated_gpu(monkeypatch) as emulation:
         yield emulation
@@ -170,15 +170,13 @@ def test_embedder_and_extraction(emulation, tmp_path):
 @pytest.mark.parametrize("num_tokens", [5, 7])
 def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
     """A few pieces would do on a CPU; on a GPU each would cost the same time."""
-    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE", 2)
-    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE_ON_GPU", 5)
+    monkeypatch.setattr(tuning, "TOKENS_AT_ONCE", 2)
+    monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 5)
     tokens = ["The", "naïve", "moon", "." * 60, "a", "cat", "sat"][:num_tokens]
     pieces = []
-    encode = char_cnn.CharCnn._encode
+    encode = token_layer._encode
     monkeypatch.setattr(
-        char_cnn.CharCnn,
-        "_encode",
-        lambda self, ids, frozen: pieces.append(len(ids)) or encode(self, ids, frozen),
+        token_layer, "_encode", lambda ids, **more: pieces.append(len(ids)) or encode(ids, **more)
     )
 
     def work(device):
@@ -195,8 +193,10 @@ def test_chunks_rows_vocabularies_and_neighbours(emulation):
         bilm = random_bilm().requires_grad_(False).to(device)
         yield from layers_in_chunks(bilm, ["The", "cat", "sat", "at", "the", "moon"], 3)
         for rows in ([2, 0], [1]):
-            with state_of_rows(bilm, rows):
-                yield from bilm(batch_to_ids(BATCHES[0][: len(rows)]).to(device))["activations"]
+            ids = batch_to_ids(BATCHES[0][: len(rows)]).to(device)
+            output = bilm.run(ids, bilm.start_states_of(rows))
+            bilm.keep_states_of(rows, *output.end)
+            yield from output.layers
         yield bilm.token_vectors(["The", "cat"])
         bilm.state = "reset"
         sentences = [Sentence(" ".join(one), one) for one in BATCHES[2]]
@@ -231,7 +231,7 @@ def test_losses_of_pretraining(emulation, dtype, train):
 class Context:
     """What autograd gives to a function; it does not start without a GPU's driver."""
 
-    needs_input_grad = [True] * 11
+    needs_input_grad = [True] * 13
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors
@@ -248,9 +248,10 @@ def test_gradients_of_the_recurrence(emulation, dtype):
         tensors = [torch.randn(shape).to(device) for shape in shapes]
         context = Context()
         with torch.no_grad():
-            outputs = Recurrence.forward(context, *tensors, (4, 3, 1), 0.5, 0.3, dtype)
+            how = dtype, *training_steps(tensors[6], dtype)
+            outputs = LstmLayerTraining.forward(context, *tensors, (4, 3, 1), 0.5, 0.3, *how)
             yield from outputs
-            gradients = Recurrence.backward(context, torch.ones_like(outputs[0]), None, None)
+            gradients = LstmLayerTraining.backward(context, torch.ones_like(outputs[0]), None, None)
         yield from gradients[:5]
 
     assert_same(work, 2e-6 if dtype is None else 0.1)
@@ -258,9 +259,9 @@ def test_gradients_of_the_recurrence(emulation, dtype):
 
 @pytest.mark.parametrize(("most_rows", "products"), [(10, 1), (4, 3)])
 def test_input_products_of_many_steps(most_rows, products, monkeypatch):
-    monkeypatch.setattr(fused_steps, "works", lambda *_: False)
-    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS", 24)
-    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
+    monkeypatch.setattr(lstm_gpu, "works", lambda *_: False)
+    monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS", 24)
+    monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
     with emulated_gpu(monkeypatch) as emulation:
         cell = LstmCellWithProjection(4, 3, 6).requires_grad_(False).to(GPU)
         inputs = torch.zeros(10, 4, device=GPU)
@@ -280,10 +281,10 @@ def test_input_products_of_many_steps(most_rows, products, monkeypatch):
 )
 def test_what_a_step_starts(fused, dtype, expected, monkeypatch):
     """A step more: frozen, in training, and its gradient."""
-    monkeypatch.setattr(fused_steps, "works", lambda *_: fused)
+    monkeypatch.setattr(lstm_gpu, "works", lambda *_: fused)
     with emulated_gpu(monkeypatch) as emulation:
         monkeypatch.setattr(
-            fused_steps, "_launch", lambda name, *_, **__: emulation.started.append(name)
+            lstm_gpu, "_launch", lambda name, *_, **__: emulation.started.append(name)
         )
         assert operators_of_a_step(emulation, dtype) == expected
 
@@ -294,6 +295,8 @@ def operators_of_a_step(emulation, dtype):
     start = torch.zeros(2, 3, device=GPU), torch.zeros(2, 6, device=GPU)
     weights = (cell.input_linearity.weight, *cell.state_linearity.parameters())
 
+    how = dtype, *training_steps(start[1], dtype)
+
     @torch.no_grad()
     def started(num_steps):
         inputs, sizes = torch.zeros(2 * num_steps, 4, device=GPU), (2,) * num_steps
@@ -301,11 +304,11 @@ def operators_of_a_step(emulation, dtype):
         emulation.started.clear()
         cell(inputs, sizes, *start)
         yield len(emulation.started)
-        outputs, _, _ = Recurrence.forward(
-            context, inputs, *weights, cell.state_projection.weight, *start, sizes, 3.0, 3.0, dtype
+        outputs, _, _ = LstmLayerTraining.forward(
+            context, inputs, *weights, cell.state_projection.weight, *start, sizes, 3.0, 3.0, *how
         )
         yield len(emulation.started)
-        Recurrence.backward(context, torch.ones_like(outputs), None, None)
+        LstmLayerTraining.backward(context, torch.ones_like(outputs), None, None)
         yield len(emulation.started)
 
     list(started(1))  # weights are prepared

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import fused_steps
+from elmo_plugin.bilm.kernels import lstm_gpu
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
@@ -35,28 +35,28 @@ def steps(request, monkeypatch):
     """Which steps run; fused ones where they are expected to."""
     launches = []
     if request.param == "plain":
-        monkeypatch.setattr(fused_steps, "works", lambda *_: False)
+        monkeypatch.setattr(lstm_gpu, "works", lambda *_: False)
     else:
-        launch = fused_steps._launch
+        launch = lstm_gpu._launch
 
         def noted(name, *arguments, **constants):
             launches.append(name)
             launch(name, *arguments, **constants)
 
-        monkeypatch.setattr(fused_steps, "_launch", noted)
+        monkeypatch.setattr(lstm_gpu, "_launch", noted)
     yield request.param
     assert bool(launches) is (request.param == "fused")
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("dtype", "kind"), TYPES)
-def test_the_fused_steps_work(dtype, kind, training):
-    if not fused_steps.covers(dtype, kind, training):
+def test_the_lstm_gpu_work(dtype, kind, training):
+    if not lstm_gpu.covers(dtype, kind, training):
         pytest.skip("the plain steps run")
     if kind == torch.bfloat16 and not torch.cuda.is_bf16_supported():
         pytest.skip("no bfloat16 on this GPU")
-    fused_steps.works.cache_clear()
-    assert fused_steps.works(GPU, dtype, kind, training)
+    lstm_gpu.works.cache_clear()
+    assert lstm_gpu.works(GPU, dtype, kind, training)
 
 
 def layer(cell_size, device):

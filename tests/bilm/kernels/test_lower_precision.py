@@ -4,11 +4,11 @@ import pytest
 import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
-from elmo_plugin.bilm.kernels import int8 as int8_kernels
-from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.kernels import int8, prepacked_linear
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Released sizes but for the number of units: wide enough for a cosine to mean something.
@@ -38,8 +38,8 @@ def biLMs(dtype, **changes):
 @pytest.mark.parametrize("dtype", COSINE)
 def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
     if not private:
-        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
-        monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
+        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
+        monkeypatch.setattr(int8, "works", lambda kind: False)
     exact, lower = biLMs(dtype)
     for batch in BATCHES:
         expected, found = (bilm(batch_to_ids(batch)) for bilm in (exact, lower))

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import int8 as int8_kernels
-from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
-from elmo_plugin.bilm.kernels.prepacked_linear import conversion_works, onednn_works, prepare
+from elmo_plugin.bilm.kernels import int8, prepacked_linear, tuning
+from elmo_plugin.bilm.kernels.chooser import linear_kernel
+from elmo_plugin.bilm.kernels.prepacked_linear import conversion_works, onednn_works
 
 # Largest error over the largest value.
 TOLERANCE = {None: 2e-6, "bfloat16": 0.01, "int8": 0.02}
@@ -20,11 +20,11 @@ def rows_and_weight(num_rows=9, input_dim=70, output_dim=48):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("num_rows", [0, 1, 9, 300])
-@pytest.mark.parametrize("for_many_rows", [False, True])
-def test_the_product_and_its_sum(operators, dtype, num_rows, for_many_rows, monkeypatch):
-    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", 1)
+@pytest.mark.parametrize("many_rows", [False, True])
+def test_the_product_and_its_sum(operators, dtype, num_rows, many_rows, monkeypatch):
+    monkeypatch.setattr(tuning, "LARGE_WEIGHT", 1)
     rows, weight = rows_and_weight(num_rows)
-    product, bias = prepare(weight, dtype, for_many_rows), torch.randn(48)
+    product, bias = linear_kernel(weight, dtype, many_rows), torch.randn(48)
     expected = functional.linear(rows, weight, bias)
     atol = TOLERANCE[dtype] * float((rows @ weight.t()).abs().max()) if num_rows else 0
     torch.testing.assert_close(product(rows, bias), expected, atol=atol, rtol=0)
@@ -39,31 +39,31 @@ def test_here_onednn_is_what_runs():
         pytest.skip("PyTorch was built without oneDNN")
     _, weight = rows_and_weight()
     assert onednn_works("float32")
-    assert prepare(weight).weight.layout == torch._mkldnn
+    assert linear_kernel(weight).weight.layout == torch._mkldnn
 
 
-def test_for_many_rows_a_large_weight_is_not_copied(monkeypatch):
+def test_many_rows_a_large_weight_is_not_copied(monkeypatch):
     if not onednn_works("float32"):
         pytest.skip("oneDNN is not what runs")
     _, weight = rows_and_weight()
-    assert prepare(weight, for_many_rows=True).weight.layout == torch._mkldnn
-    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", weight.numel())
-    assert prepare(weight).weight.layout == torch._mkldnn
-    assert prepare(weight, for_many_rows=True).weight.data_ptr() == weight.data_ptr()
+    assert linear_kernel(weight, many_rows=True).weight.layout == torch._mkldnn
+    monkeypatch.setattr(tuning, "LARGE_WEIGHT", weight.numel())
+    assert linear_kernel(weight).weight.layout == torch._mkldnn
+    assert linear_kernel(weight, many_rows=True).weight.data_ptr() == weight.data_ptr()
 
 
 def test_few_rows_of_a_large_weight_are_filled_up(monkeypatch):
     if not onednn_works("float32"):
         pytest.skip("oneDNN is not what runs")
-    monkeypatch.setattr(prepared_linear, "LARGE_WEIGHT", 1)
+    monkeypatch.setattr(tuning, "LARGE_WEIGHT", 1)
     rows, weight = rows_and_weight(40)
-    multiply, sizes = prepared_linear._linear, []
+    multiply, sizes = prepacked_linear.onednn_linear, []
     monkeypatch.setattr(
-        prepared_linear,
-        "_linear",
+        prepacked_linear,
+        "onednn_linear",
         lambda rows, *others: sizes.append(len(rows)) or multiply(rows, *others),
     )
-    product = prepare(weight, for_many_rows=True)
+    product = linear_kernel(weight, many_rows=True)
     assert [len(product(rows[:num_rows])) for num_rows in (1, 31, 32, 40)] == [1, 31, 32, 40]
     assert sizes == [32, 32, 32, 40]
 
@@ -80,7 +80,7 @@ def test_the_last_bits_of_the_originals_products_do_not_depend_on_the_number_of_
     if not onednn_works("float32"):
         pytest.skip("oneDNN is not what runs")
     rows, weight = rows_and_weight(40, input_dim, output_dim)
-    product = prepare(weight, for_many_rows=True)
+    product = linear_kernel(weight, many_rows=True)
     together = product(rows)
     for num_rows in (1, 8, 24, 31, 32, 33):
         assert torch.equal(product(rows[:num_rows]), together[:num_rows])
@@ -91,9 +91,9 @@ def test_without_the_private_operators_many_rows_go_to_onednn_all_the_same(num_r
     if not torch.backends.mkldnn.is_available():
         pytest.skip("PyTorch was built without oneDNN")
     assert conversion_works()
-    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
     rows, weight = rows_and_weight(num_rows)
-    product = prepare(weight)
+    product = linear_kernel(weight)
     convert, converted = torch.Tensor.to_mkldnn, []
     monkeypatch.setattr(
         torch.Tensor, "to_mkldnn", lambda rows: converted.append(rows) or convert(rows)
@@ -108,19 +108,19 @@ def test_without_the_private_operators_many_rows_go_to_onednn_all_the_same(num_r
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_lower_precision_gives_the_same_without_the_private_operators(dtype, monkeypatch):
     rows, weight = rows_and_weight()
-    private = prepare(weight, dtype)(rows)
-    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
-    monkeypatch.setattr(int8_kernels, "works", lambda kind: False)
+    private = linear_kernel(weight, dtype)(rows)
+    monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(int8, "works", lambda kind: False)
     # bfloat16: both round their sums to it; int8: sums of integers, exact.
     rtol = 0.01 if dtype == "bfloat16" else 1e-5
-    torch.testing.assert_close(prepare(weight, dtype)(rows), private, rtol=rtol, atol=rtol)
+    torch.testing.assert_close(linear_kernel(weight, dtype)(rows), private, rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("output_dim", [48, 300])
 def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it(operators, output_dim):
     """Nor on their number, though few rows into a wide output take another kernel."""
     rows, weight = rows_and_weight(40, output_dim=output_dim)
-    product = prepare(weight, "int8")
+    product = linear_kernel(weight, "int8")
     together = product(rows)
     rows[1:] *= 1000
     for others in (rows, rows[:9], rows[:1]):
@@ -129,8 +129,8 @@ def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it(operators, output_d
 
 def test_rows_of_zeros_in_int8(operators):
     _, weight = rows_and_weight()
-    assert torch.equal(prepare(weight, "int8")(torch.zeros(3, 70)), torch.zeros(3, 48))
-    assert torch.equal(prepare(weight * 0, "int8")(torch.ones(3, 70)), torch.zeros(3, 48))
+    assert torch.equal(linear_kernel(weight, "int8")(torch.zeros(3, 70)), torch.zeros(3, 48))
+    assert torch.equal(linear_kernel(weight * 0, "int8")(torch.ones(3, 70)), torch.zeros(3, 48))
 
 
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError, "wrong"])
@@ -140,30 +140,30 @@ def test_operators_that_fail_or_err_are_not_used(fault, monkeypatch):
             return torch.zeros(len(rows), 48, dtype=rows.dtype)
         raise fault("gone")
 
-    monkeypatch.setattr(prepared_linear, "_linear", broken)
+    monkeypatch.setattr(prepacked_linear, "onednn_linear", broken)
     onednn_works.cache_clear()
     try:
         assert not onednn_works("float32")
         assert not onednn_works("bfloat16")
         rows, weight = rows_and_weight()
-        torch.testing.assert_close(prepare(weight)(rows), functional.linear(rows, weight))
+        torch.testing.assert_close(linear_kernel(weight)(rows), functional.linear(rows, weight))
     finally:
         onednn_works.cache_clear()
 
 
 @pytest.mark.parametrize("fault", [NotImplementedError, "wrong"])
 def test_a_conversion_that_fails_or_errs_is_not_used(fault, monkeypatch):
-    class Broken(prepared_linear._ConvertedProduct):
+    class Broken(prepacked_linear.ConvertedLinear):
         def __call__(self, rows, bias=None):
             if fault == "wrong":
                 return torch.zeros(len(rows), 48)
             raise fault("gone")
 
-    monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
-    monkeypatch.setattr(prepared_linear, "_ConvertedProduct", Broken)
+    monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(prepacked_linear, "ConvertedLinear", Broken)
     conversion_works.cache_clear()
     try:
         assert not conversion_works()
-        assert type(prepare(torch.ones(48, 64))) is prepared_linear.Product
+        assert type(linear_kernel(torch.ones(48, 64))) is prepacked_linear.LinearKernel
     finally:
         conversion_works.cache_clear()

@@ -4,7 +4,8 @@ import pytest
 import torch
 from tiny_bilm import random_bilm
 
-from elmo_plugin.bilm.kernels import token_cache
+from elmo_plugin.bilm.kernels import fast, token_cache
+from elmo_plugin.bilm.kernels.derived import kept
 from elmo_plugin.bilm.kernels.token_cache import TokenCache, row_hashes
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
@@ -63,7 +64,7 @@ def test_hashes_of_real_tokens_differ():
 
 
 def frozen_cnn():
-    cnn = random_bilm()._token_embedder
+    cnn = random_bilm().char_cnn
     return cnn.requires_grad_(False)
 
 
@@ -74,8 +75,8 @@ def test_a_frozen_char_cnn_computes_a_token_once(monkeypatch):
     cnn = frozen_cnn()
     first = cnn(TOKENS)
     asked = []
-    encode = cnn.encode
-    monkeypatch.setattr(cnn, "encode", lambda ids: asked.append(len(ids)) or encode(ids))
+    encode = fast.encode
+    monkeypatch.setattr(fast, "encode", lambda ids, *to: asked.append(len(ids)) or encode(ids, *to))
     more = batch_to_ids([["dog", "cat", "a"]])[0]
     torch.testing.assert_close(cnn(more)[1:], first[[1, 0]], rtol=0, atol=0)
     assert asked == [1]
@@ -86,7 +87,7 @@ def change_in_place(cnn):
 
 
 def change_by_data(cnn):
-    cnn._projection.weight.data.mul_(0.5)
+    cnn.projection.weight.data.mul_(0.5)
     cnn.eval()
 
 
@@ -106,12 +107,16 @@ def test_changed_parameters_are_seen(change):
     assert torch.equal(after, fresh(TOKENS))
 
 
+def token_vectors_kept(cnn):
+    return fast.TOKEN_VECTORS in [name for name, *_ in kept(list(cnn.parameters()))]
+
+
 def test_nothing_is_held_where_gradients_are_wanted_nor_in_copies():
     cnn = frozen_cnn().requires_grad_()
     assert cnn(TOKENS).requires_grad
-    assert cnn._cached is None
+    assert not token_vectors_kept(cnn)
     cnn.requires_grad_(False)(TOKENS)
-    assert cnn._cached is not None
-    assert copy.deepcopy(cnn)._cached is None
-    assert cnn.double()._cached is None
+    assert token_vectors_kept(cnn)
+    assert not token_vectors_kept(copy.deepcopy(cnn))
+    assert not token_vectors_kept(cnn.double())
     assert cnn(TOKENS).dtype == torch.float64

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import training_linear as module
-from elmo_plugin.bilm.kernels.training_linear import product, trained_linear, weight_gradient
+from elmo_plugin.bilm.kernels import prepacked_linear as module
+from elmo_plugin.bilm.kernels.chooser import linear, training_linear, weight_gradient
 
 
 def operands(kind=torch.float32, num_rows=6, input_dim=40, output_dim=24):
@@ -26,7 +26,7 @@ def onednn(request, monkeypatch):
 @pytest.mark.usefixtures("onednn")
 def test_value_and_gradients_are_linears(kind, output_dim, with_bias):
     tensors = operands(kind, output_dim=output_dim)[: 3 if with_bias else 2]
-    found, expected = trained_linear(*tensors), functional.linear(*tensors)
+    found, expected = training_linear(*tensors), functional.linear(*tensors)
     torch.testing.assert_close(found, expected)
     for ours, theirs in zip(
         torch.autograd.grad(found.square().sum(), tensors),
@@ -39,12 +39,12 @@ def test_value_and_gradients_are_linears(kind, output_dim, with_bias):
 @pytest.mark.usefixtures("onednn")
 def test_transposed_weights_and_overlapping_windows():
     rows, weight, _ = (tensor.detach() for tensor in operands())
-    torch.testing.assert_close(product(rows, weight.t().contiguous().t()), rows @ weight.t())
+    torch.testing.assert_close(linear(rows, weight.t().contiguous().t()), rows @ weight.t())
     # One token's windows over its characters lie in one another.
     windows = torch.arange(60.0).view(1, 60).unfold(1, 40, 4).flatten(0, 1).requires_grad_()
     assert not windows.is_contiguous()
     weight.requires_grad_()
-    trained_linear(windows, weight).sum().backward()
+    training_linear(windows, weight).sum().backward()
     torch.testing.assert_close(weight.grad, windows.detach().sum(dim=0).expand_as(weight))
 
 
@@ -62,7 +62,7 @@ def rounded(tensor):
 def test_bfloat16_rounds_what_is_multiplied_and_nothing_else():
     rows, weight, bias = operands()
     gradient = torch.randn(6, 24, generator=torch.Generator().manual_seed(1))
-    found = trained_linear(rows, weight, bias, "bfloat16")
+    found = training_linear(rows, weight, bias, "bfloat16")
     sums = rounded(rows) @ rounded(weight).t()
     # Their sum is rounded once, and the bias is not.
     torch.testing.assert_close(found, rounded(sums) + bias, atol=0.0, rtol=2e-2)
@@ -80,7 +80,7 @@ def test_bfloat16_rounds_what_is_multiplied_and_nothing_else():
 def test_autocast_says_the_type_where_none_is_given():
     rows, weight, bias = operands()
     with torch.autocast("cpu", torch.bfloat16):
-        found = trained_linear(rows, weight, bias)
-    assert torch.equal(found, trained_linear(rows, weight, bias, "bfloat16"))
+        found = training_linear(rows, weight, bias)
+    assert torch.equal(found, training_linear(rows, weight, bias, "bfloat16"))
     found.sum().backward()
     assert {tensor.grad.dtype for tensor in (rows, weight, bias)} == {torch.float32}

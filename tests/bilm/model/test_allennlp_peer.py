@@ -6,8 +6,9 @@ from allennlp.modules.elmo import _ElmoBiLm
 from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
 from elmo_plugin.bilm.files import weights as checkpoint
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import Elmo, load_bilm
+from elmo_plugin.bilm.use.elmo import Elmo
 
 WORDS = ["@@PADDING@@", *sorted({word for batch in BATCHES for row in batch for word in row})]
 # AllenNLP's biLM always has skip connections and a projection, and reads `relu` and `tanh`.

@@ -6,10 +6,11 @@ import pickle
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
-from elmo_plugin.bilm.model import bilm as bilm_module
-from elmo_plugin.bilm.model.bilm import STATE_MODES, WARM_UP_TEXT, BiLm
+from elmo_plugin.bilm.kernels import prepacked_linear, tuning
+from elmo_plugin.bilm.kernels.interface import LstmState
+from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
 from tests import peak_memory
 from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm
 
@@ -61,7 +62,7 @@ def test_nothing_is_left_behind(state):
     first = vectors(bilm, SENTENCES)
     bilm.reset_states()
     assert_close(vectors(bilm, SENTENCES), first)
-    assert bilm._carried is None
+    assert bilm.carried is None
 
 
 def test_carry_depends_on_the_batch_before_and_forgets_when_told():
@@ -103,8 +104,8 @@ def test_little_at_once_is_all_at_once(state, sentences, tokens, monkeypatch):
     batches = [*BATCHES, [["moon"] * 30, ["cat", "sat"]], *BATCHES]
     peer = bilm_in(state)
     expected = [vectors(peer, batch) for batch in batches]
-    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", sentences)
-    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", tokens)
+    monkeypatch.setattr(tuning, "LSTM_SENTENCES_AT_ONCE", sentences)
+    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", tokens)
     bilm = bilm_in(state)
     for batch, layers in zip(batches, expected, strict=True):
         assert_close(vectors(bilm, batch), layers)
@@ -114,9 +115,9 @@ def test_a_sentence_of_many_parts_carries_its_state_between_them(monkeypatch):
     """Without it the parts would be as different as sentences of their own."""
     bilm, sentence = bilm_in("reset"), ["moon", "cat", "sat"] * 4
     whole = vectors(bilm, [sentence])
-    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 4)
+    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", 4)
     assert_close(vectors(bilm, [sentence]), whole)
-    monkeypatch.setattr(bilm_module, "_continued", lambda state, final: state)
+    monkeypatch.setattr(LstmState, "continued_by", lambda state, final: state)
     assert largest_difference(vectors(bilm, [sentence]), whole) > 1e-2
 
 
@@ -130,8 +131,8 @@ def test_gradients_flow_through_a_whole_sentence(monkeypatch):
         return torch.autograd.grad(sum((layer**2).sum() for layer in outputs), wanted)
 
     expected = gradients()
-    monkeypatch.setattr(bilm_module, "SENTENCES_AT_ONCE", 2)
-    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(tuning, "LSTM_SENTENCES_AT_ONCE", 2)
+    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", 3)
     for ours, theirs in zip(gradients(), expected, strict=True):
         assert torch.equal(ours, theirs)
 
@@ -141,7 +142,7 @@ def test_cached_words_in_parts(monkeypatch):
     bilm.cache_vocabulary(["@@PADDING@@", "cat", "moon"])
     words = torch.tensor([[1, 2, 2, 1], [2, 0, 0, 0], [0, 0, 0, 0]])
     ids = batch_to_ids([["cat", "moon", "moon", "cat"], ["moon"], []])
-    monkeypatch.setattr(bilm_module, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", 3)
     with torch.no_grad():
         found, expected = bilm(ids, words), bilm_in("carry")(ids)
     assert torch.equal(found["mask"], expected["mask"])
@@ -150,13 +151,14 @@ def test_cached_words_in_parts(monkeypatch):
 
 MEASURE = """
 import torch
-from elmo_plugin.bilm.model import bilm as bilm_module
+from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
 from tests.peak_memory import Growth
 from tests.tiny_bilm import random_bilm
 bilm = random_bilm(projection_dim=512, cell_size=4)
 bilm.state = "reset"
-bilm_module.SENTENCES_AT_ONCE, bilm_module.TOKENS_AT_ONCE = 64, 512
+tuning.LSTM_SENTENCES_AT_ONCE, tuning.LSTM_TOKENS_AT_ONCE = 64, 512
 def measure(num_sentences, num_tokens):
     # Few distinct words: vectors of many are remembered between calls, up to a limit of their own.
     ids = batch_to_ids([["cat", "moon", "sat"] * (num_tokens // 3)] * num_sentences)
@@ -165,7 +167,7 @@ def measure(num_sentences, num_tokens):
     return growth.megabytes - sum(layer.nbytes for layer in layers) / 2**20
 for shape in ((64, 18), (64, 18), (512, 18), (1, 9_000)):
     print(measure(*shape))
-bilm_module.SENTENCES_AT_ONCE = bilm_module.TOKENS_AT_ONCE = 10**9
+tuning.LSTM_SENTENCES_AT_ONCE = tuning.LSTM_TOKENS_AT_ONCE = 10**9
 for shape in ((512, 18), (1, 9_000)):
     print(measure(*shape))
 """
@@ -213,7 +215,7 @@ def change_by_load_state_dict(bilm):
 
 def change_in_place(bilm):
     with torch.no_grad():
-        bilm._elmo_lstm.forward_layer_0.input_linearity.weight.mul_(0.5)
+        bilm.lstm.forward_layer_0.input_linearity.weight.mul_(0.5)
 
 
 def change_by_data_before_evaluation(bilm):
@@ -249,9 +251,9 @@ def test_primed_follows_the_weights(change):
 def test_primed_runs_the_warm_up_text_once():
     bilm = bilm_in("primed")
     vectors(bilm, SENTENCES)
-    first = bilm._primed
+    first = bilm.start_states(1)[0].hidden
     vectors(bilm, SENTENCES)
-    assert bilm._primed is first
+    assert bilm.start_states(1)[0].hidden.data_ptr() == first.data_ptr()
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -300,7 +302,7 @@ def test_a_copy_goes_on_alike_and_apart(state, clone):
     assert_close(vectors(other, SENTENCES), expected)
     if state == "carry":
         bilm.reset_states()
-        assert other._carried is not None
+        assert other.carried is not None
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -314,7 +316,7 @@ def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
     assert_close(found, expected)
     if requires_grad:
         found[-1].sum().backward()
-        assert bilm._elmo_lstm.forward_layer_0.input_linearity.weight.grad.any()
+        assert bilm.lstm.forward_layer_0.input_linearity.weight.grad.any()
     with torch.inference_mode():
         bilm(batch_to_ids(SENTENCES))
 
@@ -324,7 +326,7 @@ def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
 def test_mixed_precision(requires_grad, onednn, monkeypatch):
     """`use_amp` in AllenNLP's trainer: the recurrence stays in the weights' own type."""
     if not onednn:
-        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
+        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
     bilm = bilm_in("carry").requires_grad_(requires_grad)
     exact = vectors(bilm_in("carry"), SENTENCES)
     with torch.autocast("cpu", dtype=torch.bfloat16):

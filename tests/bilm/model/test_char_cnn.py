@@ -3,8 +3,7 @@ import torch
 from tiny_bilm import random_bilm
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
-from elmo_plugin.bilm.model import char_cnn
+from elmo_plugin.bilm.kernels import prepacked_linear, token_layer, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
@@ -13,23 +12,22 @@ TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44,
 
 def plain(cnn, ids, activation):
     """Every row, every window, as the definition says."""
-    characters = functional.embedding(ids, cnn._char_embedding_weights).transpose(1, 2)
+    characters = functional.embedding(ids, cnn.char_embedding).transpose(1, 2)
     pieces = [activation(conv(characters)).max(dim=-1).values for conv in cnn.convolutions]
     tokens = torch.cat(pieces, dim=-1)
-    if cnn._highways is not None:
-        for layer in cnn._highways.layers:
-            transform, gate = layer(tokens).chunk(2, dim=-1)
-            gate = torch.sigmoid(gate)
-            tokens = gate * tokens + (1 - gate) * torch.relu(transform)
-    return tokens if cnn._projection is None else cnn._projection(tokens)
+    for layer in cnn.highway_layers:
+        transform, gate = layer(tokens).chunk(2, dim=-1)
+        gate = torch.sigmoid(gate)
+        tokens = gate * tokens + (1 - gate) * torch.relu(transform)
+    return tokens if cnn.projection is None else cnn.projection(tokens)
 
 
 def test_by_hand():
     """One filter of width 2 over words of at most 4 ids; no highway, no projection."""
     cnn = CharCnn(char_embedding_dim=1, filters=((2, 1),), num_highways=0, projection_dim=1)
-    assert cnn._projection is None
+    assert cnn.projection is None
     with torch.no_grad():
-        cnn._char_embedding_weights[:, 0] = torch.arange(262.0) / 100
+        cnn.char_embedding[:, 0] = torch.arange(262.0) / 100
         cnn.char_conv_0.weight.copy_(torch.tensor([[[1.0, -2.0]]]))
         cnn.char_conv_0.bias.fill_(0.5)
     ids = torch.tensor([[259, 98, 260, 261], [259, 260, 261, 261]])
@@ -46,11 +44,13 @@ def test_distinct_tokens_and_fewer_windows_give_the_definition(
     activation, function, filters, num_highways
 ):
     bilm = random_bilm(activation=activation, filters=filters, num_highways=num_highways).double()
-    cnn = bilm._token_embedder
+    cnn = bilm.char_cnn
     for tokens in (TOKENS, TOKENS[:1], TOKENS[:5], ["x" * 43], ["", ""]):
         ids = batch_to_ids([tokens])[0]
         torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
-        torch.testing.assert_close(cnn.encode(ids), cnn(ids))
+        with torch.no_grad():  # nothing remembered, prepacked weights
+            cnn.forget_derived()
+            torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
 
 
 @pytest.mark.parametrize("private", [True, False])
@@ -58,17 +58,17 @@ def test_distinct_tokens_and_fewer_windows_give_the_definition(
 def test_many_tokens_a_part_at_a_time(private, frozen, monkeypatch):
     """By length, with weights laid out by oneDNN or not; in the order they came."""
     if not private:
-        monkeypatch.setattr(prepared_linear, "onednn_works", lambda dtype: False)
-    monkeypatch.setattr(char_cnn, "TOKENS_AT_ONCE" if frozen else "TRAINED_TOKENS_AT_ONCE", 3)
-    cnn = random_bilm()._token_embedder.requires_grad_(not frozen)
+        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
+    monkeypatch.setattr(tuning, "TOKENS_AT_ONCE" if frozen else "TRAINED_TOKENS_AT_ONCE", 3)
+    cnn = random_bilm().char_cnn.requires_grad_(not frozen)
     ids = batch_to_ids([TOKENS])[0]
-    vectors = cnn.encode(ids)
+    vectors = cnn(ids)
     assert vectors.requires_grad is not frozen
     torch.testing.assert_close(vectors, plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
 
 
 def test_gradients_in_float64():
-    cnn = random_bilm().double()._token_embedder
+    cnn = random_bilm().double().char_cnn
     ids = batch_to_ids([TOKENS])[0]
     names, parameters = zip(*cnn.named_parameters(), strict=True)
     found = torch.autograd.grad(cnn(ids).sin().sum(), parameters)
@@ -79,19 +79,19 @@ def test_gradients_in_float64():
 
 def test_the_padding_tokens_row_is_zero():
     cnn = CharCnn(char_embedding_dim=4, filters=((1, 3),), num_highways=1, projection_dim=2)
-    assert not cnn._char_embedding_weights[0].any()
-    assert cnn._char_embedding_weights[1:].abs().max() <= 1
+    assert not cnn.char_embedding[0].any()
+    assert cnn.char_embedding[1:].abs().max() <= 1
 
 
 def test_no_rows():
-    cnn = random_bilm()._token_embedder
+    cnn = random_bilm().char_cnn
     assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 6)
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_changed_convolution_is_seen(number):
     """One product is made of all of them."""
-    cnn = random_bilm()._token_embedder.requires_grad_(False)
+    cnn = random_bilm().char_cnn.requires_grad_(False)
     ids = batch_to_ids([TOKENS])[0]
     cnn(ids)
     cnn.convolutions[number].weight.neg_()
@@ -107,8 +107,8 @@ def test_fewer_characters_than_the_widest_filter():
 
 def test_a_cut_that_is_too_short_is_seen(monkeypatch):
     """Without a window of padding alone, the maximum misses it."""
-    cnn = random_bilm()._token_embedder
+    cnn = random_bilm().char_cnn
     ids = batch_to_ids([TOKENS[:4]])[0]
     expected = plain(cnn, ids, torch.relu)
-    monkeypatch.setattr(CharCnn, "_cut", lambda self, ids: ids[:, :5])
+    monkeypatch.setattr(token_layer, "cut", lambda ids, widest, padding_id: ids[:, :5])
     assert not torch.allclose(cnn(ids), expected, atol=1e-3)

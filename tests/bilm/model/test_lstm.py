@@ -5,9 +5,8 @@ from allennlp.modules.lstm_cell_with_projection import (
 )
 from torch.nn import functional
 
-from elmo_plugin.bilm.model import lstm_cell
-from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
-from elmo_plugin.bilm.model.lstm_cell import LstmCellWithProjection
+from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection, LstmState
 
 LENGTHS = [5, 3, 3, 1]
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -51,7 +50,7 @@ CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 512])
 def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chunk, monkeypatch):
-    monkeypatch.setattr(lstm_cell, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
+    monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS", 24 * chunk)
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     cell.requires_grad_(requires_grad)
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)
@@ -160,7 +159,7 @@ def test_skip_connections_are_above_the_first_layer_and_outside_the_recurrence(s
     module = bilstm(use_skip_connections=skip)
     inputs = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
     start = module.initial_state(4)
-    outputs, final = module(direction, inputs, BATCH_SIZES, start)
+    outputs, final = module.stack(direction, inputs, BATCH_SIZES, start)
     layer_input = inputs
     for layer, cell in enumerate(module.layers(direction)):
         output, hidden, cell_state = cell(
@@ -177,7 +176,7 @@ def test_dropout_is_of_every_layers_input_and_the_skip_adds_the_dropped_one():
     inputs = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
     start = module.initial_state(4)
     torch.manual_seed(7)
-    outputs, _ = module("forward", inputs, BATCH_SIZES, start, dropout=0.5)
+    outputs, _ = module.stack("forward", inputs, BATCH_SIZES, start, dropout=0.5)
     torch.manual_seed(7)
     first, second = module.layers("forward")
     lower, _, _ = first(functional.dropout(inputs, 0.5), BATCH_SIZES, *zeros_of(start))
@@ -185,7 +184,7 @@ def test_dropout_is_of_every_layers_input_and_the_skip_adds_the_dropped_one():
     upper, _, _ = second(dropped, BATCH_SIZES, *zeros_of(start))
     assert torch.equal(outputs[0], lower)
     assert torch.equal(outputs[1], upper + dropped)
-    undropped, _ = module.eval()("forward", inputs, BATCH_SIZES, start, dropout=0.5)
+    undropped, _ = module.eval().stack("forward", inputs, BATCH_SIZES, start, dropout=0.5)
     assert not torch.equal(undropped[0], lower)
 
 

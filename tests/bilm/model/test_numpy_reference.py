@@ -6,8 +6,8 @@ import torch
 from numpy_bilm import NumpyBiLm
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 SHAPES = {
     "as released": {},
@@ -68,7 +68,7 @@ def test_the_clips_are_reached(tmp_path):
     with torch.no_grad():
         unskipped = bilm(batch_to_ids(BATCHES[0]))["activations"][1]
     assert (unskipped.abs() == bilm.options.projection_clip).any()
-    assert (bilm._carried[0].cell.abs() == bilm.options.cell_clip).any()
+    assert (bilm.carried[0].cell.abs() == bilm.options.cell_clip).any()
 
 
 @pytest.mark.parametrize(

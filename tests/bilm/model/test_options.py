@@ -1,8 +1,5 @@
-import json
-import re
-
 import pytest
-from tiny_bilm import OPTIONS
+from tiny_bilm import random_bilm
 
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -119,31 +116,41 @@ def test_refusals_name_source_key_value_and_need(changes, message):
         ElmoOptions.from_dict(released(**changes), source="F")
 
 
-@pytest.mark.parametrize("content", ["", "{", "\udc80"])
-def test_a_file_that_is_not_json(content, tmp_path):
-    path = tmp_path / "options.json"
-    path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ValueError, match=re.escape(f"{path} is not a JSON file")):
-        ElmoOptions.from_file(path)
-
-
-@pytest.mark.parametrize("content", ["[]", "3", '"lstm"', "null"])
-def test_json_that_is_no_object(content, tmp_path):
-    path = tmp_path / "options.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=re.escape(f"{path}: expected a JSON object")):
-        ElmoOptions.from_file(path)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        ElmoOptions.from_file(tmp_path / "options.json")
+@pytest.mark.parametrize("key", ["lstm.cell_clip", "lstm.proj_clip"])
+@pytest.mark.parametrize(
+    "value", ["", [], {}, False, float("nan"), float("inf"), -float("inf"), 10**400], ids=str
+)
+def test_a_clip_is_a_number(key, value):
+    with pytest.raises(ValueError, match=f"F: {key} is .*, expected a positive number or null"):
+        ElmoOptions.from_dict(released(**{key: value}), source="F")
 
 
 @pytest.mark.parametrize(
-    "options", [OPTIONS, ElmoOptions(4, 5, 1, 2, ((3, 4),), 0, 9, "tanh", False, None, None)]
+    ("changes", "message"),
+    [
+        ({"lstm.dim": 10**12}, "F: lstm.dim is 1000000000000, expected .* at most 1048576"),
+        ({"lstm.dim": 10**4000}, r"F: lstm.dim is 1000+\.\.\.0+, expected .* at most 1048576"),
+        (
+            {"lstm.dim": 2**20},
+            "F: [0-9]{11} parameters, expected at most 4294967296",
+        ),
+        ({"lstm.n_layers": 10**6}, "F: lstm.n_layers is 1000000, expected .* at most 256"),
+        ({"char_cnn.n_highway": 257}, "F: char_cnn.n_highway is 257, expected .* at most 256"),
+        ({"char_cnn.filters": [[1, 2]] * 300}, r"char_cnn.filters is \[\[1, 2\].* at most 256"),
+        ({"char_cnn.filters": [[10**9, 2]]}, r"entry \[1000000000, 2\], expected \[width"),
+        ({"char_cnn.filters": [[1.0, 2]]}, r"entry \[1.0, 2\], expected \[width"),
+        ({"char_cnn.max_characters_per_token": 2**21}, "per_token is 2097152, .* at most 1048576"),
+        ({"char_cnn.activation": "x" * 10**6}, r"F: char_cnn.activation is 'x+\.\.\.x+', exp"),
+    ],
+    ids=lambda value: str(value)[:50],
 )
-def test_written_and_read_again(options, tmp_path):
-    path = tmp_path / "options.json"
-    path.write_text(json.dumps(options.to_dict()))
-    assert ElmoOptions.from_file(path) == options
+def test_huge_values_are_refused_and_not_quoted_whole(changes, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        ElmoOptions.from_dict(released(**changes), source="F")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_highways": 0}, {"projection_dim": 12}], ids=str)
+def test_the_number_of_parameters(changes):
+    bilm = random_bilm(**changes)
+    assert bilm.options.num_parameters == sum(one.numel() for one in bilm.parameters())

@@ -8,8 +8,8 @@ import pytest
 import torch
 from numpy_bilm import NumpyBiLm
 
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.elmo import load_bilm
 
 pytestmark = pytest.mark.gold
 
@@ -68,6 +68,6 @@ def test_a_state_that_is_not_carried_is_seen(files, batches, bilm_fixture):
 
 def test_skip_connections_left_out_are_seen(files, batches, bilm_fixture):
     bilm = load_bilm(*files)
-    bilm._elmo_lstm.use_skip_connections = False
+    bilm.lstm.use_skip_connections = False
     with pytest.raises(AssertionError):
         assert_stored_top_layer(bilm, batches, bilm_fixture)

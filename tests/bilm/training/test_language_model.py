@@ -11,7 +11,8 @@ from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradie
 from elmo_plugin.bilm.training.loop import LoopSettings, pretrain
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, both_directions
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, count_words
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.training.word_counts import count_words
 
 OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
 SHAPE = {"batch_size": 4, "num_steps": 10, "num_characters": 12}

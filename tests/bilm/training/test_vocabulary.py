@@ -1,13 +1,10 @@
+import os
 from collections import Counter
 
 import pytest
 
-from elmo_plugin.bilm.training.vocabulary import (
-    WordVocabulary,
-    count_targets,
-    count_words,
-    find_text_files,
-)
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
+from elmo_plugin.bilm.training.word_counts import count_targets, count_words, vocabulary_of
 
 
 def test_words_come_by_falling_frequency_after_the_specials(tmp_path):
@@ -59,3 +56,71 @@ def test_globs_find_files_at_any_depth(tmp_path):
     assert found("e[1].txt") == ["e[1].txt"]
     with pytest.raises(FileNotFoundError, match=r"no text file .*\.md, expected a path or a glob"):
         find_text_files(tmp_path / "*.md")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        # As bilm-tf's own test file begins; its reader takes them anywhere.
+        ("</S>\n<S>\n<UNK>\nthe\n", ["</S>", "<S>", "<UNK>", "the"]),
+        ("the\n<UNK>\nof\n<S>\n</S>\n", ["the", "<UNK>", "of", "<S>", "</S>"]),
+        ("<S>\n</S>\n<UNK>\n!!!MAXTERMID\nthe\n", ["<S>", "</S>", "<UNK>", "the"]),
+        ("\ufeff<S>\r\n</S>\r\n<UNK>\r\nthe\r\n", ["<S>", "</S>", "<UNK>", "the"]),
+        ("<S>\n</S>\n<UNK>\nthe", ["<S>", "</S>", "<UNK>", "the"]),
+    ],
+)
+def test_specials_in_any_order_and_lines_of_any_kind(tmp_path, content, words):
+    (tmp_path / "v.txt").write_bytes(content.encode())
+    vocabulary = WordVocabulary.from_file(tmp_path / "v.txt")
+    assert vocabulary.words == words
+    assert [vocabulary.id(word) for word in words] == list(range(len(words)))
+    assert vocabulary.id("zebra") == vocabulary.unknown_id == words.index("<UNK>")
+
+
+@pytest.mark.gold
+def test_the_vocabulary_of_the_stored_outputs(bilm_fixture):
+    vocabulary = WordVocabulary.from_file(bilm_fixture / "vocab_test.txt")
+    words = (bilm_fixture / "vocab_test.txt").read_text("utf-8").split()
+    assert vocabulary.words == words
+    assert vocabulary.unknown_id == words.index("<UNK>") > 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<S>\n</S>\n<UNK>\na\n\nb\n", r"v\.txt:5: '' is empty or holds white space"),
+        (b"<S>\n</S>\n<UNK>\nNew York\n", r"v\.txt:4: 'New York' is empty or holds white space"),
+        (b"<S>\n</S>\n<UNK>\na\rb\n", r"v\.txt:4: 'a\\rb' is empty or holds white space"),
+        (b"<S>\n</S>\n<UNK>\na\n\xff\n", r"v\.txt is not UTF-8 on line 5"),
+        (b"<UNK>\na\n", r"v\.txt begins with .* has no <S> and no </S>, expected the lines"),
+        (b"a" * 10**6, r"v\.txt begins with \['a{50}'\]"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, content, message):
+    (tmp_path / "v.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        WordVocabulary.from_file(tmp_path / "v.txt")
+    assert len(str(caught.value)) < 400
+
+
+def test_a_fifo_is_no_vocabulary(tmp_path):
+    os.mkfifo(tmp_path / "v.txt")
+    with pytest.raises(FileNotFoundError, match=r"no vocabulary file .*v\.txt"):
+        WordVocabulary.from_file(tmp_path / "v.txt")
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"min_count": -1}, "min_count is -1, expected 1 or more"),
+        ({"min_count": 0}, "min_count is 0, expected 1 or more"),
+        ({"max_size": -5}, "max_size is -5, expected 3 or more"),
+        ({"max_size": 2}, "max_size is 2, expected 3 or more"),
+    ],
+)
+def test_limits_that_cannot_be(limits, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        WordVocabulary.from_counts(Counter(a=1), **limits)
+    with pytest.raises(ValueError, match=message):  # before the text is read
+        vocabulary_of([tmp_path / "nowhere.txt"], **limits)
+    assert WordVocabulary.from_counts(Counter(a=1), max_size=3).words == ["<S>", "</S>", "<UNK>"]

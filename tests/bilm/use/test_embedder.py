@@ -97,7 +97,7 @@ def test_embed_file_in_carry_is_embed_sentences_in_carry(files, tmp_path):
 def test_empty_sentences_have_the_shape_of_the_model(files):
     embedder = ElmoEmbedder(*files, state="carry")
     assert embedder.embed_sentence([]).shape == (3, 0, 12)
-    assert embedder.elmo_bilm._carried is None
+    assert embedder.elmo_bilm.carried is None
     assert [v.shape for v in embedder.embed_batch([[], ["a"], []])] == [
         (3, 0, 12),
         (3, 1, 12),

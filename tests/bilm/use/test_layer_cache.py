@@ -75,17 +75,17 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
     ids = batch_to_ids(BATCHES[0])
     before = cache.layers(bilm, ids)["activations"]
     if change == "weights":
-        bilm._elmo_lstm.forward_layer_0.input_linearity.weight.add_(0.1)
+        bilm.lstm.forward_layer_0.input_linearity.weight.add_(0.1)
     elif change == "options":
         bilm = frozen(cell_clip=0.2)
     elif change == "state":
         bilm = frozen("primed")
     elif change == "dtype":
-        for module in bilm._elmo_lstm.layers("forward"):
+        for module in bilm.lstm.layers("forward"):
             module.dtype = "int8"
         bilm.eval()
     else:
-        bilm._elmo_lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
+        bilm.lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
         bilm.eval()
         cache.weights.doubt()
     cache.weights.doubt()

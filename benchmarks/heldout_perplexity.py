@@ -1,0 +1,91 @@
+"""
+Held-out perplexity of an exported biLM, domain by domain.
+
+    python -m elmo_plugin export-bilm RUN EXPORTED
+    python benchmarks/heldout_perplexity.py EXPORTED 'heldout/modern-*.txt' 'heldout/novel-*.txt'
+
+`EXPORTED` has `options.json`, `weights.hdf5`, `softmax.hdf5` and `vocabulary.txt`, as a finished
+run leaves them too. Full softmax, state carried, both directions, as `allennlp evaluate` gives it.
+Each path or glob is a domain, read in one go: `benchmarks/kneser_ney.py` with this `--vocabulary`
+and `--heldout` gives the figure to compare with. Prints JSON.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Dict, Iterator, Union
+
+import torch
+
+from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.export import (
+    OPTIONS_FILE,
+    SOFTMAX_FILE,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    load_softmax,
+)
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.streams import BatchPair, both_directions
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
+from elmo_plugin.bilm.use.elmo import load_bilm
+
+NUM_STEPS = 20
+
+
+def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
+    """The biLM and its softmax, exact products."""
+    bilm = load_bilm(str(exported / OPTIONS_FILE), str(exported / WEIGHTS_FILE))
+    softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
+    load_softmax(softmax, exported / SOFTMAX_FILE)
+    return LanguageModel(bilm, softmax, dropout=0.0)
+
+
+def measure(
+    model: LanguageModel, vocabulary: WordVocabulary, pattern: str, batch_size: int
+) -> Dict[str, Union[int, float]]:
+    """Of the files of one pattern, in their order."""
+    paths = find_text_files(pattern)
+    num_batches = 0
+
+    def batches() -> Iterator[BatchPair]:
+        nonlocal num_batches
+        for batch in both_directions(
+            paths, vocabulary, batch_size=batch_size, num_steps=NUM_STEPS, shuffle=False
+        ):
+            num_batches += 1
+            yield batch
+
+    start = time.perf_counter()
+    found = perplexity(model, batches())
+    return {
+        "heldout_tokens": num_batches * batch_size * NUM_STEPS,
+        "forward_perplexity": round(found.forward, 2),
+        "backward_perplexity": round(found.backward, 2),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("exported", type=Path, help="folder of an exported biLM")
+    parser.add_argument("heldout", nargs="+", help="paths or globs of held-out text, a domain each")
+    parser.add_argument("--batch-size", type=int, default=64, help="streams (default: 64)")
+    parser.add_argument("--threads", type=int, help="PyTorch's threads")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    vocabulary = WordVocabulary.from_file(args.exported / VOCABULARY_FILE)
+    model = load(args.exported, vocabulary)
+    domains = {
+        pattern: measure(model, vocabulary, pattern, args.batch_size) for pattern in args.heldout
+    }
+    json.dump({"num_words": len(vocabulary), "domains": domains}, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

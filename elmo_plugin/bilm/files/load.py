@@ -1,0 +1,58 @@
+"""The one loader of a biLM: from names, files or URLs to a model with weights."""
+
+from pathlib import Path
+
+from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
+from elmo_plugin.bilm.files.weights import check_weights, load_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+
+
+def load_bilm(
+    options_file: OptionsSource | None = None,
+    weight_file: str | Path | None = None,
+    *,
+    requires_grad: bool = False,
+    state: str = "carry",
+    dtype: str | None = None,
+    default: str = "original",
+) -> BiLm:
+    """
+    A biLM with weights from a name, files or URLs.
+
+    # Parameters
+
+    options_file, weight_file, state, dtype
+        As in `Elmo`. Options given as a dict need no weight file: the parameters are then the
+        initial random ones, to be filled from an archive.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether its parameters train.
+    default : `str`, optional (default = `"original"`)
+        The name used where neither file is given.
+
+    # Returns
+
+    `BiLm`
+
+    # Raises
+
+    `FileNotFoundError`
+        If a file is not there, or cannot be fetched.
+    `ValueError`
+        If the files do not hold a biLM, or `dtype` is given for one that trains.
+    `MemoryError`
+        If memory runs out; the text names the weight file.
+    """
+    if dtype is not None and requires_grad:
+        raise ValueError(
+            f"dtype {dtype!r} is given with requires_grad, expected a biLM that does not train"
+        )
+    if options_file is None and weight_file is None:
+        options_file = default
+    options = find_options(options_file, weight_file)
+    weights = find_weights(options_file, weight_file)
+    if weights is not None:
+        check_weights(options, weights)
+    bilm = BiLm(options, state=state, dtype=dtype)
+    if weights is not None:
+        load_weights(bilm, weights)
+    return bilm.requires_grad_(requires_grad)

@@ -1,0 +1,53 @@
+"""
+Numbers that were measured, each with what it was measured on. None changes a result, but for
+rounding.
+
+Unless said otherwise: two cores of an AMD EPYC with AVX-512, torch 2.11, 2026-11
+(`benchmarks/reports/`).
+"""
+
+# Tokens of about the same length that the token layer computes at a time: memory stays small, and
+# few convolutions run past the end of their word.
+TOKENS_AT_ONCE = 64
+# With gradients each time has its own of every parameter, to be added up.
+TRAINED_TOKENS_AT_ONCE = 256
+# On a GPU what takes time is the number of operators. Reasoned, not measured.
+TOKENS_AT_ONCE_ON_GPU = 1024
+
+# oneDNN prepares itself for each number of rows that it has not met yet (0.2 to 0.4 ms), which
+# takes longer than a few more rows: worth padding to a multiple of this where the number varies.
+ROWS_IN_STEPS_OF = 8
+# The same for windows of a token.
+POSITIONS_IN_STEPS_OF = 4
+
+# Input products of an LSTM are taken for several steps at a time: about this many elements (8 MB),
+# large enough for a fast product, small enough for the processor's cache, and for the allocator to
+# keep instead of asking the system for it again.
+INPUT_PRODUCT_ELEMENTS = 1 << 21
+# On a GPU as many as are run at once, for the Original 134 MB. Reasoned, not measured.
+INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
+
+# Where no gradient is wanted, so many sentences and so many of their tokens are run at a time, at
+# most: what is held beside the layers themselves grows neither with the batch nor with a sentence.
+# Products are hardly faster with more.
+LSTM_SENTENCES_AT_ONCE = 256
+LSTM_TOKENS_AT_ONCE = 2048
+
+# Weights of so many elements (32 MB) are not copied for products of many rows, where a copy would
+# gain a tenth. Of fewer rows than the second number oneDNN adds up in another order then: true of
+# the released biLMs' shapes, where smaller weights and some other widths would need more.
+LARGE_WEIGHT, LEAST_ROWS = 1 << 23, 32
+
+# Fewer rows than this are multiplied faster where they are than in oneDNN's tensors.
+CONVERTED_ROWS = 32
+
+# In int8 FBGEMM is the faster one for fewer rows than this, by a quarter or more; oneDNN for more,
+# into an output more than `INT8_WIDE` times as wide as the input.
+INT8_MANY_ROWS = 16
+INT8_WIDE = 2
+
+# What the token cache may take; 30,000 tokens of the Original biLM.
+TOKEN_CACHE_BYTES = 64 << 20
+
+# Columns of a Triton program: 128 threads with 16 bytes of float32 each. Reasoned, not measured.
+BLOCK = 512

@@ -1,0 +1,109 @@
+"""Where a sentence's LSTM state starts."""
+
+from typing import Callable, Sequence
+
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
+
+STATE_MODES = ("carry", "reset", "primed")
+
+# What a primed biLM reads once before its first sentence. Changing it changes every primed vector.
+WARM_UP_TEXT = """\
+The rain had stopped before noon , and the road to the harbour was already dry .
+She asked him twice whether the letter had come , but he only shook his head .
+According to the report , the company sold more than 4,000 machines in the first year .
+" You may leave your coat here , " said the old man , " and come in by the fire . "
+Nobody in the village could remember who had built the bridge .
+Officials in the capital said on Tuesday that the talks would go on for another week .
+If the weather holds , we shall reach the coast by the end of the month .
+It was a small room , with one window , a table , two chairs and a great many books .
+"""
+
+
+class StatePolicy:
+    """
+    Where a sentence's LSTM state starts, and what is kept of its end.
+
+    # Parameters
+
+    name : `str`
+        `"carry"`: where the same row of the batch before ended, as AllenNLP does, so that vectors
+        depend on order and batching. `"reset"`: at zero. `"primed"`: at the state after a fixed
+        warm-up text; deterministic, without the cold start.
+    carried : `BiLstmState | None`, optional (default = `None`)
+        What was kept so far.
+
+    # Raises
+
+    `ValueError`
+        If the name is another.
+    """
+
+    def __init__(self, name: str, carried: BiLstmState | None = None) -> None:
+        if name not in STATE_MODES:
+            raise ValueError(f"state is {name!r}, expected one of {STATE_MODES}")
+        self.name = name
+        self.carried = carried
+
+    def start(
+        self, rows: Sequence[int], zeros: LstmState, primed: BiLstmState | None
+    ) -> BiLstmState:
+        """
+        # Parameters
+
+        rows : `Sequence[int]`
+            Which rows of a batch.
+        zeros : `LstmState`
+            Zeros for each of them.
+        primed : `BiLstmState | None`
+            In `"primed"`, the state after the warm-up text, of one sentence.
+
+        # Returns
+
+        `BiLstmState`
+            Where each of them starts, in either direction.
+        """
+        if primed is not None:
+            forward, backward = (
+                state.map(lambda values: values.expand(-1, len(rows), -1)) for state in primed
+            )
+        elif self.name == "carry" and self.carried is not None:
+            index = torch.tensor(list(rows), dtype=torch.long, device=zeros.hidden.device)
+            forward, backward = (
+                _with_rows(state, rows).map(lambda values: values[:, index])
+                for state in self.carried
+            )
+        else:
+            forward = backward = zeros
+        return forward, backward
+
+    def keep(self, rows: Sequence[int], ends: BiLstmState) -> None:
+        """In `"carry"`, later batches go on from these; other rows keep what they had."""
+        if self.name != "carry":
+            return
+        index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)
+        nothing = ends[0].map(lambda values: values[:, :0])
+        forward, backward = (
+            LstmState(
+                *(
+                    whole.index_copy(1, index, part)
+                    for whole, part in zip(_with_rows(state, rows), end)
+                )
+            )
+            for state, end in zip(self.carried or (nothing, nothing), ends)
+        )
+        self.carried = forward, backward
+
+    def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """To another device or type."""
+        if self.carried is not None:
+            forward, backward = (state.map(function) for state in self.carried)
+            self.carried = forward, backward
+
+
+def _with_rows(state: LstmState, rows: Sequence[int]) -> LstmState:
+    """Rows that no batch had before start at zero."""
+    missing = max(rows, default=-1) + 1 - state.hidden.shape[1]
+    return state.map(lambda values: functional.pad(values, (0, 0, 0, max(0, missing))))

@@ -1,0 +1,420 @@
+"""Coreference resolution end to end, with or without ELMo: the paper's coreference row."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import (
+    FeedForward,
+    GatedSum,
+    Seq2SeqEncoder,
+    TextFieldEmbedder,
+    TimeDistributed,
+)
+from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
+from allennlp.modules.token_embedders import Embedding
+from allennlp.nn import InitializerApplicator, util
+
+from elmo_plugin.metrics.conll_coref import (
+    ConllCorefScores,
+    MentionRecall,
+    antecedents_to_clusters,
+)
+from elmo_plugin.modules.coref.checks import check_dimensions, check_genres, check_positive
+from elmo_plugin.modules.coref.document_features import genre_ids, speaker_ids
+from elmo_plugin.modules.coref.pairs import (
+    Antecedents,
+    coarse_antecedents,
+    expected_antecedents,
+    marginal_loss,
+    nearest_antecedents,
+    pair_scores,
+)
+from elmo_plugin.modules.coref.sentences import (
+    Documents,
+    Sentences,
+    from_metadata,
+    random_window,
+)
+from elmo_plugin.modules.coref.spans import (
+    SpanParts,
+    after_first_layer,
+    head_attention,
+    kept_spans,
+)
+from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo_placement import check_elmo_placement, elmo_dim, embed_with_elmo
+
+NUM_DISTANCE_BUCKETS = 10
+
+
+@Model.register("coref", exist_ok=True)
+class CoreferenceResolver(Model):
+    """
+    Scores spans as mentions, keeps the best, and links each to its best antecedent or to none
+    (Lee et al. 2017; `coarse_to_fine` and `inference_order`: Lee et al. 2018). With the arguments
+    of allennlp-models' model of this name it is that model, computed with less work. What follows
+    `initializer` is what that model lacks of the paper's (e2e-coref at 53c4116); all of it is off
+    by default.
+
+    Registered as a `Model` with name "coref".
+
+    # Parameters
+
+    vocab : `Vocabulary`
+    text_field_embedder : `TextFieldEmbedder`
+        Embeds the tokens, all but the key `elmo` if `elmo` is given.
+    context_layer : `Seq2SeqEncoder`
+        Between embedding and spans.
+    mention_feedforward : `FeedForward`
+        From a span's vector to what its mention score is linear in.
+    antecedent_feedforward : `FeedForward`
+        From a pair's vector to what its score is linear in.
+    feature_size : `int`
+        Of the embedded width, and of each of a pair's features.
+    max_span_width : `int`
+        The most tokens of a candidate span, as in the reader.
+    spans_per_word : `float`
+        How many spans are kept for each token.
+    max_antecedents : `int`
+        How many antecedents a span may have.
+    coarse_to_fine : `bool`, optional (default = `False`)
+        Whether a bilinear score chooses them; else they are the nearest.
+    inference_order : `int`, optional (default = `1`)
+        How often pairs are scored; from the second time on, each span is first moved towards its
+        antecedents.
+    lexical_dropout : `float`, optional (default = `0.2`)
+        Probability, on the embedded tokens, ELMo included.
+    initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
+    elmo : `Elmo`, optional (default = `None`)
+        Its characters come under the key `elmo` of the text field.
+    use_input_elmo : `bool`, optional (default = `False`)
+        Whether ELMo is concatenated to the input of `context_layer`. It is no part of the heads.
+    encode_by_sentence : `bool`, optional (default = `False`)
+        Whether embedding, biLM and `context_layer` run on each sentence by itself; else a document
+        is one sequence.
+    use_speakers : `bool`, optional (default = `False`)
+        Whether a feature of a pair says that both spans have the same speaker: that of their first
+        token.
+    genres : `List[str]`, optional (default = `None`)
+        If given, a feature of a pair is the document's genre, one of these. A document without a
+        genre, such as a text to predict, has zeros there; any other genre is an error.
+    head_scores_from_context : `bool`, optional (default = `False`)
+        Whether the scores of tokens in heads come from the outputs of `context_layer`; else from
+        the embedded tokens, of which heads are sums in both cases.
+    allow_crossing_spans : `bool`, optional (default = `True`)
+        Whether kept spans may cross. Without them the number to keep is that of each document by
+        itself, not of the batch's longest.
+    max_training_sentences : `int`, optional (default = `None`)
+        In training, a longer document is cut to so many sentences in a row, anew each time.
+    context_dropout : `float`, optional (default = `0.0`)
+        Probability, on the outputs of `context_layer`.
+    feature_dropout : `float`, optional (default = `0.0`)
+        Probability, on the embedded width and on a pair's features.
+
+    # Raises
+
+    `ConfigurationError`
+        If arguments contradict each other or dimensions do not fit.
+    """
+
+    default_predictor = "coreference_resolution"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_field_embedder: TextFieldEmbedder,
+        context_layer: Seq2SeqEncoder,
+        mention_feedforward: FeedForward,
+        antecedent_feedforward: FeedForward,
+        feature_size: int,
+        max_span_width: int,
+        spans_per_word: float,
+        max_antecedents: int,
+        coarse_to_fine: bool = False,
+        inference_order: int = 1,
+        lexical_dropout: float = 0.2,
+        initializer: InitializerApplicator = InitializerApplicator(),  # noqa: B008
+        elmo: Optional[Elmo] = None,
+        use_input_elmo: bool = False,
+        encode_by_sentence: bool = False,
+        use_speakers: bool = False,
+        genres: Optional[List[str]] = None,
+        head_scores_from_context: bool = False,
+        allow_crossing_spans: bool = True,
+        max_training_sentences: Optional[int] = None,
+        context_dropout: float = 0.0,
+        feature_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        check_elmo_placement(elmo, text_field_embedder, use_input_elmo=use_input_elmo)
+        check_positive(
+            feature_size=feature_size,
+            max_span_width=max_span_width,
+            spans_per_word=spans_per_word,
+            max_antecedents=max_antecedents,
+            inference_order=inference_order,
+            max_training_sentences=max_training_sentences,
+        )
+        check_genres(genres)
+        self._text_field_embedder = text_field_embedder
+        self._elmo = elmo
+        self._context_layer = context_layer
+        self._mention_feedforward = TimeDistributed(mention_feedforward)
+        self._mention_scorer = TimeDistributed(
+            torch.nn.Linear(mention_feedforward.get_output_dim(), 1)
+        )
+        self._antecedent_feedforward = TimeDistributed(antecedent_feedforward)
+        self._antecedent_scorer = TimeDistributed(
+            torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
+        )
+        # The next two hold parameters, under allennlp-models' names; `SpanParts` computes.
+        self._endpoint_span_extractor = EndpointSpanExtractor(
+            context_layer.get_output_dim(),
+            num_width_embeddings=max_span_width,
+            span_width_embedding_dim=feature_size,
+        )
+        self._head_scores_from_context = head_scores_from_context
+        self._attentive_span_extractor = SelfAttentiveSpanExtractor(
+            (context_layer if head_scores_from_context else text_field_embedder).get_output_dim()
+        )
+        self._distance_embedding = Embedding(feature_size, NUM_DISTANCE_BUCKETS)
+        self._speaker_embedding = Embedding(feature_size, 2) if use_speakers else None
+        self._genres = genres
+        self._genre_embedding = Embedding(feature_size, len(genres)) if genres else None
+
+        self._encode_by_sentence = encode_by_sentence
+        self._max_span_width = max_span_width
+        self._spans_per_word = spans_per_word
+        self._allow_crossing_spans = allow_crossing_spans
+        self._max_antecedents = max_antecedents
+        self._max_training_sentences = max_training_sentences
+        check_dimensions(
+            text_field_embedder.get_output_dim(),
+            elmo_dim(elmo, True),
+            context_layer,
+            mention_feedforward,
+            antecedent_feedforward,
+            feature_size,
+            num_features=1 + use_speakers + bool(genres),
+        )
+
+        span_dim = mention_feedforward.get_input_dim()
+        self._coarse_to_fine = coarse_to_fine
+        if coarse_to_fine:
+            self._coarse2fine_scorer = torch.nn.Linear(span_dim, span_dim)
+        self._inference_order = inference_order
+        if inference_order > 1:
+            self._span_updating_gated_sum = GatedSum(span_dim)
+
+        self._lexical_dropout = torch.nn.Dropout(lexical_dropout)
+        self._context_dropout = torch.nn.Dropout(context_dropout)
+        self._feature_dropout = torch.nn.Dropout(feature_dropout)
+        self._mention_recall = MentionRecall()
+        self._conll_coref_scores = ConllCorefScores()
+        initializer(self)
+
+    def forward(
+        self,
+        text: TextFieldTensors,
+        spans: torch.Tensor,
+        span_labels: Optional[torch.Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        text : `TextFieldTensors`
+            Documents.
+        spans : `torch.Tensor`
+            First and last token of the candidate spans, shape `(batch_size, num_spans, 2)`, padded
+            with -1.
+        span_labels : `torch.Tensor`, optional (default = `None`)
+            The cluster of each, -1 for none, shape `(batch_size, num_spans)`.
+        metadata : `List[Dict[str, Any]]`, optional (default = `None`)
+            The `original_text` of each document; with `span_labels` its `clusters`; for the
+            paper's switches `sentence_lengths`, `speakers` and `genre`.
+
+        # Returns
+
+        `Dict[str, Any]`
+            `top_spans`, the kept spans, shape `(batch_size, num_kept, 2)`; `antecedent_indices`,
+            which of them may be a span's antecedent, shape
+            `(batch_size, num_kept, num_antecedents)`; `predicted_antecedents`, the best one's
+            column there or -1, shape `(batch_size, num_kept)`; with `span_labels` the scalar
+            `loss`, summed over spans; with metadata `document`, the tokens.
+
+        # Raises
+
+        `ConfigurationError`
+            If a document's genre is none of `genres`.
+        `ValueError`
+            If the metadata lacks what a switch needs.
+        """
+        if self.training and self._max_training_sentences is not None:
+            text, spans, span_labels, metadata = random_window(
+                Documents(text, spans, span_labels, metadata or []), self._max_training_sentences
+            )
+        mask = spans[:, :, 0] >= 0
+        spans = spans.clamp(min=0)
+        embedded, context = self._encode(text, metadata)
+        candidates = self._span_parts(embedded, context, spans)
+        hidden = candidates.project(self._mention_feedforward._module._linear_layers[0])
+        hidden = after_first_layer(self._mention_feedforward._module, hidden)
+        mention_scores = self._mention_scorer(hidden).squeeze(-1)
+        kept, kept_mask = kept_spans(
+            mention_scores,
+            mask,
+            spans,
+            util.get_text_field_mask(text),
+            self._spans_per_word,
+            self._allow_crossing_spans,
+        )
+
+        top = candidates.select(kept)
+        top_embeddings = top.embeddings()
+        antecedents = self._antecedents(mention_scores.gather(1, kept), kept_mask, top_embeddings)
+        scores = self._scores(top_embeddings, top.spans, antecedents, metadata)
+        # Spans that are padding have no antecedent.
+        predicted = (scores.argmax(dim=2) - 1).masked_fill(~kept_mask, -1)
+        output: Dict[str, Any] = {
+            "top_spans": top.spans,
+            "antecedent_indices": antecedents.indices,
+            "predicted_antecedents": predicted,
+        }
+        if span_labels is not None:
+            labels = span_labels.gather(1, kept)
+            output["loss"] = marginal_loss(scores, labels, kept_mask, antecedents)
+            gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
+            self._mention_recall(top.spans, gold)
+            self._conll_coref_scores(top.spans, antecedents.indices, predicted, gold)
+        if metadata is not None:
+            output["document"] = [document["original_text"] for document in metadata]
+        return output
+
+    def _encode(
+        self, text: TextFieldTensors, metadata: Optional[List[Dict[str, Any]]]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The embedded tokens without ELMo, and the context layer's outputs, by document."""
+        mask: torch.Tensor = util.get_text_field_mask(text)
+        sentences = None
+        if self._encode_by_sentence:
+            lengths = from_metadata(metadata, "sentence_lengths")
+            sentences = Sentences(lengths, mask.size(1), mask.device)
+            text, mask = sentences.split(text), sentences.mask
+        if self._elmo is None:
+            embedded = self._text_field_embedder(text)
+        else:
+            embedded, _ = embed_with_elmo(
+                text, self._text_field_embedder, self._elmo, at_input=True, at_output=False
+            )
+        embedded = self._lexical_dropout(embedded)
+        context = self._context_dropout(self._context_layer(embedded, mask))
+        embedded = embedded[..., : self._text_field_embedder.get_output_dim()]
+        if sentences is None:
+            return embedded, context
+        return sentences.join(embedded), sentences.join(context)
+
+    def _span_parts(
+        self, embedded: torch.Tensor, context: torch.Tensor, spans: torch.Tensor
+    ) -> SpanParts:
+        widths = spans[..., 1] - spans[..., 0]
+        if int(widths.max()) >= self._max_span_width:
+            raise ConfigurationError(
+                f"found a span of {int(widths.max()) + 1} tokens, expected at most "
+                f"{self._max_span_width}, the model's max_span_width; the reader's is to be equal"
+            )
+        scored = context if self._head_scores_from_context else embedded
+        scores = self._attentive_span_extractor._global_attention(scored).squeeze(-1)
+        embedding: Any = self._endpoint_span_extractor._span_width_embedding
+        return SpanParts(
+            spans=spans,
+            context=context,
+            values=embedded,
+            widths=self._feature_dropout(embedding(widths)),
+            attention=head_attention(scores, spans),
+        )
+
+    def _antecedents(
+        self, mention_scores: torch.Tensor, kept_mask: torch.Tensor, embeddings: torch.Tensor
+    ) -> Antecedents:
+        number = min(self._max_antecedents, mention_scores.size(1))
+        if not self._coarse_to_fine:
+            return nearest_antecedents(mention_scores, number)
+        projected = self._coarse2fine_scorer(embeddings)
+        return coarse_antecedents(mention_scores, kept_mask, embeddings, projected, number)
+
+    def _scores(
+        self,
+        embeddings: torch.Tensor,
+        spans: torch.Tensor,
+        antecedents: Antecedents,
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> torch.Tensor:
+        """Of no antecedent, 0, and of each; shape `(batch_size, num_kept, 1 + num_antecedents)`."""
+        features = self._features(spans, antecedents, metadata)
+        feedforward = self._antecedent_feedforward._module
+        scorer = self._antecedent_scorer._module
+        scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
+        for _ in range(self._inference_order - 1):
+            expected = expected_antecedents(embeddings, antecedents, scores)
+            embeddings = self._span_updating_gated_sum(embeddings, expected)
+            scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
+        return scores
+
+    def _features(
+        self,
+        spans: torch.Tensor,
+        antecedents: Antecedents,
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> torch.Tensor:
+        """Of the real pairs: distance, speaker, genre. Shape `(num_pairs, feature_dim)`."""
+        mask, indices = antecedents.mask, antecedents.indices
+        position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
+        distance = util.bucket_values(
+            (position - indices)[mask], num_total_buckets=NUM_DISTANCE_BUCKETS
+        )
+        features = [self._distance_embedding(distance)]
+        if self._speaker_embedding is not None:
+            speakers = speaker_ids(from_metadata(metadata, "speakers"), spans)
+            same = speakers.unsqueeze(2) == antecedents.select(speakers)
+            features.append(self._speaker_embedding(same[mask].long()))
+        if self._genre_embedding is not None and self._genres is not None:
+            genres = genre_ids(metadata, self._genres).to(mask.device)
+            vectors = self._genre_embedding(genres.clamp(min=0)) * (genres >= 0).unsqueeze(1)
+            features.append(vectors[mask.nonzero()[:, 0]])
+        return self._feature_dropout(torch.cat(features, dim=-1))
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """
+        Adds `clusters`: for each document a list of clusters, each a list of mentions, each the
+        first and the last token.
+        """
+        output_dict["clusters"] = [
+            antecedents_to_clusters(*document)
+            for document in zip(
+                output_dict["top_spans"].detach().cpu(),
+                output_dict["antecedent_indices"].detach().cpu(),
+                output_dict["predicted_antecedents"].detach().cpu(),
+            )
+        ]
+        return output_dict
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        # Returns
+
+        `Dict[str, float]`
+            `coref_precision`, `coref_recall` and `coref_f1`, as `ConllCorefScores` gives them, and
+            `mention_recall`, as fractions.
+        """
+        precision, recall, f1 = self._conll_coref_scores.get_metric(reset)
+        return {
+            "coref_precision": precision,
+            "coref_recall": recall,
+            "coref_f1": f1,
+            "mention_recall": self._mention_recall.get_metric(reset),
+        }

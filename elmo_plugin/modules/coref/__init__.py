@@ -1,0 +1,1 @@
+"""Parts of the coreference model, each of one subject."""

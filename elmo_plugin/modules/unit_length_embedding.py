@@ -1,0 +1,47 @@
+"""Word vectors of length 1."""
+
+from typing import Any
+
+import torch
+from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
+from allennlp.modules import TokenEmbedder
+from allennlp.modules.token_embedders import Embedding
+
+
+@TokenEmbedder.register("unit_length_embedding", exist_ok=True)
+class UnitLengthEmbedding(Embedding):
+    """
+    AllenNLP's `embedding`, its vectors scaled to length 1 and 0 for the unknown word: how Lee et
+    al. 2017 use pretrained vectors (e2e-coref at 53c4116, coref_model.py:103-111). For words
+    without a vector to be unknown too, keep them out of the vocabulary, with its
+    `pretrained_files` and `only_include_pretrained_words`.
+
+    Registered as a `TokenEmbedder` with name "unit_length_embedding".
+
+    # Parameters
+
+    kwargs : `Any`
+        `embedding`'s.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        vocab, namespace = kwargs.get("vocab"), self._vocab_namespace
+        self._unknown = 1
+        if vocab is not None and namespace is not None:
+            self._unknown = vocab.get_token_index(DEFAULT_OOV_TOKEN, namespace)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """
+        # Parameters
+
+        tokens : `torch.Tensor`
+            Ids, shape `(batch_size, ...)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, ..., embedding_dim)`.
+        """
+        vectors = torch.nn.functional.normalize(super().forward(tokens), dim=-1)
+        return vectors * (tokens != self._unknown).unsqueeze(-1)

@@ -1,0 +1,205 @@
+"""Predicts which mentions of a document mean the same."""
+
+import logging
+from typing import Any, Dict, List
+
+import numpy
+import spacy
+from allennlp.common.util import JsonDict, get_spacy_model
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import ListField, SequenceLabelField, SpanField
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+from spacy.tokens import Doc
+
+logger = logging.getLogger(__name__)
+
+# English possessives, for documents without part-of-speech tags.
+POSSESSIVES = {"my", "your", "his", "her", "its", "our", "their", "'s", "’s"}
+
+
+@Predictor.register("coreference_resolution", exist_ok=True)
+class CorefPredictor(Predictor):
+    """
+    For models such as `coref`, whose reader is `coref`. Takes `{"document": "..."}`, which spaCy
+    splits into words and sentences, or `{"sentences": [["...", ...], ...]}`; with the latter
+    perhaps `speakers`, one name for each sentence or a list of names, one for each word; with
+    either perhaps `genre`.
+
+    Where the spaCy model `language` is not installed or has no parser, spaCy's rules split words,
+    and sentences at full stops, question and exclamation marks.
+
+    Registered as a `Predictor` with name "coreference_resolution".
+
+    # Parameters
+
+    model : `Model`
+    dataset_reader : `DatasetReader`
+    language : `str`, optional (default = `"en_core_web_sm"`)
+        The spaCy model that splits documents.
+    """
+
+    def __init__(
+        self, model: Model, dataset_reader: DatasetReader, language: str = "en_core_web_sm"
+    ) -> None:
+        super().__init__(model, dataset_reader)
+        if spacy.util.is_package(language):
+            self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
+        else:
+            logger.warning("spaCy's %s is not installed: its rules split sentences", language)
+            self._spacy = spacy.blank(language.split("_")[0])
+        if not {"parser", "senter", "sentencizer"} & set(self._spacy.pipe_names):
+            self._spacy.add_pipe("sentencizer")
+
+    def predict(self, document: str) -> JsonDict:
+        """
+        # Parameters
+
+        document : `str`
+
+        # Returns
+
+        `JsonDict`
+            `document`, its tokens, and `clusters`, each a list of mentions, each the first and the
+            last token; further the model's outputs.
+        """
+        return self.predict_json({"document": document})
+
+    def predict_tokenized(self, tokenized_document: List[str]) -> JsonDict:
+        """
+        # Parameters
+
+        tokenized_document : `List[str]`
+            Words, which spaCy splits into sentences.
+
+        # Returns
+
+        `JsonDict`
+            As `predict` returns it.
+        """
+        return self.predict_instance(self._words_list_to_instance(tokenized_document))
+
+    def coref_resolved(self, document: str) -> str:
+        """
+        # Parameters
+
+        document : `str`
+
+        # Returns
+
+        `str`
+            The document with the first mention of its cluster in the place of each other mention.
+        """
+        return self.replace_corefs(self._spacy(document), self.predict(document)["clusters"])
+
+    @staticmethod
+    def replace_corefs(document: Doc, clusters: List[List[List[int]]]) -> str:
+        """
+        # Parameters
+
+        document : `Doc`
+        clusters : `List[List[List[int]]]`
+            The first and the last token of each mention.
+
+        # Returns
+
+        `str`
+            The text with the first mention of its cluster in the place of each other mention, as a
+            possessive where that is one. Within a mention that is replaced nothing else is.
+        """
+        texts = [token.text_with_ws for token in document]
+        for (start, end), *others in clusters:
+            main = document[start : end + 1].text
+            for first, last in others:
+                final = document[last]
+                possessive = final.tag_ in ("PRP$", "POS") or (
+                    not final.tag_ and final.lower_ in POSSESSIVES
+                )
+                texts[first] = main + ("'s" if possessive else "") + final.whitespace_
+                texts[first + 1 : last + 1] = [""] * (last - first)
+        return "".join(texts)
+
+    def predictions_to_labeled_instances(
+        self, instance: Instance, outputs: Dict[str, numpy.ndarray]
+    ) -> List[Instance]:
+        """
+        # Parameters
+
+        instance : `Instance`
+        outputs : `Dict[str, numpy.ndarray]`
+            The model's, with `clusters`.
+
+        # Returns
+
+        `List[Instance]`
+            One for each predicted cluster, labelled with that cluster alone; one without a label if
+            there are none.
+        """
+        labeled = []
+        spans: ListField = instance["spans"]  # type: ignore[assignment]
+        for cluster in list(outputs["clusters"]) or [[]]:
+            mentions = {tuple(mention) for mention in cluster}
+            labels = [
+                0 if (span.span_start, span.span_end) in mentions else -1
+                for span in spans
+                if isinstance(span, SpanField)
+            ]
+            copy = instance.duplicate()
+            copy.add_field("span_labels", SequenceLabelField(labels, spans), self._model.vocab)
+            metadata: Any = copy["metadata"]
+            metadata.metadata["clusters"] = [cluster] if cluster else []
+            labeled.append(copy)
+        return labeled
+
+    def _words_list_to_instance(self, words: List[str]) -> Instance:
+        document = Doc(self._spacy.vocab, words=words)
+        for _, component in self._spacy.pipeline:
+            document = component(document)
+        return self._dataset_reader.text_to_instance(_sentences(document))
+
+    def _json_to_instance(self, json_dict: JsonDict) -> Instance:
+        document, sentences = json_dict.get("document"), json_dict.get("sentences")
+        if isinstance(document, str) and sentences is None:
+            if not document.strip():
+                raise ValueError("found an empty document, expected words")
+            if "speakers" in json_dict:
+                raise ValueError("found speakers of an untokenized document, expected sentences")
+            sentences, speakers = _sentences(self._spacy(document)), None
+        elif document is None and _is_words_by_sentence(sentences):
+            speakers = _speakers(sentences, json_dict.get("speakers"))
+        else:
+            raise ValueError(
+                f"found the keys {sorted(json_dict)}; expected a string as `document`, or as "
+                "`sentences` a list of lists of strings"
+            )
+        # None for the gold clusters.
+        return self._dataset_reader.text_to_instance(
+            sentences, None, speakers, json_dict.get("genre") or ""
+        )
+
+
+def _sentences(document: Doc) -> List[List[str]]:
+    """Words; blanks, which spaCy makes tokens too, stay, as in allennlp-models."""
+    return [[token.text for token in sentence] for sentence in document.sents]
+
+
+def _is_words_by_sentence(sentences: Any) -> bool:
+    return isinstance(sentences, list) and all(
+        isinstance(words, list) and all(isinstance(word, str) for word in words)
+        for words in sentences
+    )
+
+
+def _speakers(sentences: Any, speakers: Any) -> Any:
+    """One name for each word."""
+    if speakers is None:
+        return None
+    if not isinstance(speakers, list) or len(speakers) != len(sentences):
+        raise ValueError(
+            f"found the speakers {speakers!r}, expected {len(sentences)}: a name for each sentence "
+            "or a list of names, one for each word"
+        )
+    return [
+        [names] * len(words) if isinstance(names, str) else names
+        for words, names in zip(sentences, speakers)
+    ]

@@ -1,0 +1,114 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_bilm import random_bilm
+
+from elmo_plugin.bilm.files.weights import load_weights, save_weights
+from elmo_plugin.bilm.files.whole_file import whole_file
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_replaced_only_by_what_is_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError), whole_file(path) as aside:
+        aside.write_text("half" * 10_000 + "\ud800")
+    assert path.read_text() == "old"
+    with whole_file(path) as aside:
+        aside.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def dead_process():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path):
+    dead, alive, host = dead_process(), os.getppid(), socket.gethostname()[:16]
+    swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}.3.part", f".a.txt.{os.getpid()}.part"]
+    kept = [
+        f".a.txt.{alive}.part",
+        f".a.txt.{host}.{alive}.0.part",
+        f".a.txt.another-host.{dead}.0.part",
+        f".b.txt.{dead}.part",
+        f".a.txt.{dead}.part.txt",
+    ]
+    for name in (*swept, *kept):
+        (tmp_path / name).write_text("half")
+    with whole_file(tmp_path / "a.txt") as one, whole_file(tmp_path / "a.txt") as other:
+        assert one != other
+        assert one.exists()
+    assert names(tmp_path) == sorted([*kept, "a.txt"])
+
+
+def test_no_link_is_written_through(tmp_path, monkeypatch):
+    (tmp_path / "mine.txt").write_text("mine")
+    monkeypatch.setattr("elmo_plugin.bilm.files.whole_file._numbers", iter([0]))
+    planted = tmp_path / f".a.txt.{socket.gethostname()[:16]}.{os.getpid()}.0.part"
+    monkeypatch.setattr("elmo_plugin.bilm.files.whole_file._sweep", lambda path: None)
+    planted.symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as aside:
+        aside.write_text("theirs")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+FULL = """
+import resource, signal, sys
+from tiny_bilm import random_bilm
+from elmo_plugin.bilm.files.weights import save_weights
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+bilm = random_bilm(cell_size=1000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_weights(bilm, sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+
+
+TESTS = Path(__file__).resolve().parents[2]
+
+
+def test_a_disk_without_room_names_the_file(tmp_path):
+    path = tmp_path / "weights.hdf5"
+    save_weights(random_bilm(), path)
+    child = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}:{TESTS.parent}",
+        },
+    )
+    assert child.returncode == 0, child.stderr
+    assert f"{path}" in child.stdout
+    assert "could not be written" in child.stdout
+    assert names(tmp_path) == ["weights.hdf5"]
+    load_weights(random_bilm(seed=2), path)
+
+
+def test_errors_of_other_files_are_theirs(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError, match=r"nowhere\.txt"),
+        whole_file(tmp_path / "a.txt") as aside,
+    ):
+        aside.write_text((tmp_path / "nowhere.txt").read_text())
+    missing = tmp_path / "none" / "a.txt"
+    with (
+        pytest.raises(FileNotFoundError, match=rf"could not be written .*{missing}"),
+        whole_file(missing),
+    ):
+        pass

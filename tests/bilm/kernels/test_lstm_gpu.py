@@ -1,0 +1,376 @@
+"""
+The fused steps against the plain ones, by Triton's interpreter on the CPU; the kernels compiled for
+GPUs that are not there. `test_gpu.py` runs them on one.
+"""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.kernels import lstm_gpu, triton_kernels, tuning
+from elmo_plugin.bilm.kernels.lstm_gpu import FusedTrainingSteps, usable, works
+from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps
+from elmo_plugin.bilm.kernels.training_linear import plain_matmul
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+
+pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
+from triton.runtime.interpreter import InterpretedFunction
+
+CPU = torch.device("cpu")
+BATCH_SIZES = [4, 3, 3, 1, 1]
+CLIPS = [(0.5, 0.3), (None, None)]
+# The interpreter cuts to bfloat16 where GPUs round, an error of one in the eighth bit.
+TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1 / 128}
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The fused steps run wherever they can, on the CPU, in blocks of 16 columns."""
+    run_by(monkeypatch, triton_kernels)
+    monkeypatch.setattr(tuning, "BLOCK", 16)
+    monkeypatch.setattr(
+        lstm_gpu,
+        "usable",
+        lambda like, kind, training: lstm_gpu.covers(like.dtype, kind, training),
+    )
+
+
+def run_by(monkeypatch, kernels):
+    launches = []
+
+    def kernel(name):
+        launches.append(name)
+        return InterpretedFunction(getattr(kernels, name))
+
+    monkeypatch.setattr(lstm_gpu, "_kernel", kernel)
+    monkeypatch.setattr(lstm_gpu, "launches", launches, raising=False)
+
+
+# --- a step alone ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [0.5, 3, None])
+@pytest.mark.parametrize("kind", TOLERANCE)
+@pytest.mark.parametrize("cell_size", [5, 16, 35])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
+    """For the first rows of a batch, whose other rows are left alone."""
+    torch.manual_seed(cell_size)
+    sources, weight = torch.randn(size, 7).to(kind), torch.randn(4 * cell_size, 7).to(kind)
+    bias, first_cell = torch.randn(4 * cell_size), torch.randn(4, cell_size)
+    for_gated, of_cell = torch.randn(size, cell_size).to(kind), torch.randn(4, cell_size)
+    results = []
+    for kind_of_steps in (PlainTrainingSteps, FusedTrainingSteps):
+        steps = kind_of_steps(clip, plain_matmul)
+        cell, cell_gradient = first_cell.clone(), of_cell.clone()
+        gated = torch.full((4, cell_size), 9.0, dtype=kind)
+        gate_gradient = torch.full((4, 4 * cell_size), 9.0, dtype=kind)
+        kept = steps.forward(sources, weight, bias, cell[:size], gated[:size])
+        steps.backward(
+            kept, first_cell[:size], for_gated, cell_gradient[:size], gate_gradient[:size]
+        )
+        of_bias = steps.grad_bias(gate_gradient[:size], torch.float32)
+        assert torch.equal(kept.cell, cell[:size])
+        results.append((cell, gated, kept.activations, cell_gradient, gate_gradient, of_bias))
+    at_clip = cell[:size].abs().eq(clip or torch.inf)
+    assert not at_clip.all()
+    assert at_clip.any() or clip != 0.5
+    for plain, fused in zip(*results, strict=True):
+        assert fused.dtype == plain.dtype
+        error = TOLERANCE[kind]
+        torch.testing.assert_close(fused, plain, atol=4 * error, rtol=4 * error)
+    assert torch.equal(results[1][0][size:], first_cell[size:])
+    assert torch.equal(results[1][3][size:], of_cell[size:])
+    assert results[1][1][size:].eq(9).all()
+    assert results[1][4][size:].eq(9).all()
+
+
+def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
+    kept = lstm_gpu.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
+    gradient, of_gates = torch.ones(1, 2), torch.empty(1, 8)
+    FusedTrainingSteps(0.75, plain_matmul).backward(
+        kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates
+    )
+    assert not gradient.any()
+    assert not of_gates[:, :6].any()
+    assert of_gates[:, 6:].all()
+
+
+def test_a_nan_is_not_clipped_away(interpreted):
+    steps = FusedTrainingSteps(0.5, plain_matmul)
+    cell, gated = torch.tensor([[torch.nan, 0.1]]), torch.empty(1, 2)
+    steps.forward(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
+    assert cell.isnan().tolist() == gated.isnan().tolist() == [[True, False]]
+
+
+# --- whole layers ------------------------------------------------------------------------------
+
+
+def layer(cell_size, clips, dtype=torch.float32):
+    torch.manual_seed(0)
+    cell = LstmCellWithProjection(4, 3, cell_size, *clips).to(dtype)
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    inputs = torch.randn(sum(BATCH_SIZES), 4, dtype=dtype)
+    start = torch.randn(4, 3, dtype=dtype) * 0.2, torch.randn(4, cell_size, dtype=dtype) * 0.4
+    return cell, (inputs, BATCH_SIZES, *start)
+
+
+def plain_and_fused(monkeypatch, run):
+    fused = run()
+    launched = list(lstm_gpu.launches)
+    with monkeypatch.context() as context:
+        context.setattr(lstm_gpu, "usable", lambda like, kind, training: False)
+        return run(), fused, launched
+
+
+@pytest.mark.parametrize("clips", CLIPS)
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
+@pytest.mark.parametrize("cell_size", [6, 33])
+def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
+    cell, arguments = layer(cell_size, clips)
+    cell.requires_grad_(False)
+    cell.dtype = dtype
+
+    def run():
+        cell.forget_derived()
+        return cell(*arguments)
+
+    plain, fused, launched = plain_and_fused(monkeypatch, run)
+    assert launched == ["forward_step"] * len(BATCH_SIZES)
+    error = TOLERANCE[torch.bfloat16] if dtype else 1e-6
+    for ours, theirs in zip(fused, plain, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, atol=2 * error, rtol=2 * error)
+
+
+@pytest.mark.parametrize("clips", CLIPS)
+@pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("cell_size", [6, 33])
+def test_a_layer_that_trains(interpreted, monkeypatch, clips, training_dtype, cell_size):
+    cell, (inputs, *others) = layer(cell_size, clips)
+    inputs.requires_grad_()
+    cell.training_dtype = training_dtype
+
+    def run():
+        output, *finals = cell(inputs, *others)
+        loss = output.square().sum()
+        return output, *finals, *torch.autograd.grad(loss, [inputs, *cell.parameters()])
+
+    plain, fused, launched = plain_and_fused(monkeypatch, run)
+    steps = len(BATCH_SIZES)
+    assert launched == ["forward_step"] * steps + ["backward_step"] * steps
+    for ours, theirs in zip(fused, plain, strict=True):
+        assert ours.dtype == torch.float32
+        if training_dtype is None:
+            torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+        else:
+            cosine = functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0)
+            assert cosine > 0.999
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_inputs_and_states_are_left_alone(interpreted, frozen):
+    cell, arguments = layer(6, (0.5, 0.3))
+    cell.requires_grad_(not frozen)
+    tensors = [arguments[0], *arguments[2:], *cell.parameters()]
+    copies = [tensor.detach().clone() for tensor in tensors]
+    output = cell(*arguments)[0]
+    if not frozen:
+        output.sum().backward()
+    for tensor, copy in zip(tensors, copies, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+def test_a_start_that_is_not_contiguous(interpreted):
+    cell, (inputs, sizes, hidden, start) = layer(6, (0.5, 0.3))
+    scattered = start.t().contiguous().t()
+    assert not scattered.is_contiguous()
+    for frozen in (True, False):
+        cell.requires_grad_(not frozen)
+        expected = cell(inputs, sizes, hidden, start)
+        for ours, theirs in zip(cell(inputs, sizes, hidden, scattered), expected, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_float64_and_training_in_half_precision_run_the_plain_steps(interpreted, dtype):
+    cell, arguments = layer(6, (0.5, 0.3), dtype)
+    cell(*arguments)[0].sum().backward()
+    assert lstm_gpu.launches == []
+    cell.requires_grad_(False)(*arguments)
+    assert bool(lstm_gpu.launches) is (dtype == torch.bfloat16)
+
+
+# --- the choice --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def untried():
+    works.cache_clear()
+    yield
+    works.cache_clear()
+
+
+TYPES = [  # of cells, of products
+    (torch.float32, torch.float32),
+    (torch.float32, torch.bfloat16),
+    (torch.float32, torch.float16),
+    (torch.bfloat16, torch.bfloat16),
+    (torch.float16, torch.float16),
+]
+TRIALS = [(*types, training) for types in TYPES for training in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "training"), [one for one in TRIALS if lstm_gpu.covers(*one)]
+)
+def test_the_trial_passes(interpreted, untried, dtype, kind, training):
+    with torch.inference_mode():
+        assert works(CPU, dtype, kind, training)
+
+
+FAULTS = [
+    # (kernel's text, what is put in its place, whether a step without gradients has it too)
+    ("c = f * tl.load(cell + here, inside).to(tl.float32) + i * g", "c = i * g", True),
+    ("c = tl.where(c < -clip, -clip, c)", "", True),
+    ("g = 2 / (1 + tl.exp(-2 * g)) - 1", "g = 1 / (1 + tl.exp(-g))", True),
+    ("tl.store(activations + cell_size, f,", "tl.store(activations + cell_size, i,", False),
+    ("tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)", "cell_grad", False),
+    ("tl.store(grad_gates + cell_size,", "tl.store(grad_gates + 2 * cell_size,", False),
+    ("cell_grad * f, inside", "cell_grad, inside", False),
+    ("inside = column < cell_size", "inside = column < cell_size - 1", True),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong", "in_both"), FAULTS)
+def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong, in_both):
+    source = importlib.util.find_spec(triton_kernels.__name__).loader.get_source(
+        triton_kernels.__name__
+    )
+    assert text in source
+    path = tmp_path / "wrong_kernels.py"
+    path.write_text(source.replace(text, wrong))
+    spec = importlib.util.spec_from_file_location("wrong_kernels", path)
+    kernels = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernels)
+    run_by(monkeypatch, kernels)
+    with pytest.warns(UserWarning, match=r"fused steps are not used on cpu .*: wrong \w+"):
+        assert not works(CPU, torch.float32, torch.float32, training=True)
+    if in_both:
+        with pytest.warns(UserWarning, match="wrong"):
+            assert not works(CPU, torch.float32, torch.float32, training=False)
+
+
+def test_without_triton_the_plain_steps_run(untried, monkeypatch):
+    lstm_gpu._kernel.cache_clear()
+    monkeypatch.setattr(triton_kernels, "jit", None)
+    with pytest.warns(UserWarning, match="Triton is not installed"):
+        assert not works(CPU, torch.float32, torch.float32, training=False)
+
+
+def test_the_kernels_file_imports_without_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    spec = importlib.util.find_spec(triton_kernels.__name__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.jit is None
+
+
+def test_tried_once(untried, monkeypatch):
+    tries = []
+    monkeypatch.setattr(lstm_gpu, "_trial", lambda *arguments: tries.append(arguments) or [])
+    for _ in range(2):
+        assert works(CPU, torch.float32, torch.float32, training=False)
+    assert len(tries) == 1
+
+
+def test_on_a_cpu_nothing_is_tried(untried, monkeypatch):
+    monkeypatch.setattr(lstm_gpu, "works", None)
+    assert not usable(torch.zeros(1), torch.float32, training=False)
+
+
+def test_a_cpu_does_not_import_triton():
+    program = """
+import sys, torch
+from elmo_plugin.bilm.kernels.training_linear import plain_matmul
+from elmo_plugin.bilm.model.lstm import BiLstm
+module = BiLstm(projection_dim=3, cell_size=6, num_layers=1)
+for frozen in (False, True):
+    module.requires_grad_(not frozen)
+    module.stack("forward", torch.zeros(2, 3), [1, 1], module.initial_state(1))
+print("triton" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+# --- compiled ----------------------------------------------------------------------------------
+
+
+class Absent:
+    """What Triton asks a GPU's driver, answered without one."""
+
+    def __init__(self, capability):
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self):
+        return self._target
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+
+class CompiledOnly:
+    """Compiles at a launch what a GPU would run, and goes on."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.code = {}
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **constants):
+            compiled = self.kernel.warmup(*arguments, grid=grid, **constants)
+            self.code[compiled.hash] = compiled.asm
+
+        return launch
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_path):
+    """
+    To machine code that reads 16 bytes at a time; once, whatever the number of rows, where the cell
+    is as wide as a multiple of 16.
+    """
+    import triton
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tuning, "BLOCK", 512)
+    monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
+    for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
+        kernels = {name: CompiledOnly(triton.jit(getattr(triton_kernels, name))) for name in names}
+        monkeypatch.setattr(lstm_gpu, "_kernel", kernels.__getitem__)
+        cell, arguments = layer(528, (3, None))
+        cell.requires_grad_(not frozen)
+        cell.dtype = cell.training_dtype = dtype
+        output = cell(*arguments)[0]
+        if not frozen:
+            output.sum().backward()
+        for kernel in kernels.values():
+            (code,) = kernel.code.values()
+            assert len(code["cubin"]) > 1000
+            assert f".target sm_{capability}" in code["ptx"]
+            assert "ld.global.v4.b32" in code["ptx"]
+            # Rounded to the nearest, unlike in the interpreter.
+            assert ("cvt.rn.bf16x2" in code["ptx"]) == (dtype == "bfloat16")
+            assert ".local" not in code["ptx"]

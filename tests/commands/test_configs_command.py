@@ -1,0 +1,41 @@
+"""`configs`: what it writes runs by itself, and takes nothing away."""
+
+import json
+from pathlib import Path
+
+import _jsonnet
+import pytest
+
+from elmo_plugin.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_config_is_written_and_evaluates_to_the_same(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "new" / "elmo"
+    main(["configs", str(out)])
+    assert f"files in {out}" in capsys.readouterr().out
+    configs = sorted((ROOT / "training_config").glob("*.jsonnet"))
+    assert len(configs) > 10
+    monkeypatch.chdir(out)
+    for path in configs:
+        copied = json.loads(_jsonnet.evaluate_file(str(Path("training_config", path.name))))
+        assert copied == json.loads(_jsonnet.evaluate_file(str(path)))
+        for key in ("train_data_path", "validation_data_path", "test_data_path"):
+            assert key not in copied or Path(copied[key]).exists()
+    assert Path("requirements.txt").read_text() == (ROOT / "requirements.txt").read_text()
+    assert not list(out.rglob("*.py"))
+
+
+def test_a_file_that_differs_is_kept_without_force(tmp_path, capsys):
+    changed = tmp_path / "training_config" / "ner.jsonnet"
+    changed.parent.mkdir()
+    changed.write_text("{}")
+    with pytest.raises(SystemExit) as exit_:
+        main(["configs", str(tmp_path)])
+    assert exit_.value.code == 1
+    assert f"{changed} exists and differs" in capsys.readouterr().err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [changed]
+    main(["configs", str(tmp_path), "--force"])
+    assert changed.read_text() == (ROOT / "training_config" / "ner.jsonnet").read_text()
+    main(["configs", str(tmp_path)])  # the same again is no error

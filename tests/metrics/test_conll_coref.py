@@ -1,0 +1,146 @@
+import pytest
+import torch
+from allennlp.common.testing import run_distributed_test
+from allennlp.training.metrics import Metric
+
+from elmo_plugin.metrics.conll_coref import (
+    ConllCorefScores,
+    MentionRecall,
+    antecedents_to_clusters,
+    b_cubed,
+    ceafe,
+    muc,
+)
+
+
+def clusters(text):
+    """`ab cde` are two clusters; a letter is a mention."""
+    return [[(ord(letter), ord(letter)) for letter in word] for word in text.split()]
+
+
+def fractions(counts):
+    correct_predicted, predicted, correct_gold, gold = counts
+    return correct_gold / gold, correct_predicted / predicted
+
+
+# Recall and precision by hand. The first is the example of Pradhan et al. 2014, which describes the
+# official scorer; the next three are its own test cases 2 to 4 without their cluster of one mention
+# (conll/reference-coreference-scorers at 0ba2fc4, test/TestCases.README).
+BY_HAND = [
+    (
+        "abc defg",
+        "ab cd fghi",
+        (2 / 5, 2 / 5),
+        ((4 / 3 + 1 / 3 + 1 / 4 + 4 / 4) / 7, (4 / 2 + 1 / 2 + 1 / 2 + 4 / 4) / 8),
+        (1.3 / 2, 1.3 / 3),
+    ),
+    ("bc def", "de", (1 / 3, 1), (4 / 3 / 5, 1), (0.8 / 2, 0.8 / 1)),
+    (
+        "bc def",
+        "bcx defy",
+        (1, 3 / 5),
+        (1, (4 / 3 + 9 / 4) / 7),
+        ((4 / 5 + 6 / 7) / 2, (4 / 5 + 6 / 7) / 2),
+    ),
+    (
+        "bc def",
+        "bcx dy",
+        (1 / 3, 1 / 3),
+        ((4 / 2 + 1 / 3) / 5, (4 / 3 + 1 / 2) / 5),
+        ((4 / 5 + 2 / 5) / 2, (4 / 5 + 2 / 5) / 2),
+    ),
+    ("ab cd", "ac bd", (0, 0), (1 / 2, 1 / 2), (1 / 2, 1 / 2)),
+    ("abc", "abc", (1, 1), (1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("gold", "predicted", *"mbc"), BY_HAND)
+def test_by_hand(gold, predicted, m, b, c):
+    gold, predicted = clusters(gold), clusters(predicted)
+    for score, expected in ((muc, m), (b_cubed, b), (ceafe, c)):
+        assert fractions(score(predicted, gold)) == pytest.approx(expected), score.__name__
+        # Gold and predicted trade places, and so do recall and precision.
+        assert fractions(score(gold, predicted)) == pytest.approx(expected[::-1])
+
+
+def test_clusters_of_one_mention():
+    """Otherwise than in the official scorer, whose test case 2 gives 0.6 and 0.9 for CEAFe."""
+    gold, predicted = clusters("a bc def"), clusters("a de")
+    assert fractions(ceafe(predicted, gold)) == pytest.approx((0.8 / 3, 0.8 / 1))
+    assert fractions(b_cubed(predicted, gold)) == pytest.approx((4 / 3 / 5, 1))
+    assert fractions(muc(predicted, gold)) == pytest.approx((1 / 3, 1))
+
+
+def batch(gold, predicted):
+    """A document whose predicted clusters are these: each mention's link goes to the one before."""
+    spans = sorted(mention for cluster in clusters(predicted) for mention in cluster)
+    spans = [(0, 0), *spans]  # a span without a link
+    before = {}
+    for cluster in clusters(predicted):
+        before.update(zip(cluster[1:], cluster))
+    indices = [[max(0, i - 1 - j) for j in range(len(spans))] for i in range(len(spans))]
+    links = [i - 1 - spans.index(before[s]) if s in before else -1 for i, s in enumerate(spans)]
+    return (
+        torch.tensor([spans]),
+        torch.tensor([indices]),
+        torch.tensor([links]),
+        [{"clusters": clusters(gold)}],
+    )
+
+
+def test_links_become_clusters():
+    spans, indices, links, _ = batch("", "ab cd fghi")
+    found = antecedents_to_clusters(spans[0], indices[0], links[0])
+    assert found == clusters("ab cd fghi")
+    with pytest.raises(ValueError, match="antecedent 3 of span 2"):
+        antecedents_to_clusters(spans[0], indices[0] + 2, links[0])
+
+
+def test_the_metric_is_the_mean_over_summed_counts():
+    metric, recall = ConllCorefScores(), MentionRecall()
+    for gold, predicted, *_ in BY_HAND[:2]:
+        metric(*batch(gold, predicted))
+        recall(batch(gold, predicted)[0], batch(gold, predicted)[3])
+    pairs = [(clusters(gold), clusters(predicted)) for gold, predicted, *_ in BY_HAND[:2]]
+    f1s, precisions, recalls = [], [], []
+    for score in (muc, b_cubed, ceafe):
+        counts = [sum(c) for c in zip(*(score(predicted, gold) for gold, predicted in pairs))]
+        r, p = fractions(counts)
+        f1s.append(2 * r * p / (r + p))
+        precisions.append(p)
+        recalls.append(r)
+    expected = (sum(precisions) / 3, sum(recalls) / 3, sum(f1s) / 3)
+    assert metric.get_metric() == pytest.approx(expected)
+    assert recall.get_metric(reset=True) == pytest.approx((6 + 2) / (7 + 5))
+    assert metric.get_metric(reset=True) == pytest.approx(expected)
+    assert metric.get_metric() == (0, 0, 0)
+    assert recall.get_metric() == 0
+
+
+def test_a_span_that_is_its_own_antecedent():
+    one = (torch.tensor([[[0, 0]]]), torch.tensor([[[0]]]), torch.tensor([[0]]))
+    with pytest.raises(ValueError, match="its own antecedent"):
+        ConllCorefScores()(*one, [{"clusters": []}])
+    ConllCorefScores(allow_singletons=True)(*one, [{"clusters": []}])
+
+
+def _distributed(global_rank, world_size, gpu_id, batches, expected):
+    metric, recall = ConllCorefScores(), MentionRecall()
+    for one in batches[global_rank::world_size]:
+        metric(*one)
+        recall(one[0], one[3])
+    assert (*metric.get_metric(), recall.get_metric()) == pytest.approx(expected)
+
+
+def test_distributed_figures_are_those_of_one_process():
+    batches = [batch(gold, predicted) for gold, predicted, *_ in BY_HAND]
+    metric, recall = ConllCorefScores(), MentionRecall()
+    for one in batches:
+        metric(*one)
+        recall(one[0], one[3])
+    expected = (*metric.get_metric(), recall.get_metric())
+    assert min(expected) > 0.3
+    run_distributed_test([-1, -1], _distributed, batches, expected)
+    assert Metric.by_name("conll_coref_scores") is ConllCorefScores
+    assert ConllCorefScores.supports_distributed
+    assert MentionRecall.supports_distributed

@@ -1,0 +1,403 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
+
+import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
+from tests.models import numpy_coref
+from tests.models.coref_cases import (
+    CONTEXT_DIM,
+    MAX_SPAN_WIDTH,
+    WORD_DIM,
+    build,
+    config,
+    document,
+    reader,
+    tensors,
+)
+
+GENRES = ["talk", "news"]
+LSTM = {"type": "coupled_lstm", "input_size": WORD_DIM, "hidden_size": CONTEXT_DIM // 2}
+PAPER = {
+    "num_features": 3,
+    "context_layer": LSTM,
+    "encode_by_sentence": True,
+    "use_speakers": True,
+    "genres": GENRES,
+    "head_scores_from_context": True,
+    "allow_crossing_spans": False,
+    "max_antecedents": 9,
+}
+BILM = ElmoOptions(
+    projection_dim=3,
+    cell_size=5,
+    num_layers=2,
+    char_embedding_dim=4,
+    filters=((1, 2), (2, 3)),
+    num_highways=1,
+)
+
+
+def instance(seed=1, genre="news", reader_arguments=None, **arguments):
+    return reader(**(reader_arguments or {})).text_to_instance(
+        **document(seed, num_sentences=12, **arguments), genre=genre
+    )
+
+
+def run(model, *instances):
+    output = model(**tensors(model, list(instances)))
+    return model.make_output_human_readable(output)
+
+
+def build_paper(*instances, **arguments):
+    return build(config(**{**PAPER, **arguments}), list(instances))
+
+
+def weights_of(model):
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def by_sentence(instance, rows):
+    ends = np.cumsum(instance["metadata"]["sentence_lengths"])
+    return np.split(rows, ends[:-1])
+
+
+def reference(model, one, elmo=None):
+    """`numpy_coref` with the model's weights."""
+    weights = weights_of(model)
+    embedding = weights["_text_field_embedder.token_embedder_tokens.weight"]
+    ids = [model.vocab.get_token_index(token.text) for token in one["text"]]
+    metadata = one["metadata"]
+    return numpy_coref.run(
+        weights,
+        by_sentence(one, embedding[ids]),
+        elmo,
+        metadata["speakers"],
+        metadata["genre"],
+        metadata["clusters"],
+        {
+            "max_span_width": MAX_SPAN_WIDTH,
+            "spans_per_word": 0.4,
+            "max_antecedents": 9,
+            "genres": GENRES,
+        },
+    )
+
+
+def assert_equals_the_reference(model, one, elmo=None):
+    output = run(model, one)
+    kept, scores, loss = reference(model, one, elmo)
+    assert [tuple(span) for span in output["top_spans"][0].tolist()] == kept
+    predicted = [int(np.argmax(row)) - 1 for row in scores]
+    assert output["predicted_antecedents"][0].tolist() == predicted
+    assert max(predicted) > 1
+    assert output["loss"].item() == pytest.approx(loss, abs=1e-9)
+    return output
+
+
+def test_the_papers_model_is_lee_et_al_s():
+    one = instance()
+    assert_equals_the_reference(build_paper(one), one)
+
+
+def test_the_papers_model_in_float32():
+    one = instance()
+    model = build_paper(one)
+    loss = reference(model, one)[2]
+    assert run(model.float(), one)["loss"].item() == pytest.approx(loss, rel=1e-5)
+
+
+ELMO_INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
+
+
+@pytest.fixture
+def elmo(tmp_path):
+    """The model's arguments for ELMo at the input, of a small biLM with random weights."""
+    torch.manual_seed(3)
+    save_weights(BiLm(BILM), tmp_path / "weights.hdf5")
+    return {
+        "context_layer": {**LSTM, "input_size": WORD_DIM + BILM.embedding_dim},
+        "use_input_elmo": True,
+        "elmo": {
+            "options": BILM.to_dict(),
+            "pretrained_file": str(tmp_path / "weights.hdf5"),
+            "state": "reset",
+            "dropout": 0.0,
+        },
+    }
+
+
+def elmo_of(model, one):
+    """Of each sentence by itself."""
+    words = by_sentence(one, np.array(one["metadata"]["original_text"]))
+    model._elmo.double()
+    with torch.no_grad():
+        return [
+            model._elmo(batch_to_ids([list(sentence)]))["elmo_representations"][0][0].numpy()
+            for sentence in words
+        ]
+
+
+def test_elmo_by_sentence_at_the_lstms_input_only(elmo):
+    one = instance(reader_arguments={"token_indexers": ELMO_INDEXERS})
+    model = build_paper(one, **elmo)
+    assert_equals_the_reference(model, one, elmo_of(model, one))
+    assert model._mention_feedforward._module.get_input_dim() == 2 * CONTEXT_DIM + 3 + WORD_DIM
+
+
+def changed(name):
+    """The paper's model and the one with a switch turned off, with the same weights."""
+    one = instance()
+    model = build_paper(one)
+    other = copy.deepcopy(model)
+    if name == "use_speakers":
+        other._speaker_embedding.weight.data.mul_(0)
+    elif name == "genres":
+        other._genre_embedding.weight.data.mul_(0)
+    else:
+        setattr(other, *name)
+    return one, model, other
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ("_encode_by_sentence", False),
+        ("_allow_crossing_spans", True),
+        ("_max_antecedents", 3),
+        "use_speakers",
+        "genres",
+    ],
+    ids=str,
+)
+def test_each_switch_matters(name):
+    one, model, other = changed(name)
+    assert run(model, one)["loss"].item() != pytest.approx(run(other, one)["loss"].item())
+
+
+def test_where_head_scores_come_from_matters():
+    one = instance()
+    losses = [
+        run(build_paper(one, head_scores_from_context=flag), one)["loss"].item()
+        for flag in (True, False)
+    ]
+    # The LSTM's and the embedding's sizes differ, and so must the attention's.
+    assert losses[0] != pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "probability"),
+    [("lexical_dropout", 0.5), ("context_dropout", 0.2), ("feature_dropout", 0.2)],
+)
+def test_dropouts_are_where_they_should(name, probability):
+    one = instance()
+    off = {"lexical_dropout": 0.0, "context_dropout": 0.0, "feature_dropout": 0.0}
+    model = build_paper(one, **{**off, name: probability})
+    quiet = build_paper(one, **off)
+    for each in (model, quiet):
+        for feedforward in (each._mention_feedforward, each._antecedent_feedforward):
+            for dropout in feedforward._module._dropout:
+                dropout.p = 0.0
+        each.train()
+    batch = tensors(model, [one])
+    expected = quiet(**batch)["loss"].item()
+    assert quiet(**batch)["loss"].item() == expected
+    assert model(**batch)["loss"].item() != pytest.approx(expected)
+    assert model.eval()(**batch)["loss"].item() == pytest.approx(expected)
+
+
+def test_recurrent_dropout():
+    one = instance()
+    model = build_paper(one, context_layer={**LSTM, "recurrent_dropout": 0.5})
+    model._context_layer.train()
+    batch = tensors(model, [one])
+    assert model(**batch)["loss"].item() != pytest.approx(model(**batch)["loss"].item())
+
+
+def with_speakers(one, rename):
+    other = copy.deepcopy(one)
+    names = other["metadata"].metadata["speakers"]
+    other["metadata"].metadata["speakers"] = [rename[name] for name in names]
+    return other
+
+
+def test_swapped_speakers_change_nothing_and_merged_ones_do():
+    one = instance()
+    model = build_paper(one)
+    swapped = with_speakers(one, {"S0": "S1", "S1": "S0"})
+    renamed = with_speakers(one, {"S0": "Zoe", "S1": "-"})
+    merged = with_speakers(one, {"S0": "S0", "S1": "S0"})
+    loss = run(model, one)["loss"].item()
+    assert run(model, swapped)["loss"].item() == loss
+    assert run(model, renamed)["loss"].item() == loss
+    assert run(model, merged)["loss"].item() != pytest.approx(loss)
+
+
+def test_an_unseen_genre_is_an_error_and_no_genre_is_zeros():
+    one = instance(genre="poem")
+    model = build_paper(one)
+    with pytest.raises(ConfigurationError, match=r"found the genre 'poem', expected one of .*news"):
+        run(model, one)
+    unknown, named = instance(genre=""), instance(genre="talk")
+    loss = run(model, unknown)["loss"].item()
+    assert loss != pytest.approx(run(model, named)["loss"].item())
+    model._genre_embedding.weight.data.zero_()
+    assert run(model, named)["loss"].item() == pytest.approx(loss)
+
+
+def test_other_documents_of_a_batch_change_nothing():
+    documents = [instance(seed, genre) for seed, genre in ((1, "news"), (2, "talk"), (3, ""))]
+    short = reader().text_to_instance(
+        [["Anna", "saw", "it"], ["She", "ran"]], [[(0, 0), (3, 3)]], genre="talk"
+    )
+    documents.insert(1, short)
+    model = build_paper(*documents)
+    alone = [run(model, one) for one in documents]
+    together = run(model, *documents)
+    assert together["clusters"] == [output["clusters"][0] for output in alone]
+    assert any(together["clusters"])
+    loss = sum(output["loss"].item() for output in alone)
+    assert together["loss"].item() == pytest.approx(loss, abs=1e-9)
+
+
+def test_kept_spans_do_not_cross():
+    one = instance()
+    model = build_paper(one)
+
+    def crossings(model):
+        spans = run(model, one)["top_spans"][0].tolist()
+        return sum(numpy_coref.crosses(a, b) for a in spans for b in spans)
+
+    assert crossings(model) == 0
+    model._allow_crossing_spans = True
+    assert crossings(model) > 0
+
+
+def test_the_training_window_is_a_document_of_its_own():
+    one = instance()
+    model = build_paper(one, max_training_sentences=4, lexical_dropout=0.0)
+    for feedforward in (model._mention_feedforward, model._antecedent_feedforward):
+        for dropout in feedforward._module._dropout:
+            dropout.p = 0.0
+    metadata = one["metadata"].metadata
+    lengths = metadata["sentence_lengths"]
+    words = metadata["original_text"]
+    seen = set()
+    for seed in range(40):
+        torch.manual_seed(seed)
+        model.train()
+        output = model(**tensors(model, [one]))
+        torch.manual_seed(seed)
+        first = int(torch.randint(len(lengths) - 4 + 1, ()))
+        begin, end = sum(lengths[:first]), sum(lengths[: first + 4])
+        assert output["document"] == [words[begin:end]]
+        seen.add(first)
+        clusters = [
+            [(a - begin, b - begin) for a, b in cluster if a >= begin and b < end]
+            for cluster in metadata["clusters"]
+        ]
+        sentences = [
+            words[sum(lengths[:n]) : sum(lengths[: n + 1])] for n in range(first, first + 4)
+        ]
+        speakers = [
+            metadata["speakers"][sum(lengths[:n]) : sum(lengths[: n + 1])]
+            for n in range(first, first + 4)
+        ]
+        alone = reader().text_to_instance(sentences, clusters, speakers, "news")
+        model.eval()
+        expected = model(**tensors(model, [alone]))
+        assert torch.equal(output["top_spans"], expected["top_spans"])
+        assert output["loss"].item() == pytest.approx(expected["loss"].item(), abs=1e-9)
+    assert seen == set(range(9))  # every place a window can begin
+
+
+def test_windows_of_a_batch():
+    documents = [instance(1), reader().text_to_instance(**document(2, 3)), instance(3)]
+    model = build_paper(*documents, genres=None, num_features=2, max_training_sentences=4)
+    model.train()
+    output = model(**tensors(model, documents))
+    assert [len(words) for words in output["document"]][1] == len(documents[1]["text"])
+    output["loss"].backward()
+    # Without training nothing is cut.
+    output = run(model.eval(), *documents)
+    assert [len(words) for words in output["document"]] == [len(d["text"]) for d in documents]
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_gradients(paper):
+    """Every parameter's, along a random direction, by differences."""
+    one = instance()
+    model = build_paper(one) if paper else build(config(inference_order=2), [one])
+    batch = tensors(model, [one])
+    model(**batch)["loss"].backward()
+    for name, parameter in model.named_parameters():
+        direction = torch.randn_like(parameter)
+        found = (parameter.grad * direction).sum().item()
+        losses = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter.add_(direction, alpha=sign * 1e-6)
+                losses.append(model(**batch)["loss"].item())
+                parameter.sub_(direction, alpha=sign * 1e-6)
+        assert found == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-3, abs=1e-4), name
+
+
+def test_a_document_of_one_word():
+    one = reader().text_to_instance([["Anna"]], [], genre="news")
+    for model in (build_paper(one), build(config(coarse_to_fine=True, inference_order=2), [one])):
+        output = run(model, one)
+        assert output["clusters"] == [[]]
+        assert output["loss"].item() == 0
+        output["loss"].backward()
+
+
+def test_without_gold_clusters_there_is_no_loss():
+    one = reader().text_to_instance(document(1)["sentences"])
+    output = run(build_paper(one), one)
+    assert "loss" not in output
+    assert len(output["clusters"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"feature_size": 0}, "found feature_size 0, expected more than 0"),
+        ({"max_training_sentences": 0}, "found max_training_sentences 0"),
+        ({"genres": ["a", "a"]}, "expected different names"),
+        ({"genres": []}, "expected different names"),
+        ({"use_speakers": False}, r"pair dim \(3 span dims, 2 feature_size\)"),
+        ({"context_layer": {**LSTM, "input_size": 4}}, "context_layer input dim"),
+        ({"context_layer": {**LSTM, "hidden_size": 4}}, "span dim"),
+        ({"use_input_elmo": True}, "without elmo"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_errors(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build_paper(instance(), **arguments)
+
+
+def test_metadata_of_another_reader_is_an_error():
+    one = instance()
+    model = build_paper(one)
+    batch = tensors(model, [one])
+    for key in ("sentence_lengths", "speakers", "genre"):
+        stock = {name: value for name, value in batch["metadata"][0].items() if name != key}
+        with pytest.raises(ValueError, match=f"no '{key}'"):
+            model(**{**batch, "metadata": [stock]})
+
+
+def test_a_span_wider_than_the_models_is_an_error():
+    one = reader(max_span_width=6).text_to_instance(**document(1))
+    with pytest.raises(ConfigurationError, match="a span of 6 tokens, expected at most 4"):
+        run(build_paper(one), one)
+
+
+def test_registered_names_give_ours():
+    assert Model.by_name("coref").__module__ == "elmo_plugin.models.coref"

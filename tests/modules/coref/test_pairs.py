@@ -1,0 +1,75 @@
+import torch
+from allennlp.modules import FeedForward
+from allennlp.nn import Activation
+
+from elmo_plugin.modules.coref import pairs
+
+
+def test_the_product_and_its_gradient():
+    torch.manual_seed(1)
+    vectors = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    # A vector may stand on both sides, and often.
+    left, right = torch.tensor([1, 2, 2, 4, 3, 4]), torch.tensor([0, 0, 1, 4, 2, 2])
+    found = pairs._PairProduct.apply(vectors, left, right, weight)
+    torch.testing.assert_close(found, (vectors[left] * vectors[right]) @ weight.t())
+    assert torch.autograd.gradcheck(
+        lambda v, w: pairs._PairProduct.apply(v, left, right, w), (vectors, weight)
+    )
+
+
+def scores(monkeypatch, pairs_at_once):
+    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", pairs_at_once)
+    torch.manual_seed(1)
+    embeddings = torch.randn(2, 8, 3, dtype=torch.float64, requires_grad=True)
+    antecedents = pairs.nearest_antecedents(torch.randn(2, 8, dtype=torch.float64), 5)
+    features = torch.randn(int(antecedents.mask.sum()), 2, dtype=torch.float64)
+    relu = Activation.by_name("relu")()
+    feedforward = FeedForward(11, 2, 6, relu).double()
+    scorer = torch.nn.Linear(6, 1).double()
+    found = pairs.pair_scores(embeddings, antecedents, features, feedforward, scorer)
+    found[found > -1e9].sum().backward()
+    parameters = [*feedforward.parameters(), *scorer.parameters(), embeddings]
+    concatenated = concatenated_scores(embeddings, antecedents, features, feedforward, scorer)
+    return found, [parameter.grad for parameter in parameters], concatenated
+
+
+def concatenated_scores(embeddings, antecedents, features, feedforward, scorer):
+    """One pair after the other, its vector whole."""
+    found = {}
+    for row, (document, span, column) in enumerate(antecedents.mask.nonzero().tolist()):
+        g_i = embeddings[document, span]
+        g_j = embeddings[document, antecedents.indices[document, span, column]]
+        pair = torch.cat([g_i, g_j, g_i * g_j, features[row]])
+        both = antecedents.scores[document, span, column]
+        found[document, span, column + 1] = both + scorer(feedforward(pair))[0]
+    return found
+
+
+def test_the_split_layer_is_the_whole_one_in_chunks_of_any_size(monkeypatch):
+    whole, gradients, concatenated = scores(monkeypatch, 1000)
+    assert not whole[..., 0].any()
+    assert len(concatenated) == (whole[..., 1:] > -1e9).sum() == 2 * (0 + 1 + 2 + 3 + 4 + 5 * 3)
+    for index, score in concatenated.items():
+        torch.testing.assert_close(whole[index], score)
+    chunked, chunked_gradients, _ = scores(monkeypatch, 7)
+    torch.testing.assert_close(chunked, whole)
+    for found, expected in zip(chunked_gradients, gradients, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_loss_by_hand():
+    # Three spans, the second and the third in one cluster; the third may be linked to both.
+    mask = torch.tensor([[[False, False], [True, False], [True, True]]])
+    indices = torch.tensor([[[0, 0], [0, 0], [1, 0]]])
+    antecedents = pairs.Antecedents(indices, mask, torch.zeros(1, 3, 2))
+    least = torch.finfo(torch.float32).min
+    table = torch.tensor([[[0.0, least, least], [0.0, 1.0, least], [0.0, 2.0, 3.0]]])
+    labels, kept = torch.tensor([[-1, 0, 0]]), torch.ones(1, 3, dtype=torch.bool)
+    of_second = torch.tensor([0.0, 1.0]).logsumexp(0)
+    of_third = torch.tensor([0.0, 2.0, 3.0]).logsumexp(0) - 2.0
+    found = pairs.marginal_loss(table, labels, kept, antecedents)
+    torch.testing.assert_close(found, of_second + of_third)
+    kept[0, 2] = False
+    found = pairs.marginal_loss(table, labels, kept, antecedents)
+    torch.testing.assert_close(found, of_second)

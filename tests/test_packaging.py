@@ -1,0 +1,65 @@
+"""What setup.py puts into a wheel; `make check-wheel` builds, installs and uses one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmo_plugin import __version__
+from elmo_plugin.commands.configs import sources
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments, cwd, **environment):
+    child = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The package as a wheel has it."""
+    folder = tmp_path_factory.mktemp("built")
+    run("setup.py", "-q", "build_py", "--build-lib", str(folder), cwd=ROOT)
+    return folder
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_package_is_whole(built):
+    tracked = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "elmo_plugin").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert tracked <= set(files(built))
+    assert "elmo_plugin/py.typed" in tracked
+
+
+def test_the_configs_come_out_of_it_as_out_of_the_checkout(built, tmp_path):
+    # Away from the checkout, and with the built package before the installed one.
+    command = ("-m", "elmo_plugin", "configs", str(tmp_path / "out"))
+    printed = run(*command, cwd=tmp_path, PYTHONPATH=str(built))
+    expected = {str(name): source.read_bytes() for name, source in sources()}
+    assert len(expected) > 50
+    assert files(tmp_path / "out") == expected
+    assert f"{len(expected)} files in" in printed
+
+
+def test_the_version_has_one_source():
+    assert run("setup.py", "--version", cwd=ROOT).split() == [__version__]

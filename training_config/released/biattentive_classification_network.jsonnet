@@ -1,1 +1,0 @@
-(import '../biattentive_classification_network.jsonnet')(setup='released')

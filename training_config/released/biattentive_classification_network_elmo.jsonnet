@@ -1,1 +1,0 @@
-(import '../biattentive_classification_network_elmo.jsonnet')(setup='released')

@@ -1,1 +1,0 @@
-(import '../bilm.jsonnet')(setup='released')

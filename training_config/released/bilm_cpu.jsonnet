@@ -1,1 +1,0 @@
-(import '../bilm_cpu.jsonnet')(setup='released')

@@ -1,1 +1,0 @@
-(import '../bilm_fine_tuning.jsonnet')(setup='released')

@@ -1,1 +1,0 @@
-(import '../bilm_small.jsonnet')(setup='released')

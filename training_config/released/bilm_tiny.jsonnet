@@ -1,1 +1,0 @@
-(import '../bilm_tiny.jsonnet')(setup='released')

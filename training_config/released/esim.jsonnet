@@ -1,1 +1,0 @@
-(import '../esim.jsonnet')(setup='released')

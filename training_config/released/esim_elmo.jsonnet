@@ -1,1 +1,0 @@
-(import '../esim_elmo.jsonnet')(setup='released')

@@ -1,1 +1,0 @@
-(import '../esim_elmo_paper.jsonnet')(setup='released')

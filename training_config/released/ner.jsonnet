@@ -1,1 +1,0 @@
-(import '../ner.jsonnet')(setup='released')

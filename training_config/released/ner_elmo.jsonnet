@@ -1,1 +1,0 @@
-(import '../ner_elmo.jsonnet')(setup='released')

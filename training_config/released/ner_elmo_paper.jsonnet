@@ -1,1 +1,0 @@
-(import '../ner_elmo_paper.jsonnet')(setup='released')

@@ -1,1 +1,0 @@
-(import '../semantic_role_labeler.jsonnet')(setup='released')

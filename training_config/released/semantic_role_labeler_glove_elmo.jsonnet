@@ -1,1 +1,0 @@
-(import '../semantic_role_labeler_glove_elmo.jsonnet')(setup='released')

@@ -1,0 +1,63 @@
+// The biLM of Peters et al. 2018, section 3.4 ("Original"): bilm-tf's bin/train_elmo.py at 7cffee2, value for value.
+//   allennlp train training_config/table1/bilm.jsonnet -s out --include-package elmo_plugin
+//   allennlp evaluate out/model.tar.gz 'heldout/*' --include-package elmo_plugin
+// Paths come from BIDIRECTIONAL_LM_TRAIN_PATH (a glob: 1 Billion Word's shards, tokenized sentences, one a line),
+// BIDIRECTIONAL_LM_HELDOUT_PATH and BIDIRECTIONAL_LM_VOCAB_PATH (`python -m elmo_plugin vocabulary`, or bilm-tf's file).
+//
+// bilm-tf trains on 3 GPUs, 128 streams each. On several: -o '{"distributed": {"cuda_devices": [0, 1, 2]},
+// "model.softmax.sparse": false}'; batch_size is that of one process.
+//
+// To expect: held-out perplexity (average of both directions) 39.7 in the paper, after two weeks on 3 GTX 1080. Ours: not run.
+{
+  dataset_reader: { type: 'bilm_text' },
+  vocabulary: { type: 'bilm_words', vocabulary_file: std.extVar('BIDIRECTIONAL_LM_VOCAB_PATH') },
+  datasets_for_vocab_creation: ['train'],
+  train_data_path: std.extVar('BIDIRECTIONAL_LM_TRAIN_PATH'),
+  validation_data_path: std.extVar('BIDIRECTIONAL_LM_HELDOUT_PATH'),
+  model: {
+    type: 'bilm_language_model',
+    options: {
+      lstm: {
+        use_skip_connections: true,
+        projection_dim: 512,
+        dim: 4096,
+        cell_clip: 3,
+        proj_clip: 3,
+        n_layers: 2,
+      },
+      char_cnn: {
+        activation: 'relu',
+        embedding: { dim: 16 },
+        filters: [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        n_highway: 2,
+        n_characters: 262,
+        max_characters_per_token: 50,
+      },
+    },
+    softmax: { num_samples: 8192, sparse: true },
+    dropout: 0.1,
+    // bilm-tf takes gradients of the loss times num_steps.
+    gradient_scale: 20,
+  },
+  data_loader: {
+    type: 'token_streams',
+    batch_size: 128,
+    num_steps: 20,
+    shuffle: true,
+    num_workers: 2,
+  },
+  validation_data_loader: {
+    type: 'token_streams',
+    batch_size: 128,
+    num_steps: 20,
+    shuffle: false,
+  },
+  trainer: {
+    num_epochs: 10,
+    validation_metric: '-perplexity',
+    grad_norm: 10.0,
+    optimizer: { type: 'adagrad', lr: 0.2, initial_accumulator_value: 1.0 },
+    checkpointer: { save_every_num_batches: 1250 },
+    callbacks: ['export_bilm'],
+  },
+}
