@@ -1,5 +1,6 @@
 """`Elmo` as configs build it: the `elmo` argument of a model."""
 
+import logging
 from typing import Any, Dict, List, Optional, Union
 
 import torch
@@ -7,6 +8,9 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.use import elmo
+from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
+
+logger = logging.getLogger(__name__)
 
 
 class Elmo(elmo.Elmo, FromParams):
@@ -48,7 +52,8 @@ class Elmo(elmo.Elmo, FromParams):
         `"bfloat16"` or `"int8"`: faster, less precise matrix products in a frozen biLM.
     cache : `Optional[str]`, optional (default = `None`)
         `"memory"` or a directory: a frozen biLM in `"reset"` or `"primed"` runs once on a sentence,
-        and epochs after the first only read.
+        and epochs after the first only read. A directory is the training run's: an archive that is
+        loaded makes none.
 
     # Raises
 
@@ -83,10 +88,22 @@ class Elmo(elmo.Elmo, FromParams):
                 f"pretrained_file {pretrained_file!r} and weight_file {weight_file!r} are both "
                 "given, expected one of them"
             )
+        source = options if options is not None else options_file
+        weights = pretrained_file if pretrained_file is not None else weight_file
+        if module is None and is_loading():
+            if not isinstance(source, dict):
+                source = options_in_archive(source, weights)
+            weights = None
+            cache = cache if cache == "memory" else None
+        elif module is None and weights is None and isinstance(source, dict):
+            logger.warning(
+                "The biLM has RANDOM weights: options are given without pretrained_file, and no "
+                "archive is being loaded that would bring weights"
+            )
         try:
             super().__init__(
-                options if options is not None else options_file,
-                pretrained_file if pretrained_file is not None else weight_file,
+                source,
+                weights,
                 num_output_representations,
                 requires_grad=requires_grad,
                 do_layer_norm=do_layer_norm,
