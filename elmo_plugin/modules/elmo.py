@@ -4,8 +4,8 @@ import logging
 from typing import Any, Dict, List, Optional, Union
 
 import torch
-from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as StockElmo
 
 from elmo_plugin.bilm.use import elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
@@ -13,10 +13,10 @@ from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
 logger = logging.getLogger(__name__)
 
 
-class Elmo(elmo.Elmo, FromParams):
+class Elmo(elmo.Elmo, StockElmo):  # type: ignore[misc]
     """
     `elmo_plugin.bilm.use.elmo.Elmo` from a config; what it calls a `ValueError` is here a
-    `ConfigurationError`.
+    `ConfigurationError`. It is an AllenNLP `Elmo` too, for `isinstance`; nothing of that runs.
 
     # Parameters
 

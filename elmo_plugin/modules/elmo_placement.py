@@ -7,6 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from allennlp.modules import TextFieldEmbedder
 
+from elmo_plugin.data.indexer import check_elmo_tensors
 from elmo_plugin.modules.elmo import Elmo
 
 
@@ -198,13 +199,15 @@ def embed_with_elmo(
     # Raises
 
     `ConfigurationError`
-        If `tokens` has no key `elmo`, or nothing but `elmo` and it is not used at the input.
+        If `tokens` has no key `elmo`, or one of another indexer, or nothing but `elmo` and it is
+        not used at the input.
     """
     if "elmo" not in tokens:
         raise ConfigurationError(
             f"found the token indexers {sorted(tokens)}, expected one named 'elmo' of type "
             f"elmo_characters, since the model has elmo"
         )
+    check_elmo_tensors(tokens["elmo"])
     others = {name: value for name, value in tokens.items() if name != "elmo"}
     if not others and not at_input:
         raise ConfigurationError(

@@ -71,7 +71,8 @@ class Elmo(torch.nn.Module):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
-        super().__init__()
+        # Not the next class's constructor: `elmo_plugin.modules.elmo` puts AllenNLP's behind.
+        torch.nn.Module.__init__(self)
         self._cache: Optional[LayerCache] = None
         if cache is not None:
             if requires_grad or vocab_to_cache or state == "carry" or module is not None:
@@ -111,6 +112,11 @@ class Elmo(torch.nn.Module):
     def scalar_mixes(self) -> list[ScalarMix]:
         """One a representation."""
         return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
+
+    @property
+    def _scalar_mixes(self) -> list[ScalarMix]:
+        """AllenNLP's name for them, which people use."""
+        return self.scalar_mixes
 
     def get_output_dim(self) -> int:
         """The biLM's `embedding_dim`."""
