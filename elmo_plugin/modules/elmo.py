@@ -7,8 +7,10 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as StockElmo
 
+from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.use import elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
+from elmo_plugin.modules.random_draws import draw_as_allennlp
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ class Elmo(elmo.Elmo, StockElmo):  # type: ignore[misc]
                 "The biLM has RANDOM weights: options are given without pretrained_file, and no "
                 "archive is being loaded that would bring weights"
             )
+        before = torch.get_rng_state()
         try:
             super().__init__(
                 source,
@@ -118,3 +121,8 @@ class Elmo(elmo.Elmo, StockElmo):  # type: ignore[misc]
             )
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error
+        if isinstance(self._elmo_lstm, BiLm) and not is_loading():
+            # What is drawn next is what AllenNLP would draw next.
+            torch.set_rng_state(before)
+            if module is None:
+                draw_as_allennlp(self._elmo_lstm.options)
