@@ -7,6 +7,7 @@ ELMo (Peters et al. 2018) as an AllenNLP plugin.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.3.0.dev0"
@@ -48,13 +49,22 @@ _HOMES = {
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
+# Where AllenNLP is installed, those of the names that its configs can build, with its errors.
+_FOR_CONFIGS = {
+    "Elmo": "elmo_plugin.modules.elmo",
+    "ScalarMix": "elmo_plugin.modules.scalar_mix",
+}
+
 __all__ = ["__version__", *_HOMES]
 
 if not TYPE_CHECKING:  # which would take any name for a public one
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
-            return getattr(import_module(_HOMES[name]), name)
+            home = _HOMES[name]
+            if name in _FOR_CONFIGS and find_spec("allennlp") is not None:
+                home = _FOR_CONFIGS[name]
+            return getattr(import_module(home), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

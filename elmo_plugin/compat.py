@@ -9,6 +9,8 @@ repair whose failure is gone is to be deleted.
 import functools
 import inspect
 import logging
+import sys
+import tarfile
 import types
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -17,6 +19,8 @@ import spacy
 import torch
 from allennlp.common import cached_transformers
 from allennlp.common import util as common_util
+from allennlp.models import archival
+from allennlp.models.model import Model
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
@@ -24,6 +28,8 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
     ReduceOnPlateauLearningRateScheduler,
 )
 from allennlp.training.moving_average import MovingAverage
+
+from elmo_plugin.modules.archived_bilm import loading_from, write_options
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +44,8 @@ def repair() -> None:
     _moving_average_after_recover()
     _spacy_tokenizer()
     _transformers_tokenizer()
+    _archives_that_write_elsewhere()
+    _archives_without_options()
 
 
 def _reduce_on_plateau() -> None:
@@ -148,3 +156,59 @@ def _transformers_tokenizer() -> None:
         return stock(model_name, **kwargs)
 
     cached_transformers.get_tokenizer = get_tokenizer
+
+
+class _PlainTarFile(tarfile.TarFile):
+    """One that extracts files and folders below its target, and nothing else."""
+
+    @staticmethod
+    def extraction_filter(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+        if not (member.isfile() or member.isdir()):
+            raise ValueError(
+                f"the archive holds {member.name!r}, a link or a device, expected files and folders"
+            )
+        try:
+            return tarfile.data_filter(member, path)
+        except tarfile.FilterError as error:
+            raise ValueError(
+                f"the archive holds {member.name!r}, a name outside it, expected files and folders"
+            ) from error
+
+
+def _archives_that_write_elsewhere() -> None:
+    """
+    Archives are extracted as they say, wherever that is. (Not PyTorch's doing: Python's `tarfile`
+    does so up to 3.13.)
+    """
+    archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
+
+
+def _archives_without_options() -> None:
+    """
+    An archive whose config names a biLM by its files loads only where they are. See
+    `elmo_plugin.modules.archived_bilm`.
+    """
+    stock_load = Model._load.__func__  # type: ignore[attr-defined]
+    stock_archive = archival.archive_model
+
+    @functools.wraps(stock_load)
+    def _load(cls: Any, config: Any, serialization_dir: Any, *args: Any, **kwargs: Any) -> Model:
+        with loading_from(serialization_dir):
+            return stock_load(cls, config, serialization_dir, *args, **kwargs)
+
+    @functools.wraps(stock_archive)
+    def archive_model(
+        serialization_dir: Any,
+        weights: str = archival._DEFAULT_WEIGHTS,
+        archive_path: Any = None,
+        include_in_archive: Any = None,
+    ) -> str:
+        more = write_options(serialization_dir)
+        return stock_archive(
+            serialization_dir, weights, archive_path, [*(include_in_archive or []), *more]
+        )
+
+    Model._load = classmethod(_load)  # type: ignore[method-assign, assignment]
+    for name in ("allennlp.models.archival", "allennlp.models", "allennlp.commands.train"):
+        if name in sys.modules:  # later imports take it from the first
+            sys.modules[name].archive_model = archive_model  # type: ignore[attr-defined]

@@ -61,10 +61,12 @@ COMMANDS = {
         "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
     ),
     "neighbours": Command(
-        "elmo_plugin.commands.neighbours", "nearest neighbours of a word in context (Table 4)"
+        "elmo_plugin.commands.neighbours",
+        "nearest neighbours of a word in context (Peters et al. 2018, table 4)",
     ),
     "layer-weights": Command(
-        "elmo_plugin.commands.layer_weights", "learned weights of the layers, as a plot (Figure 2)"
+        "elmo_plugin.commands.layer_weights",
+        "learned weights of the layers, as a plot (Peters et al. 2018, figure 2)",
     ),
     "show": Command(
         "elmo_plugin.commands.show", "predictions, marked in their texts, as one HTML page"

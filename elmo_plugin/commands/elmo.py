@@ -116,10 +116,12 @@ def load(args: argparse.Namespace, state: str = "primed") -> Any:
 
     from elmo_plugin.bilm.files.load import load_bilm
 
-    if args.cuda_device >= torch.cuda.device_count():
+    num_devices = torch.cuda.device_count()
+    if args.cuda_device >= num_devices:
+        has = f"has GPUs 0 to {num_devices - 1}" if num_devices else "has no GPU"
         raise ValueError(
-            f"--cuda-device is {args.cuda_device}, expected less than "
-            f"{torch.cuda.device_count()}, the number of GPUs, or -1 for the CPU"
+            f"--cuda-device is {args.cuda_device}, expected less: this machine {has} that PyTorch "
+            "can use; -1 is the CPU"
         )
     source = " ".join(filter(None, (args.options_file, args.weight_file))) or "embedded"
     print(f"biLM: {source}", file=sys.stderr)
@@ -148,6 +150,7 @@ def run(args: argparse.Namespace) -> None:
 
     from elmo_plugin.bilm.extraction.extract import extract
     from elmo_plugin.bilm.extraction.settings import Extraction
+    from elmo_plugin.commands.outputs import check_output
 
     wanted = Extraction(
         layers=args.layers,
@@ -159,6 +162,9 @@ def run(args: argparse.Namespace) -> None:
         forget_sentences=args.forget_sentences,
         use_sentence_keys=args.use_sentence_keys,
     )
+    _say_what_differs(args)
+    if args.force or args.resume:
+        check_output(args.output_file, [args.input_file], force=True)
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
@@ -190,6 +196,20 @@ def run(args: argparse.Namespace) -> None:
             bar.close()
             raise OSError(f"{error}; the same command with --resume goes on") from error
     print(f"{count} sentences in {args.output_file}", file=sys.stderr)
+
+
+def _say_what_differs(args: argparse.Namespace) -> None:
+    """From AllenNLP 0.9's command of the same name and arguments."""
+    by_default = []
+    if args.options_file is None and args.weight_file is None:
+        by_default.append(
+            "the embedded biLM (256 numbers a layer), not the released one of 1024: "
+            "--options-file original"
+        )
+    if args.state != "carry":
+        by_default.append(f"--state {args.state}, not carry")
+    by_default.append("blank lines have datasets, of no tokens")
+    print(f"unlike AllenNLP 0.9: {'; '.join(by_default)}", file=sys.stderr)
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:

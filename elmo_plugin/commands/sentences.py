@@ -25,10 +25,10 @@ def run(args: argparse.Namespace) -> None:
         If the output exists and `--force` is not given, or an input is not in this encoding.
     """
     from elmo_plugin.bilm.files.whole_file import whole_file
+    from elmo_plugin.commands.outputs import check_output
     from elmo_plugin.data import prose
 
-    if Path(args.output).exists() and not args.force:
-        raise ValueError(f"{args.output} exists, expected a new file; --force replaces it")
+    check_output(args.output, args.inputs, args.force)
     # A byte order mark is no part of the first word.
     encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding
     count = 0

@@ -1,7 +1,6 @@
 """`token-vectors VOCABULARY OUTPUT`: AllenNLP 0.9's create_elmo_embeddings_from_vocab."""
 
 import argparse
-from pathlib import Path
 
 from elmo_plugin.commands.elmo import add_bilm_arguments, load
 
@@ -47,10 +46,10 @@ def run(args: argparse.Namespace) -> None:
         with_boundaries,
         write_token_vectors,
     )
+    from elmo_plugin.commands.outputs import check_output
 
     for path in filter(None, (args.output, args.output_vocabulary)):
-        if Path(path).exists() and not args.force:
-            raise ValueError(f"{path} exists, expected a new file; --force replaces it")
+        check_output(path, [args.vocabulary], args.force)
     tokens = read_vocabulary(args.vocabulary)
     if args.sentence_boundaries:
         tokens = with_boundaries(tokens)

@@ -1,7 +1,6 @@
 """`vocabulary TEXT... OUT`: the words that a biLM is to predict, from any amount of text."""
 
 import argparse
-from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +35,10 @@ def run(args: argparse.Namespace) -> None:
     """
     from elmo_plugin.bilm.training.vocabulary import find_text_files
     from elmo_plugin.bilm.training.word_counts import vocabulary_of
+    from elmo_plugin.commands.outputs import check_output
 
-    if Path(args.output).exists() and not args.force:
-        raise ValueError(f"{args.output} exists, expected a new file; --force replaces it")
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
+    check_output(args.output, paths, args.force)
     vocabulary = vocabulary_of(paths, args.min_count, args.max_size, args.words_in_memory)
     vocabulary.save(args.output)
     print(f"{len(vocabulary)} words in {args.output}")

@@ -1,10 +1,11 @@
 """`elmo_characters`: tokens to character ids for AllenNLP's text fields."""
 
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import numpy
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp.data.token_indexers.token_indexer import IndexedTokenList, TokenIndexer
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
@@ -13,7 +14,7 @@ from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, token_to
 
 
 @TokenIndexer.register("elmo_characters", exist_ok=True)
-class ElmoTokenCharactersIndexer(TokenIndexer):
+class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
     """
     Turns each token into its row of character ids, as AllenNLP's `ELMoTokenCharactersIndexer` does.
 
@@ -43,7 +44,7 @@ class ElmoTokenCharactersIndexer(TokenIndexer):
         token_min_padding_length: int = 0,
         max_characters_per_token: int = 50,
     ) -> None:
-        super().__init__(token_min_padding_length)
+        super().__init__(namespace, tokens_to_add or {}, token_min_padding_length)
         for token, character in (tokens_to_add or {}).items():
             if not 0 <= character < NUM_CHARACTER_EMBEDDINGS:
                 raise ConfigurationError(
@@ -55,7 +56,6 @@ class ElmoTokenCharactersIndexer(TokenIndexer):
                 f"max_characters_per_token is {max_characters_per_token}, expected at least 3 "
                 "(a word's two marks and a byte)"
             )
-        self._namespace = namespace
         self._tokens_to_add = tokens_to_add or {}
         self._num_characters = max_characters_per_token
 
@@ -108,3 +108,23 @@ class ElmoTokenCharactersIndexer(TokenIndexer):
         if rows:
             ids[: len(rows)] = rows
         return {"elmo_tokens": torch.from_numpy(ids)}
+
+
+def check_elmo_tensors(tensors: Mapping[str, Any]) -> None:
+    """
+    # Parameters
+
+    tensors : `Mapping[str, Any]`
+        What stands under a text field's key for ELMo.
+
+    # Raises
+
+    `ConfigurationError`
+        If another indexer made it.
+    """
+    found = sorted(name for name, tensor in tensors.items() if tensor is not None)
+    if "elmo_tokens" not in found or set(found) - {"elmo_tokens", "word_inputs"}:
+        raise ConfigurationError(
+            f"the token indexer of ELMo's key gives {', '.join(found) or 'nothing'}, expected "
+            'elmo_tokens: an indexer of type "elmo_characters"'
+        )

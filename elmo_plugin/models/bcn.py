@@ -13,11 +13,7 @@ from allennlp.training.metrics import CategoricalAccuracy
 
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import (
-    check_elmo_placement,
-    elmo_dim,
-    embed_with_elmo,
-)
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 
 @Model.register("bcn", exist_ok=True)
@@ -81,7 +77,7 @@ class BiattentiveClassificationNetwork(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(
+        self._elmo_placement = ElmoPlacement(
             elmo,
             text_field_embedder,
             use_input_elmo=use_input_elmo,
@@ -89,14 +85,12 @@ class BiattentiveClassificationNetwork(Model):
         )
         self._text_field_embedder = text_field_embedder
         self._elmo = elmo
-        self._use_input_elmo = use_input_elmo
-        self._use_integrator_output_elmo = use_integrator_output_elmo
         self._embedding_dropout = torch.nn.Dropout(embedding_dropout)
         self._pre_encode_feedforward = pre_encode_feedforward
         self._encoder = encoder
         self._integrator = integrator
         self._integrator_dropout = torch.nn.Dropout(integrator_dropout)
-        integrated_dim = integrator.get_output_dim() + elmo_dim(elmo, use_integrator_output_elmo)
+        integrated_dim = self._elmo_placement.output_dim(integrator)
         self._self_attentive_pooling_projection = torch.nn.Linear(integrated_dim, 1)
         self._output_layer = output_layer
         self._check_dimensions(integrated_dim)
@@ -110,7 +104,7 @@ class BiattentiveClassificationNetwork(Model):
 
     def _check_dimensions(self, integrated_dim: int) -> None:
         check_dimensions_match(
-            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
+            self._elmo_placement.input_dim,
             self._pre_encode_feedforward.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "pre_encode_feedforward input dim",
@@ -159,18 +153,10 @@ class BiattentiveClassificationNetwork(Model):
         mask = get_text_field_mask(tokens)
         if self._elmo is None:
             # As in AllenNLP, an indexer `elmo` without ELMo in the model is allowed, and idle.
-            embedded = self._text_field_embedder(
-                {name: value for name, value in tokens.items() if name != "elmo"}
-            )
-            output_elmo = None
-        else:
-            embedded, output_elmo = embed_with_elmo(
-                tokens,
-                self._text_field_embedder,
-                self._elmo,
-                at_input=self._use_input_elmo,
-                at_output=self._use_integrator_output_elmo,
-            )
+            tokens = {name: value for name, value in tokens.items() if name != "elmo"}
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self._text_field_embedder, self._elmo
+        )
 
         # Shape: (batch_size, num_tokens, encoder_output_dim)
         encoded = self._encoder(
@@ -182,8 +168,7 @@ class BiattentiveClassificationNetwork(Model):
         compared = torch.cat([encoded, encoded - attended, encoded * attended], dim=-1)
         # Shape: (batch_size, num_tokens, integrated_dim)
         integrated = self._integrator(compared, mask)
-        if output_elmo is not None:
-            integrated = torch.cat([integrated, output_elmo], dim=-1)
+        integrated = self._elmo_placement.concatenate(integrated, output_elmo)
 
         logits = self._output_layer(self._integrator_dropout(self._pool(integrated, mask)))
         output = {"logits": logits, "class_probabilities": logits.softmax(dim=-1)}

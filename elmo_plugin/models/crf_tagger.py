@@ -21,11 +21,7 @@ from allennlp.training.metrics import CategoricalAccuracy, FBetaVerboseMeasure, 
 from elmo_plugin.metrics.conlleval import Conlleval
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import (
-    check_elmo_placement,
-    elmo_dim,
-    embed_with_elmo,
-)
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 WEIGHTED_CRFS = {
     "emission": ConditionalRandomFieldWeightEmission,
@@ -118,7 +114,7 @@ class CrfTagger(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(
+        self._elmo_placement = ElmoPlacement(
             elmo,
             text_field_embedder,
             use_input_elmo=use_input_elmo,
@@ -144,8 +140,6 @@ class CrfTagger(Model):
 
         self.text_field_embedder = text_field_embedder
         self._elmo = elmo
-        self._use_input_elmo = use_input_elmo
-        self._use_output_elmo = use_output_elmo
         self.encoder = encoder
         self.dropout = torch.nn.Dropout(dropout) if dropout else None
         self._feedforward = feedforward
@@ -173,9 +167,9 @@ class CrfTagger(Model):
 
     def _check_dimensions(self) -> int:
         """Gives the size of the tag projection's input."""
-        output_dim = self.encoder.get_output_dim() + elmo_dim(self._elmo, self._use_output_elmo)
+        output_dim = self._elmo_placement.output_dim(self.encoder)
         check_dimensions_match(
-            self.text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
+            self._elmo_placement.input_dim,
             self.encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "encoder input dim",
@@ -253,21 +247,12 @@ class CrfTagger(Model):
             `top_k_tags`, for each sentence a list of tag ids and their score.
         """
         mask = get_text_field_mask(tokens)
-        output_elmo = None
-        if self._elmo is None:
-            embedded = self.text_field_embedder(tokens)
-        else:
-            embedded, output_elmo = embed_with_elmo(
-                tokens,
-                self.text_field_embedder,
-                self._elmo,
-                at_input=self._use_input_elmo,
-                at_output=self._use_output_elmo,
-            )
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self.text_field_embedder, self._elmo
+        )
         # Shape: (batch_size, num_tokens, encoder output dim, with ELMo if it is placed there)
         encoded = self.encoder(self._drop(embedded), mask)
-        if output_elmo is not None:
-            encoded = torch.cat([encoded, output_elmo], dim=-1)
+        encoded = self._elmo_placement.concatenate(encoded, output_elmo)
         encoded = self._drop(encoded)
         if self._feedforward is not None:
             encoded = self._feedforward(encoded)

@@ -14,11 +14,7 @@ from allennlp.training.metrics import CategoricalAccuracy
 
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import (
-    check_elmo_placement,
-    elmo_dim,
-    embed_with_elmo,
-)
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 
 @Model.register("esim", exist_ok=True)
@@ -89,7 +85,7 @@ class ESIM(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(
+        self._elmo_placement = ElmoPlacement(
             elmo,
             text_field_embedder,
             use_input_elmo=use_input_elmo,
@@ -97,8 +93,6 @@ class ESIM(Model):
         )
         self._text_field_embedder = text_field_embedder
         self._elmo = elmo
-        self._use_input_elmo = use_input_elmo
-        self._use_output_elmo = use_output_elmo
         self._encoder = encoder
         self._matrix_attention = matrix_attention
         self._projection_feedforward = projection_feedforward
@@ -115,9 +109,9 @@ class ESIM(Model):
         initializer(self)
 
     def _check_dimensions(self) -> None:
-        encoded_dim = self._encoder.get_output_dim() + elmo_dim(self._elmo, self._use_output_elmo)
+        encoded_dim = self._elmo_placement.output_dim(self._encoder)
         check_dimensions_match(
-            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
+            self._elmo_placement.input_dim,
             self._encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "encoder input dim",
@@ -201,21 +195,12 @@ class ESIM(Model):
         return output
 
     def _embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        if self._elmo is None:
-            return self._text_field_embedder(tokens), None
-        return embed_with_elmo(
-            tokens,
-            self._text_field_embedder,
-            self._elmo,
-            at_input=self._use_input_elmo,
-            at_output=self._use_output_elmo,
-        )
+        return self._elmo_placement.embed(tokens, self._text_field_embedder, self._elmo)
 
     def _encode(
         self, inputs: torch.Tensor, mask: torch.Tensor, output_elmo: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        encoded = self._encoder(inputs, mask)
-        return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
+        return self._elmo_placement.concatenate(self._encoder(inputs, mask), output_elmo)
 
     def _project(self, encoded: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         # Chen et al., equations 14 and 15.

@@ -23,11 +23,7 @@ from elmo_plugin.metrics.srl_eval import (
 )
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import (
-    check_elmo_placement,
-    elmo_dim,
-    embed_with_elmo,
-)
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 
 @Model.register("srl", exist_ok=True)
@@ -93,7 +89,7 @@ class SemanticRoleLabeler(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(
+        self._elmo_placement = ElmoPlacement(
             elmo,
             text_field_embedder,
             use_input_elmo=use_input_elmo,
@@ -101,8 +97,6 @@ class SemanticRoleLabeler(Model):
         )
         self.text_field_embedder = text_field_embedder
         self._elmo = elmo
-        self._use_input_elmo = use_input_elmo
-        self._use_output_elmo = use_output_elmo
         self.num_classes = self.vocab.get_vocab_size("labels")
         # The predicate is given, so its own span is no prediction.
         self.span_metric = (
@@ -112,15 +106,14 @@ class SemanticRoleLabeler(Model):
         self.binary_feature_embedding = Embedding(
             num_embeddings=2, embedding_dim=binary_feature_dim
         )
-        input_dim = text_field_embedder.get_output_dim() + elmo_dim(elmo, use_input_elmo)
-        encoded_dim = encoder.get_output_dim() + elmo_dim(elmo, use_output_elmo)
+        encoded_dim = self._elmo_placement.output_dim(encoder)
         self.tag_projection_layer = TimeDistributed(torch.nn.Linear(encoded_dim, self.num_classes))
         self.embedding_dropout = torch.nn.Dropout(p=embedding_dropout)
         self._label_smoothing = label_smoothing
         self._unseen_labels = UnseenLabels(vocab)
         self.ignore_span_metric = ignore_span_metric
         check_dimensions_match(
-            input_dim + binary_feature_dim,
+            self._elmo_placement.input_dim + binary_feature_dim,
             encoder.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input) + binary_feature_dim",
             "encoder input dim",
@@ -152,23 +145,14 @@ class SemanticRoleLabeler(Model):
             `mask`; with `tags` the scalar `loss`; with `metadata` the lists `words` and `verb`.
         """
         mask = get_text_field_mask(tokens)
-        output_elmo = None
-        if self._elmo is None:
-            embedded = self.text_field_embedder(tokens)
-        else:
-            embedded, output_elmo = embed_with_elmo(
-                tokens,
-                self.text_field_embedder,
-                self._elmo,
-                at_input=self._use_input_elmo,
-                at_output=self._use_output_elmo,
-            )
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self.text_field_embedder, self._elmo
+        )
         predicate = self.binary_feature_embedding(verb_indicator.long())
         # Shape: (batch_size, num_tokens, encoder input dim)
         inputs = torch.cat([self.embedding_dropout(embedded), predicate], dim=-1)
         encoded = self.encoder(inputs, mask)
-        if output_elmo is not None:
-            encoded = torch.cat([encoded, output_elmo], dim=-1)
+        encoded = self._elmo_placement.concatenate(encoded, output_elmo)
         logits = self.tag_projection_layer(encoded)
         output: Dict[str, Any] = {
             "logits": logits,

@@ -332,6 +332,11 @@ class AlternatingLstm(torch.nn.Module):
             )
             self.add_module(f"layer_{index}", layer)
 
+    @property
+    def lstm_layers(self) -> List["AlternatingLstmLayer"]:
+        """The layers, the lowest first."""
+        return [getattr(self, f"layer_{index}") for index in range(self.num_layers)]
+
     def forward(
         self, inputs: PackedSequence, initial_state: Optional[TensorPair] = None
     ) -> Tuple[PackedSequence, TensorPair]:
@@ -368,9 +373,9 @@ class AlternatingLstm(torch.nn.Module):
             initial_state = (hidden, memory)
         sizes = batch_sizes.tolist()
         final_states = []
-        for index in range(self.num_layers):
+        for index, layer in enumerate(self.lstm_layers):
             state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
-            data, final_state = getattr(self, f"layer_{index}")(data, sizes, state)
+            data, final_state = layer(data, sizes, state)
             final_states.append(final_state)
         hidden, memory = (torch.stack(states) for states in zip(*final_states, strict=True))
         if unsorted_indices is not None:

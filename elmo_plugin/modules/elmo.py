@@ -1,18 +1,24 @@
 """`Elmo` as configs build it: the `elmo` argument of a model."""
 
+import logging
 from typing import Any, Dict, List, Optional, Union
 
 import torch
-from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as StockElmo
 
+from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.use import elmo
+from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
+from elmo_plugin.modules.random_draws import draw_as_allennlp
+
+logger = logging.getLogger(__name__)
 
 
-class Elmo(elmo.Elmo, FromParams):
+class Elmo(elmo.Elmo, StockElmo):  # type: ignore[misc]
     """
     `elmo_plugin.bilm.use.elmo.Elmo` from a config; what it calls a `ValueError` is here a
-    `ConfigurationError`.
+    `ConfigurationError`. It is an AllenNLP `Elmo` too, for `isinstance`; nothing of that runs.
 
     # Parameters
 
@@ -48,7 +54,8 @@ class Elmo(elmo.Elmo, FromParams):
         `"bfloat16"` or `"int8"`: faster, less precise matrix products in a frozen biLM.
     cache : `Optional[str]`, optional (default = `None`)
         `"memory"` or a directory: a frozen biLM in `"reset"` or `"primed"` runs once on a sentence,
-        and epochs after the first only read.
+        and epochs after the first only read. A directory is the training run's: an archive that is
+        loaded makes none.
 
     # Raises
 
@@ -83,10 +90,23 @@ class Elmo(elmo.Elmo, FromParams):
                 f"pretrained_file {pretrained_file!r} and weight_file {weight_file!r} are both "
                 "given, expected one of them"
             )
+        source = options if options is not None else options_file
+        weights = pretrained_file if pretrained_file is not None else weight_file
+        if module is None and is_loading():
+            if not isinstance(source, dict):
+                source = options_in_archive(source, weights)
+            weights = None
+            cache = cache if cache == "memory" else None
+        elif module is None and weights is None and isinstance(source, dict):
+            logger.warning(
+                "The biLM has RANDOM weights: options are given without pretrained_file, and no "
+                "archive is being loaded that would bring weights"
+            )
+        before = torch.get_rng_state()
         try:
             super().__init__(
-                options if options is not None else options_file,
-                pretrained_file if pretrained_file is not None else weight_file,
+                source,
+                weights,
                 num_output_representations,
                 requires_grad=requires_grad,
                 do_layer_norm=do_layer_norm,
@@ -101,3 +121,8 @@ class Elmo(elmo.Elmo, FromParams):
             )
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error
+        if isinstance(self._elmo_lstm, BiLm) and not is_loading():
+            # What is drawn next is what AllenNLP would draw next.
+            torch.set_rng_state(before)
+            if module is None:
+                draw_as_allennlp(self._elmo_lstm.options)

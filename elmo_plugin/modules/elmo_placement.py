@@ -1,13 +1,110 @@
 """Where a task model concatenates ELMo: to its inputs, to its encoder's outputs, or to both."""
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from allennlp.modules import TextFieldEmbedder
 
+from elmo_plugin.data.indexer import check_elmo_tensors
 from elmo_plugin.modules.elmo import Elmo
+
+
+class ElmoPlacement:
+    """
+    Where a model's ELMo stands. The model keeps `elmo` and `text_field_embedder` themselves, under
+    the names that its parameters have, and hands them in; this keeps what its flags say.
+
+    # Parameters
+
+    elmo : `Elmo`, optional
+        The model's `elmo` argument.
+    text_field_embedder : `TextFieldEmbedder`
+        Embeds the other inputs; must not know the key `elmo` if `elmo` is given.
+    flags : `bool`
+        The model's `use_*_elmo` arguments by name: that for the input, then, if it has one, that
+        for the output of its encoder.
+
+    # Raises
+
+    `ConfigurationError`
+        See `check_elmo_placement`.
+    """
+
+    def __init__(
+        self, elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool
+    ) -> None:
+        check_elmo_placement(elmo, text_field_embedder, **flags)
+        self._at_input, self._at_output = (*flags.values(), False)[:2]
+        self._text_dim = text_field_embedder.get_output_dim()
+        self._elmo_dim = elmo_dim(elmo, True)
+
+    @property
+    def input_dim(self) -> int:
+        """The width of what `embed` gives: the embedder's, and ELMo's if it is at the input."""
+        return self._text_dim + self._elmo_dim * self._at_input
+
+    def output_dim(self, encoder: Any) -> int:
+        """
+        # Parameters
+
+        encoder : `Any`
+            Something with `get_output_dim()`.
+
+        # Returns
+
+        `int`
+            The width of what `concatenate` makes of its output.
+        """
+        return encoder.get_output_dim() + self._elmo_dim * self._at_output
+
+    def embed(
+        self, tokens: TextFieldTensors, text_field_embedder: TextFieldEmbedder, elmo: Optional[Elmo]
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """
+        Embeds one text field, running the biLM once.
+
+        # Parameters
+
+        tokens : `TextFieldTensors`
+            See `embed_with_elmo`.
+        text_field_embedder : `TextFieldEmbedder`
+        elmo : `Elmo`, optional
+            Those that the model was made with.
+
+        # Returns
+
+        `Tuple[torch.Tensor, Optional[torch.Tensor]]`
+            The encoder's input, shape `(batch_size, num_tokens, input_dim)`, and what to
+            `concatenate` to its output.
+        """
+        if elmo is None:
+            return text_field_embedder(tokens), None
+        return embed_with_elmo(
+            tokens,
+            text_field_embedder,
+            elmo,
+            at_input=self._at_input,
+            at_output=self._at_output,
+        )
+
+    @staticmethod
+    def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:
+        """
+        # Parameters
+
+        encoded : `torch.Tensor`
+            The encoder's output, shape `(batch_size, num_tokens, encoder output dim)`.
+        output_elmo : `torch.Tensor`, optional
+            What `embed` gave for it.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, num_tokens, output_dim)`.
+        """
+        return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
 
 
 def check_elmo_placement(
@@ -102,13 +199,15 @@ def embed_with_elmo(
     # Raises
 
     `ConfigurationError`
-        If `tokens` has no key `elmo`, or nothing but `elmo` and it is not used at the input.
+        If `tokens` has no key `elmo`, or one of another indexer, or nothing but `elmo` and it is
+        not used at the input.
     """
     if "elmo" not in tokens:
         raise ConfigurationError(
             f"found the token indexers {sorted(tokens)}, expected one named 'elmo' of type "
             f"elmo_characters, since the model has elmo"
         )
+    check_elmo_tensors(tokens["elmo"])
     others = {name: value for name, value in tokens.items() if name != "elmo"}
     if not others and not at_input:
         raise ConfigurationError(

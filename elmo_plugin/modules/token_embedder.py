@@ -3,13 +3,15 @@
 from typing import Any, Dict, List, Optional, Union
 
 import torch
+from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockElmoTokenEmbedder
 from allennlp.modules.token_embedders import TokenEmbedder
 
+from elmo_plugin.data.indexer import check_elmo_tensors
 from elmo_plugin.modules.elmo import Elmo
 
 
 @TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
-class ElmoTokenEmbedder(TokenEmbedder):
+class ElmoTokenEmbedder(StockElmoTokenEmbedder):
     """
     One mix of a biLM's layers for each token. Arguments and parameter names are those of AllenNLP's
     `ElmoTokenEmbedder`, with `state` and the two that let an archive stand alone.
@@ -66,7 +68,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
-        super().__init__()
+        TokenEmbedder.__init__(self)  # not AllenNLP's own, which reads the files
         self._elmo = Elmo(
             options_file,
             weight_file,
@@ -82,7 +84,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             dtype=dtype,
             cache=cache,
         )
-        self._projection: Optional[torch.nn.Linear] = None
+        self._projection: Optional[torch.nn.Linear] = None  # type: ignore[assignment]
         if projection_dim:
             self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
 
@@ -93,7 +95,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
         return self._elmo.get_output_dim()
 
     def forward(
-        self, elmo_tokens: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+        self,
+        elmo_tokens: Optional[torch.Tensor] = None,
+        word_inputs: Optional[torch.Tensor] = None,
+        **others: torch.Tensor,
     ) -> torch.Tensor:
         """
         # Parameters
@@ -102,12 +107,21 @@ class ElmoTokenEmbedder(TokenEmbedder):
             Character ids, shape `(batch_size, num_tokens, num_characters)`.
         word_inputs : `Optional[torch.Tensor]`
             Word ids, shape `(batch_size, num_tokens)`; with `vocab_to_cache`.
+        others : `torch.Tensor`
+            Nothing, where the indexer of this key is the right one.
 
         # Returns
 
         `torch.Tensor`
             Shape `(batch_size, num_tokens, get_output_dim())`.
+
+        # Raises
+
+        `ConfigurationError`
+            If the indexer is of another type.
         """
+        check_elmo_tensors({"elmo_tokens": elmo_tokens, **others})
+        assert elmo_tokens is not None
         embedded = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
         if self._projection is not None:
             embedded = self._projection(embedded)

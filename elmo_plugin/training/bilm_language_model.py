@@ -21,6 +21,7 @@ from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradie
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.data.bilm_vocabulary import word_vocabulary
+from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
 
 
 class Softmax(FromParams):
@@ -237,7 +238,9 @@ class BilmLanguageModel(Model):
 def _bilm(options: Union[str, Dict[str, Any]], pretrained_file: Optional[str]) -> Any:
     if pretrained_file is None and not isinstance(options, dict):
         # Sizes alone: from a file, without its weights.
-        options = options_dict(find_options(options))
+        options = (
+            options_in_archive(options) if is_loading() else options_dict(find_options(options))
+        )
     return load_bilm(options, pretrained_file, requires_grad=True)
 
 

@@ -122,18 +122,10 @@ def carried_state(bilm: BiLm) -> Optional[Rows]:
         Forward, then backward: hidden states and memory cells on the CPU, as many rows as were ever
         in one batch; `None` before the first batch.
     """
-    num_rows = 64
-    while True:
-        states = bilm.start_states(num_rows)
-        # Rows that no batch has had are zero.
-        reached = torch.stack([state.cell.ne(0).any(dim=0).any(dim=-1) for state in states])
-        known = reached.any(dim=0).nonzero().flatten()
-        if len(known) == 0:
-            return None
-        if int(known[-1]) + 1 < num_rows:
-            size = int(known[-1]) + 1
-            return [[tensor[:, :size].cpu().clone() for tensor in state] for state in states]
-        num_rows *= 2
+    if bilm.carried is None:
+        return None
+    # Clones: the biLM may write into its own.
+    return [[tensor.detach().cpu().clone() for tensor in state] for state in bilm.carried]
 
 
 def set_carried_state(bilm: BiLm, rows: Optional[Rows]) -> None:
@@ -145,8 +137,8 @@ def set_carried_state(bilm: BiLm, rows: Optional[Rows]) -> None:
     rows : `Optional[Rows]`
         What `carried_state` gave; `None` to start from zero.
     """
-    bilm.reset_states()
-    if rows is not None:
-        device = next(bilm.parameters()).device
-        forward, backward = (LstmState(*(tensor.to(device) for tensor in pair)) for pair in rows)
-        bilm.keep_states(forward, backward)
+    if rows is None:
+        bilm.carried = None
+    else:
+        forward, backward = (LstmState(*(t.to(bilm.device) for t in pair)) for pair in rows)
+        bilm.carried = (forward, backward)

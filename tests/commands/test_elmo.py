@@ -175,6 +175,34 @@ def test_a_mark_or_other_line_ends_change_nothing(tmp_path, bilm, content):
         assert list(json.loads(file["sentence_to_index"][0])) == ["Yes", "no"]
 
 
+@pytest.mark.parametrize("extra", ["--force", "--resume"])
+def test_the_input_is_not_the_output(tmp_path, bilm, capsys, extra):
+    (tmp_path / "in").write_text("Yes\n")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for output in ("in", "link"):
+        with pytest.raises(SystemExit):
+            main(["elmo", str(tmp_path / "in"), str(tmp_path / output), "--all", extra, *bilm])
+        assert "is an input too, expected another file" in capsys.readouterr().err
+    assert (tmp_path / "in").read_text() == "Yes\n"
+
+
+def test_what_differs_from_0_9_is_said(tmp_path, inputs, bilm, capsys):
+    main(["elmo", inputs, str(tmp_path / "out"), "--all", *bilm])
+    said = capsys.readouterr().err
+    assert "unlike AllenNLP 0.9: --state primed, not carry; blank lines have datasets" in said
+    main(["elmo", inputs, str(tmp_path / "out2"), "--all", "--state", "carry", *bilm])
+    assert "unlike AllenNLP 0.9: blank lines have datasets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "has no GPU"), (2, "has GPUs 0 to 1")])
+def test_a_gpu_that_is_not_there(tmp_path, inputs, bilm, capsys, monkeypatch, count, said):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    with pytest.raises(SystemExit):
+        main(["elmo", inputs, str(tmp_path / "o"), "--all", "--cuda-device", "2", *bilm])
+    said = f"--cuda-device is 2, expected less: this machine {said} that PyTorch can use"
+    assert said in capsys.readouterr().err
+
+
 def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
     (tmp_path / "in").write_bytes(b"fine\nol\xe9\n")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm]

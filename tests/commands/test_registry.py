@@ -102,6 +102,15 @@ def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advic
     assert advice in error
 
 
+@pytest.mark.parametrize("command", ["sentences", "vocabulary", "token-vectors"])
+def test_an_input_is_no_output(command, tmp_path, capsys):
+    (tmp_path / "in").write_text("Yes\n")
+    with pytest.raises(SystemExit):
+        main([command, str(tmp_path / "in"), str(tmp_path / "in"), "--force"])
+    assert "is an input too" in capsys.readouterr().err
+    assert (tmp_path / "in").read_text() == "Yes\n"
+
+
 def test_include_package_imports_it_first(tmp_path, monkeypatch):
     (tmp_path / "marker_package.py").write_text("print('imported')")
     (tmp_path / "in").write_text("Yes.")

@@ -1,4 +1,4 @@
-// What makes table1/bilm*.jsonnet run offline in a minute: the sample text, its own words, small sizes.
+// What makes table1/bilm*.jsonnet run offline in a few minutes: the sample text, its own words, small sizes.
 {
   vocabulary: { type: 'bilm_words' },
   train_data_path: 'examples/text/train.txt',

@@ -1,4 +1,4 @@
-// What makes table1/esim*.jsonnet run offline in a minute: the sample data, a smaller model, word vectors of its own.
+// What makes table1/esim*.jsonnet run offline in a few minutes: the sample data, a smaller model, word vectors of its own.
 {
   train_data_path: 'examples/snli/train.jsonl',
   validation_data_path: 'examples/snli/dev.jsonl',

@@ -10,6 +10,7 @@ import torch
 
 from elmo_plugin.bilm.extraction.extract import Extraction, extract
 from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
@@ -99,7 +100,18 @@ class ElmoEmbedder:
         `list[numpy.ndarray]`
             For each sentence its layers, float32, shape
             `(mixture_size, num_tokens, embedding_dim)`.
+
+        # Raises
+
+        `ValueError`
+            If a sentence is a string, whose letters would be its tokens.
         """
+        for sentence in batch:
+            if isinstance(sentence, str):
+                raise ValueError(
+                    f"found the string {quoted(sentence)} for a sentence, expected its tokens: "
+                    f"{sentence.split()[:8]}"
+                )
         # As in AllenNLP, a lone empty sentence does not move a state that is carried.
         if all(len(sentence) == 0 for sentence in batch) and len(batch) < 2:
             return [self._empty() for _ in batch]

@@ -130,3 +130,14 @@ def test_other_sizes_than_the_published_ones(tmp_path):
 
     embedder = ElmoEmbedder(*write(tmp_path, random_bilm(OPTIONS, num_layers=3)))
     assert embedder.embed_sentence(["a", "b"]).shape == (4, 2, 12)
+
+
+def test_a_string_is_no_sentence():
+    embedder = ElmoEmbedder()
+    for call in (
+        lambda: embedder.embed_sentence("A dog ."),
+        lambda: embedder.embed_batch(["A dog ."]),
+        lambda: list(embedder.embed_sentences([["A"], "A dog ."])),
+    ):
+        with pytest.raises(ValueError, match=r"the string 'A dog \.' .* \['A', 'dog', '\.'\]"):
+            call()

@@ -1,0 +1,152 @@
+"""What AllenNLP's own code asks of its ELMo holds for ours."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from allennlp.common import FromParams, Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Vocabulary
+from allennlp.data.fields import LabelField, TextField
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, SingleIdTokenIndexer
+from allennlp.interpret.attackers import Hotflip
+from allennlp.models import Model
+from allennlp.modules import TokenEmbedder
+from allennlp.modules.elmo import Elmo as StockElmo
+from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
+from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
+from allennlp.modules.token_embedders import Embedding
+from allennlp.predictors import Predictor
+from tiny_bilm import write
+
+import elmo_plugin
+from elmo_plugin import plugin
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
+from elmo_plugin.modules.alternating_lstm import AlternatingLstm
+from elmo_plugin.modules.elmo_placement import embed_with_elmo
+from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+
+
+@pytest.fixture
+def files(tmp_path):
+    assert plugin
+    return dict(zip(("options_file", "weight_file"), write(tmp_path), strict=True))
+
+
+class HasElmo(FromParams):
+    def __init__(self, elmo: elmo_plugin.Elmo) -> None:
+        self.elmo = elmo
+
+
+def test_the_elmo_that_people_import_is_built_from_configs(files):
+    built = HasElmo.from_params(Params({"elmo": {**files, "num_output_representations": 2}})).elmo
+    assert isinstance(built, elmo_plugin.Elmo)
+    assert built.num_output_representations == 2
+
+
+def test_without_allennlp_it_is_the_plain_one():
+    code = (
+        "import importlib.util as u, sys; find = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'allennlp' else find(name, *more)\n"
+        "import elmo_plugin\n"
+        "print(elmo_plugin.Elmo.__module__, elmo_plugin.ScalarMix.__module__)\n"
+        "assert not any(name.split('.')[0] == 'allennlp' for name in sys.modules)"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.split() == [
+        "elmo_plugin.bilm.use.elmo",
+        "elmo_plugin.bilm.model.scalar_mix",
+    ]
+
+
+def test_they_are_instances_of_allennlps_classes(files):
+    embedder = TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **files}))
+    assert isinstance(embedder, ElmoTokenEmbedder)
+    assert isinstance(embedder, StockEmbedder)
+    assert isinstance(embedder._elmo, StockElmo)
+    indexer = TokenIndexer.from_params(Params({"type": "elmo_characters"}))
+    assert isinstance(indexer, ElmoTokenCharactersIndexer)
+    assert isinstance(indexer, ELMoTokenCharactersIndexer)
+
+
+def test_names_that_people_reach_for(files):
+    elmo = elmo_plugin.Elmo(**files, num_output_representations=2)
+    assert elmo._scalar_mixes == [elmo.scalar_mix_0, elmo.scalar_mix_1]
+    lstm = AlternatingLstm(3, 4, 2)
+    assert lstm.lstm_layers == [lstm.layer_0, lstm.layer_1]
+    with pytest.raises(ConfigurationError, match="2 numbers, expected 3"):
+        elmo_plugin.ScalarMix(3, initial_scalar_parameters=[0.0, 1.0])
+
+
+def test_an_indexer_of_another_type_is_named(files):
+    embedder = BasicTextFieldEmbedder({"elmo": ElmoTokenEmbedder(**files)})
+    wrong = {"elmo": {"tokens": torch.ones(1, 2, dtype=torch.long)}}
+    said = r"gives tokens, expected elmo_tokens: an indexer of type \"elmo_characters\""
+    with pytest.raises(ConfigurationError, match=said):
+        embedder(wrong)
+    elmo = elmo_plugin.Elmo(**files)
+    with pytest.raises(ConfigurationError, match=said):
+        embed_with_elmo(wrong, embedder, elmo, at_input=True, at_output=False)
+    assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)
+
+
+class Reader(DatasetReader):
+    def __init__(self):
+        super().__init__()
+        self._token_indexers = {
+            "tokens": SingleIdTokenIndexer(),
+            "elmo": ElmoTokenCharactersIndexer(),
+        }
+
+    def text_to_instance(self, sentence, label=None):
+        words = [Token(word) for word in sentence.split()]
+        fields = {"tokens": TextField(words, self._token_indexers)}
+        if label is not None:
+            fields["label"] = LabelField(label, skip_indexing=True)
+        return Instance(fields)
+
+
+class Classifier(Model):
+    def __init__(self, vocab, embedder):
+        super().__init__(vocab)
+        self.text_field_embedder = embedder
+        self.output = torch.nn.Linear(embedder.get_output_dim(), 2)
+
+    def forward(self, tokens, label=None):
+        logits = self.output(self.text_field_embedder(tokens).mean(dim=1))
+        output = {"probs": logits.softmax(dim=-1)}
+        if label is not None:
+            output["loss"] = torch.nn.functional.cross_entropy(logits, label)
+        return output
+
+
+class Labeller(Predictor):
+    def _json_to_instance(self, json):
+        return self._dataset_reader.text_to_instance(json["sentence"])
+
+    def predictions_to_labeled_instances(self, instance, outputs):
+        labelled = instance.duplicate()
+        label = int(outputs["probs"].argmax())
+        labelled.add_field("label", LabelField(label, skip_indexing=True), self._model.vocab)
+        return [labelled]
+
+
+def test_hotflip_attacks_a_model_with_elmo(files):
+    torch.manual_seed(0)
+    reader = Reader()
+    sentence = "the cat sat on the mat"
+    vocab = Vocabulary.from_instances([reader.text_to_instance(sentence)])
+    embedder = BasicTextFieldEmbedder(
+        {
+            "tokens": Embedding(4, num_embeddings=vocab.get_vocab_size("tokens")),
+            "elmo": ElmoTokenEmbedder(**files, state="reset"),
+        }
+    )
+    attacker = Hotflip(Labeller(Classifier(vocab, embedder).eval(), reader))
+    attacker.initialize()
+    assert attacker.embedding_matrix.shape == (vocab.get_vocab_size("tokens"), 16)
+    attacked = attacker.attack_from_json({"sentence": sentence})
+    assert attacked["original"] == sentence.split()
