@@ -188,7 +188,8 @@ class BiLm(WeightsModule):
         """
         # Parameters
 
-        inputs, word_inputs
+        inputs : `torch.Tensor`
+        word_inputs : `torch.Tensor | None`
             As in `run`.
 
         # Returns

@@ -165,8 +165,15 @@ class CharCnn(WeightsModule):
 class Highway(torch.nn.Module):
     """
     The weights of `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015),
-    `num_layers` times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
+    one or more times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
     transform's rows first, then the gate's; bilm-tf's "carry" is `1 - gate`.
+
+    # Parameters
+
+    input_dim : `int`
+        Width of the input and output.
+    num_layers : `int`
+        How many times.
     """
 
     def __init__(self, input_dim: int, num_layers: int) -> None:
