@@ -32,8 +32,7 @@ class FusedLstm(FrozenLstm):
 
     weights : `LstmWeights`
     prepack : `Prepack`
-    sizes : `int`
-        As in `FrozenLstm`.
+        As in `FrozenLstm`, its two sizes behind them.
     product_dtype : `torch.dtype`
         Type in which products are taken.
     """

@@ -124,8 +124,7 @@ class PlainLstm(FrozenLstm):
 
     weights : `LstmWeights`
     prepack : `Prepack`
-    sizes : `int`
-        As in `FrozenLstm`.
+        As in `FrozenLstm`, its two sizes behind them.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:

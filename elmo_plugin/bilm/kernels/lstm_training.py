@@ -13,7 +13,16 @@ from elmo_plugin.bilm.kernels.training_linear import (
 
 
 class TrainingSteps(Protocol):
-    """What is elementwise in a step and in its gradient; one object serves one pass."""
+    """
+    What is elementwise in a step and in its gradient; one object serves one pass.
+
+    # Parameters
+
+    cell_clip : `float | None`
+        Largest absolute value of the cell.
+    matmul : `Matmul`
+        What multiplies.
+    """
 
     def __init__(self, cell_clip: float | None, matmul: Matmul) -> None: ...
 
