@@ -27,16 +27,9 @@ class CharCnn(WeightsModule):
 
     # Parameters
 
-    char_embedding_dim : `int`
-        Width of a character's embedding.
-    filters : `tuple[tuple[int, int], ...]`
-        `(width in characters, number of filters)` pairs.
-    num_highways : `int`
-        Highway layers; 0 for none.
-    projection_dim : `int`
-        Width of a token's vector. Where it equals the number of filters there is no projection.
-    activation : `str`
-        `"relu"` or `"tanh"`.
+    char_embedding_dim, filters, num_highways, projection_dim, activation : `Any`
+        As in `ElmoOptions`. Where `projection_dim` equals the number of filters there is no
+        projection.
     """
 
     def __init__(
