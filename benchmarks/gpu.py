@@ -1,5 +1,5 @@
 """
-Speed and memory of the biLM on a GPU: fused steps (`bilm/fused_steps.py`) beside plain ones.
+Speed and memory of the biLM on a GPU: fused steps (`bilm/kernels/lstm_gpu.py`) beside plain ones.
 
     python -m benchmarks.gpu --quick    # three batch sizes, few rounds
     python -m benchmarks.gpu            # every batch size, both sizes of pretraining
@@ -27,8 +27,9 @@ from benchmarks.pretraining import OPTIONS as SMALLER
 from benchmarks.report import table
 from benchmarks.rounds import MatrixRate, in_turn, machine
 from benchmarks.workload import SHAPES, Sentences
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.kernels import fused_steps
+from elmo_plugin.bilm.kernels import lstm_gpu
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -177,12 +178,12 @@ def _plainly(work: Work) -> Any:
 
 @contextlib.contextmanager
 def plain_steps() -> Iterator[None]:
-    works = fused_steps.works
-    fused_steps.works = lambda *_: False  # type: ignore[assignment]
+    works = lstm_gpu.works
+    lstm_gpu.works = lambda *_: False  # type: ignore[assignment]
     try:
         yield
     finally:
-        fused_steps.works = works  # type: ignore[assignment]
+        lstm_gpu.works = works  # type: ignore[assignment]
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> List[torch.Tensor]:
@@ -197,7 +198,7 @@ def stock_bilm(bilm: BiLm, device: str) -> Any:
 
         with tempfile.TemporaryDirectory() as name:
             options, weights = Path(name) / "options.json", Path(name) / "weights.hdf5"
-            options.write_text(json.dumps(bilm.options.to_dict()), encoding="utf-8")
+            options.write_text(json.dumps(options_dict(bilm.options)), encoding="utf-8")
             save_weights(bilm, weights)
             stock = _ElmoBiLm(str(options), str(weights)).to(device).eval()
         layers(stock, Sentences().batch(2).to(device))
@@ -213,7 +214,7 @@ def fused_steps_of(device: str) -> Dict[str, bool]:
         return {}
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     return {
-        f"{name}, {use}": fused_steps.works(
+        f"{name}, {use}": lstm_gpu.works(
             torch.device(device), torch.float32, kind, use == "training"
         )
         for name, kind in kinds.items()

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
-from elmo_plugin.bilm.kernels import prepacked_linear as prepared_linear
+from elmo_plugin.bilm.kernels import prepacked_linear
 from elmo_plugin.bilm.kernels.packing import pack
 from elmo_plugin.bilm.use.elmo import Elmo
 
@@ -23,13 +23,13 @@ class Contest:
         self.stock = StockElmo(*files, 1, dropout=0.0).eval()
         self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
         self.public = ours(files, None)
-        works = prepared_linear.onednn_works
-        prepared_linear.onednn_works = lambda dtype: False  # type: ignore[assignment]
+        works = prepacked_linear.onednn_works
+        prepacked_linear.onednn_works = lambda dtype: False  # type: ignore[assignment]
         try:
             # Products are made when first used.
             mix(self.public, Sentences().batch(2))
         finally:
-            prepared_linear.onednn_works = works
+            prepacked_linear.onednn_works = works
 
     def run(self, batch_size: int, rounds: int, clock: Clock, public: bool) -> Dict[str, Any]:
         """One batch size: ratios to stock, and the largest deviation in float32."""
@@ -44,11 +44,11 @@ class Contest:
             works = {"stock": lambda: mix(self.stock, batch)}
             for name, elmo in self.ours.items():
                 # Cold runs first and fills the cache for warm.
-                elmo._elmo_lstm._token_embedder._cached = None
+                elmo._elmo_lstm.char_cnn.forget_token_vectors()
                 works[f"{name} cold"] = lambda elmo=elmo: mix(elmo, batch)
                 works[f"{name} warm"] = lambda elmo=elmo: mix(elmo, batch)
             if public:
-                self.public._elmo_lstm._token_embedder._cached = None
+                self.public._elmo_lstm.char_cnn.forget_token_vectors()
                 works["float32 cold, public operators"] = lambda: mix(self.public, batch)
             return works
 
@@ -66,7 +66,7 @@ class Contest:
         @torch.no_grad()
         def both_directions() -> None:
             for direction in ("forward", "backward"):
-                bilm._elmo_lstm(direction, rows, packing.batch_sizes, start)
+                bilm.lstm.stack(direction, rows, packing.batch_sizes, start)
 
         both_directions()
         found = in_turn(lambda: {"LSTM": both_directions}, rounds, clock)

@@ -11,7 +11,11 @@ from torch.nn import functional
 
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
+from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
+from elmo_plugin.bilm.kernels.token_layer import encode, linears_with_gradient
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -43,6 +47,19 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
     return forward
 
 
+def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What `CharCnn.forward` does, with PyTorch's own products."""
+
+    def forward(character_ids: torch.Tensor) -> torch.Tensor:
+        distinct, inverse = distinct_rows(character_ids)
+        weights = char_cnn.weights
+        linears = linears_with_gradient(weights, functional.linear)
+        vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE, 1)
+        return functional.embedding(inverse, vectors)
+
+    return forward
+
+
 class SoftmaxByAutograd(WordSoftmax):
     """The same loss in PyTorch's own operators."""
 
@@ -70,7 +87,7 @@ def model(autograd: bool, dtype: Optional[str] = None) -> LanguageModel:
     )
     if autograd:
         char_cnn = language_model.bilm.char_cnn
-        char_cnn._trained_linear = functional.linear  # type: ignore[method-assign]
+        char_cnn.forward = tokens_by_autograd(char_cnn)  # type: ignore[method-assign]
         for module in language_model.modules():
             if isinstance(module, LstmCellWithProjection):
                 module.forward = by_autograd(module)  # type: ignore[method-assign]

@@ -23,8 +23,8 @@ from typing import Any, Callable, Dict, List
 import torch
 
 from benchmarks.memory import status
+from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair, TokenStreams
@@ -50,7 +50,7 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
     """A function that takes the next step."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
     vocabulary = WordVocabulary.from_file(folder / "vocabulary.txt")
-    options = ElmoOptions.from_dict(recipe["options"])
+    options = parse_options(recipe["options"])
     torch.manual_seed(0)
     model = LanguageModel(
         BiLm(options),

@@ -8,6 +8,7 @@ from typing import List, Tuple
 
 import torch
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -27,7 +28,7 @@ def write_weights(shape: str, folder: Path) -> Tuple[str, str]:
     torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
     options, weights = folder / f"{shape}.json", folder / f"{shape}.hdf5"
-    options.write_text(json.dumps(SHAPES[shape].to_dict()), encoding="utf-8")
+    options.write_text(json.dumps(options_dict(SHAPES[shape])), encoding="utf-8")
     save_weights(BiLm(SHAPES[shape]), weights)
     return str(options), str(weights)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.extraction.extract import extract as extract
     from elmo_plugin.bilm.extraction.layouts import sentence_key as sentence_key
     from elmo_plugin.bilm.extraction.settings import Extraction as Extraction
+    from elmo_plugin.bilm.files.load import load_bilm as load_bilm
     from elmo_plugin.bilm.files.weights import load_weights as load_weights
     from elmo_plugin.bilm.files.weights import save_weights as save_weights
     from elmo_plugin.bilm.model.bilm import BiLm as BiLm
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.model.options import ElmoOptions as ElmoOptions
     from elmo_plugin.bilm.model.scalar_mix import ScalarMix as ScalarMix
     from elmo_plugin.bilm.use.elmo import Elmo as Elmo
-    from elmo_plugin.bilm.use.elmo import load_bilm as load_bilm
     from elmo_plugin.bilm.use.embedder import ElmoEmbedder as ElmoEmbedder
     from elmo_plugin.bilm.use.hub import ElmoHub as ElmoHub
     from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer

@@ -68,3 +68,11 @@ import elmo_plugin.predictors.coref
 import elmo_plugin.training.staircase_decay
 import elmo_plugin.modules.coupled_lstm
 import elmo_plugin.modules.unit_length_embedding
+import elmo_plugin.data.document_qa_tokenizer
+import elmo_plugin.data.truncated_characters
+import elmo_plugin.data.readers.squad
+import elmo_plugin.metrics.squad
+import elmo_plugin.modules.input_dropout
+import elmo_plugin.modules.truncated_normal
+import elmo_plugin.models.bidaf_self_attention
+import elmo_plugin.predictors.reading_comprehension

@@ -121,6 +121,8 @@ def emulated_gpu(monkeypatch):
     In the block, `device="cuda:0"` gives such tensors; without gradients, since autograd does not
     start. What it does to PyTorch is what PyTorch's own fake tensors do.
     """
+    # Autograd counts devices when it first runs; had it seen one, no test could fork any more.
+    torch.ones((), requires_grad=True).backward()
     torch._C._ensureCUDADeviceGuardSet()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     # Tensors of a class of our own cannot be made in inference mode.

@@ -18,9 +18,9 @@ from allennlp.training import Trainer
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))
@@ -209,11 +209,20 @@ def test_sample_builds_and_gives_a_loss(path, tmp_path):
     loss.backward()
 
 
+def word_vectors(folder: Path, dim: int) -> str:
+    """A file of a few."""
+    path = folder / f"vectors_{dim}.txt"
+    path.write_text("".join(f"{w} {' '.join(['0.5'] * dim)}\n" for w in ("the", "a")))
+    return str(path)
+
+
 def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Path) -> None:
     """Puts sample data, a few word vectors and small biLMs where a published config names files."""
     for key in ("train_data_path", "validation_data_path", "test_data_path"):
         if key in config:
             config[key] = plain[key]
+    if "genres" in config["model"]:  # the sample's are not OntoNotes'
+        config["model"]["genres"] = plain["model"]["genres"]
     for block in blocks(config):
         if "options" in block and "pretrained_file" in block:
             options = json.loads(json.dumps(block["options"]))
@@ -221,13 +230,14 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
             options["lstm"]["dim"] = 8
             options["char_cnn"].update(filters=[[1, 8]], n_highway=1)
             weights = tmp_path / f"weights_{options['lstm']['projection_dim']}.hdf5"
-            save_weights(BiLm(ElmoOptions.from_dict(options)), weights)
+            save_weights(BiLm(parse_options(options)), weights)
             block.update(options=options, pretrained_file=str(weights))
-        elif "embedding_dim" in block and "glove" in block.get("pretrained_file", ""):
-            dim = block["embedding_dim"]
-            vectors = tmp_path / f"glove_{dim}.txt"
-            vectors.write_text("".join(f"{w} {' '.join(['0.5'] * dim)}\n" for w in ("the", "a")))
-            block["pretrained_file"] = str(vectors)
+        elif "embedding_dim" in block and block.get("pretrained_file"):
+            block["pretrained_file"] = word_vectors(tmp_path, block["embedding_dim"])
+        elif "pretrained_files" in block:
+            block["pretrained_files"] = {
+                namespace: word_vectors(tmp_path, 2) for namespace in block["pretrained_files"]
+            }
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -43,10 +44,10 @@ class Files(NamedTuple):
     weights: str
 
 
-def random_bilm(options=OPTIONS, seed=1, dtype=None, **changes):
+def random_bilm(options=OPTIONS, seed=1, dtype=None, bilm_class=BiLm, **changes):
     """A biLM in which every parameter is random, biases too; forget biases around 1."""
     torch.manual_seed(seed)
-    bilm = BiLm(replace(options, **changes), dtype=dtype)
+    bilm = bilm_class(replace(options, **changes), dtype=dtype)
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():
             parameter.normal_(0.0, 0.3)
@@ -60,7 +61,7 @@ def random_bilm(options=OPTIONS, seed=1, dtype=None, **changes):
 def write(folder, bilm=None, **options_json):
     """Writes a biLM's two files; `options_json` replaces values, such as `n_characters=261`."""
     bilm = bilm or random_bilm()
-    options = bilm.options.to_dict()
+    options = options_dict(bilm.options)
     for part in options.values():
         part.update({key: value for key, value in options_json.items() if key in part})
     files = Files(str(folder / "options.json"), str(folder / "weights.hdf5"))

@@ -68,6 +68,9 @@ COMMANDS = {
         "elmo_plugin.commands.layer_weights",
         "learned weights of the layers, as a plot (Peters et al. 2018, figure 2)",
     ),
+    "show": Command(
+        "elmo_plugin.commands.show", "predictions, marked in their texts, as one HTML page"
+    ),
     "sentences": Command(
         "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
     ),

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
+from elmo_plugin.bilm.files.text import quoted, read_lines
+
 logger = logging.getLogger(__name__)
 
 Mention = Tuple[int, int]
@@ -17,7 +19,7 @@ MIN_COLUMNS = 12
 # Only ASCII blanks divide columns: a no-break space inside a token stays in it.
 BLANKS = re.compile(r"[ \t]+")
 BEGIN = re.compile(r"#begin document \((.*)\); part (\d+)")
-BRACKET = re.compile(r"(\()?(\d+)(\))?")
+BRACKET = re.compile(r"(\()?([0-9]+)(\))?")
 
 
 class Document(NamedTuple):
@@ -52,36 +54,31 @@ def read_documents(path: Path) -> Iterator[Document]:
     `ValueError`
         With path and line: too few columns, a sentence whose rows differ in number of columns, a
         mention that closes and is not open or never closes, a document that begins before the last
-        one ends; or a file without a token or not in UTF-8.
+        one ends, bytes that are not UTF-8; or a file without a token.
     """
     builder = _Builder(path)
     num_documents = 0
     begun = 0
-    line_number = 0
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line_number, line in enumerate(file, start=1):
-                line = line.strip(" \t\r\n")
-                if line and not line.startswith("#"):
-                    builder.add_row(line_number, BLANKS.split(line))
-                    continue
-                builder.end_sentence()
-                if line.startswith("#begin document"):
-                    if begun:
-                        raise ValueError(
-                            f"{path}, line {line_number}: found {line!r}, expected "
-                            f"'#end document' of the one that begins in line {begun}"
-                        )
-                    begun = line_number
-                    match = BEGIN.match(line)
-                    builder.key = match[1] if match else ""
-                elif line.startswith("#end document"):
-                    begun = 0
-                    if builder.sentences:
-                        num_documents += 1
-                        yield builder.end_document()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, after line {line_number}: not UTF-8: {error}") from error
+    for line_number, line in read_lines(path):
+        line = line.strip(" \t\r\n")
+        if line and not line.startswith("#"):
+            builder.add_row(line_number, BLANKS.split(line))
+            continue
+        builder.end_sentence()
+        if line.startswith("#begin document"):
+            if begun:
+                raise ValueError(
+                    f"{path}, line {line_number}: found {quoted(line)}, expected "
+                    f"'#end document' of the one that begins in line {begun}"
+                )
+            begun = line_number
+            match = BEGIN.match(line)
+            builder.key = match[1] if match else ""
+        elif line.startswith("#end document"):
+            begun = 0
+            if builder.sentences:
+                num_documents += 1
+                yield builder.end_document()
     builder.end_sentence()
     if begun:
         logger.warning(
@@ -107,7 +104,7 @@ class _Builder:
         self.key = ""
         self.sentences: List[List[str]] = []
         self._speakers: List[List[str]] = []
-        self._clusters: Dict[int, List[Mention]] = {}
+        self._clusters: Dict[str, List[Mention]] = {}
         self._num_tokens = 0
         self._start_sentence()
 
@@ -115,7 +112,7 @@ class _Builder:
         self._rows: List[List[str]] = []
         self._first_line = 0
         # The first tokens, and their lines, of each cluster's mentions that are open.
-        self._open: Dict[int, List[Tuple[int, int]]] = {}
+        self._open: Dict[str, List[Tuple[int, int]]] = {}
 
     def add_row(self, line_number: int, columns: List[str]) -> None:
         where = f"{self._path}, line {line_number}"
@@ -139,18 +136,18 @@ class _Builder:
         match = BRACKET.fullmatch(bracket)
         if match is None or not (match[1] or match[3]):
             raise ValueError(
-                f"{where}: found {cell!r} in the last column, expected '-' or brackets such as "
-                "(3, 3) or (3), divided by |"
+                f"{where}: found {quoted(cell)} in the last column, expected '-' or brackets "
+                "such as (3, 3) or (3), divided by |"
             )
-        opens, name, closes = match.groups()
-        cluster, token = int(name), self._num_tokens + len(self._rows)
+        opens, cluster, closes = match.groups()
+        token = self._num_tokens + len(self._rows)
         if opens:
             self._open.setdefault(cluster, []).append((token, line_number))
         if closes:
             if not self._open.get(cluster):
                 raise ValueError(
-                    f"{where}: found {cell!r}, but no mention of cluster {cluster} is open in "
-                    "this sentence"
+                    f"{where}: found {quoted(cell)}, but no mention of cluster {quoted(cluster)} "
+                    "is open in this sentence"
                 )
             start, _ = self._open[cluster].pop()
             self._clusters.setdefault(cluster, []).append((start, token))
@@ -161,8 +158,8 @@ class _Builder:
         for cluster, mentions in self._open.items():
             for _, line_number in mentions:
                 raise ValueError(
-                    f"{self._path}, line {line_number}: a mention of cluster {cluster} opens here "
-                    f"and does not close before its sentence ends, expected {cluster})"
+                    f"{self._path}, line {line_number}: a mention of cluster {quoted(cluster)} "
+                    "opens here and does not close before its sentence ends"
                 )
         self.sentences.append([columns[WORD_COLUMN] for columns in self._rows])
         self._speakers.append([columns[SPEAKER_COLUMN] for columns in self._rows])

@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.files.options import options_dict
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ def write_options(directory: Union[str, Path]) -> List[str]:
 def _found(options_file: Optional[str], weight_file: Optional[str]) -> Dict[str, Any]:
     if options_file is None and weight_file is None:
         options_file = DEFAULT
-    return find_options(options_file, weight_file).to_dict()
+    return options_dict(find_options(options_file, weight_file))
 
 
 def _parts(config: Any) -> Iterator[Dict[str, Any]]:

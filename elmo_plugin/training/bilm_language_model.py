@@ -14,6 +14,7 @@ from allennlp.nn.util import dist_reduce_sum
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.export import export_bilm, load_softmax
 from elmo_plugin.bilm.training.language_model import LanguageModel, scale_gradient
@@ -237,7 +238,9 @@ class BilmLanguageModel(Model):
 def _bilm(options: Union[str, Dict[str, Any]], pretrained_file: Optional[str]) -> Any:
     if pretrained_file is None and not isinstance(options, dict):
         # Sizes alone: from a file, without its weights.
-        options = options_in_archive(options) if is_loading() else find_options(options).to_dict()
+        options = (
+            options_in_archive(options) if is_loading() else options_dict(find_options(options))
+        )
     return load_bilm(options, pretrained_file, requires_grad=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from elmo_plugin.bilm.kernels import fused_steps
+from elmo_plugin.bilm.kernels import lstm_gpu
 
 
 def test_the_command(monkeypatch, tmp_path, capsys):
@@ -34,15 +34,15 @@ def test_plain_contestants_run_plain_steps():
     asked = []
 
     def work():
-        asked.append(fused_steps.works(None, None, None, None))
+        asked.append(lstm_gpu.works(None, None, None, None))
 
-    works = fused_steps.works
+    works = lstm_gpu.works
     try:
-        fused_steps.works = lambda *_: True
+        lstm_gpu.works = lambda *_: True
         for name in ("plain float32", "fused float32", "plain bfloat16"):
             gpu._work(name, work)()
     finally:
-        fused_steps.works = works
+        lstm_gpu.works = works
     assert asked == [False, True, False]
 
 

@@ -6,11 +6,12 @@ import sys
 import pytest
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from elmo_plugin.bilm.kernels.product_module import ProductModule
 from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
 from benchmarks import task_metrics
+from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.kernels.backend import WeightsModule
 
 
 def test_where_an_elmo_stands():
@@ -38,7 +39,7 @@ def test_each_dtype_is_evaluated(tmp_path, monkeypatch):
     config = with_elmo(
         tagger_config(),
         options.embedding_dim,
-        options=options.to_dict(),
+        options=options_dict(options),
         pretrained_file="weights.hdf5",
         state="reset",
     )
@@ -48,7 +49,7 @@ def test_each_dtype_is_evaluated(tmp_path, monkeypatch):
     evaluate = task_metrics.evaluate
 
     def watched(archive, data):
-        found = {one.dtype for one in archive.model.modules() if isinstance(one, ProductModule)}
+        found = {one.dtype for one in archive.model.modules() if isinstance(one, WeightsModule)}
         dtypes.append(found)
         return evaluate(archive, data)
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from benchmarks import throughput, training_cell
+from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 TINY = {
-    "options": ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1).to_dict(),
+    "options": options_dict(ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)),
     "num_samples": 20,
     "dropout": 0.1,
     "grad_norm": 1.0,
@@ -57,7 +58,7 @@ def test_figures_land_in_their_row_and_column():
 
 def test_sizes_are_those_of_the_recipe():
     recipe = throughput.recipe()
-    assert ElmoOptions.from_dict(recipe["options"]).projection_dim == 128
+    assert parse_options(recipe["options"]).projection_dim == 128
     assert recipe["num_samples"] == 2048
     assert recipe["grad_norm"] == 1.0
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], **recipe["adamw"])

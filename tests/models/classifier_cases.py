@@ -22,6 +22,7 @@ from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, SingleIdTok
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -147,7 +148,7 @@ def write_bilm(folder: Path) -> Dict[str, str]:
     bilm = BiLm(BILM)
     fill(bilm)
     save_weights(bilm, folder / "weights.hdf5")
-    (folder / "options.json").write_text(json.dumps(BILM.to_dict()), encoding="utf-8")
+    (folder / "options.json").write_text(json.dumps(options_dict(BILM)), encoding="utf-8")
     return {
         "options_file": str(folder / "options.json"),
         "weight_file": str(folder / "weights.hdf5"),

@@ -7,6 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -126,7 +127,7 @@ def elmo(tmp_path):
         "context_layer": {**LSTM, "input_size": WORD_DIM + BILM.embedding_dim},
         "use_input_elmo": True,
         "elmo": {
-            "options": BILM.to_dict(),
+            "options": options_dict(BILM),
             "pretrained_file": str(tmp_path / "weights.hdf5"),
             "state": "reset",
             "dropout": 0.0,

@@ -13,6 +13,7 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from crf_tagger_cases import CASES, batch_of, instances, outputs, tagger
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -155,7 +156,7 @@ def tagger_with_elmo(tmp_path):
             "text_field_embedder": {"token_embedders": {key: single_id}},
             "encoder": {"type": "lstm", "input_size": input_size, "hidden_size": 3},
             "elmo": {
-                "options": options.to_dict(),
+                "options": options_dict(options),
                 "pretrained_file": str(tmp_path / "weights.hdf5"),
                 "num_output_representations": num_output_representations,
                 "dropout": 0.0,

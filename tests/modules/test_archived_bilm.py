@@ -16,6 +16,7 @@ from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
 import elmo_plugin.plugin
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.modules.archived_bilm import OPTIONS_FILE
 from elmo_plugin.modules.elmo import Elmo
 
@@ -88,7 +89,7 @@ def test_the_cache_is_the_runs_and_not_the_archives(folder):
 
 
 def test_random_weights_are_said_aloud_but_not_of_an_archive(folder, caplog):
-    options = random_bilm().options.to_dict()
+    options = options_dict(random_bilm().options)
     archive = train(folder, options=options, pretrained_file=WEIGHTS)
     # Training sets the root's handlers anew.
     logger = logging.getLogger(Elmo.__module__)

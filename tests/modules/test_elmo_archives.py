@@ -20,6 +20,7 @@ from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
 import elmo_plugin.plugin
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 
 # Runs commands of `allennlp` one after another in one process, so that imports are paid for once.
@@ -52,7 +53,7 @@ def by_paths():
 
 
 def inlined():
-    return config(options=random_bilm().options.to_dict(), pretrained_file="weights.hdf5")
+    return config(options=options_dict(random_bilm().options), pretrained_file="weights.hdf5")
 
 
 def allennlp(folder, *commands, plugin):

@@ -10,6 +10,7 @@ from allennlp.common import FromParams, Params
 from allennlp.common.checks import ConfigurationError
 from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.modules.elmo import Elmo
@@ -72,7 +73,7 @@ def test_every_argument(files):
 
 def test_options_without_weights_wait_for_an_archive(files):
     """As AllenNLP loads one: `pretrained_file` gone, the parameters from the archive."""
-    options = random_bilm().options.to_dict()
+    options = options_dict(random_bilm().options)
     empty = Elmo.from_params(Params({"options": options, "dropout": 0.0}))
     full = Elmo(*files, dropout=0.0)
     ids = batch_to_ids(BATCHES[0])

@@ -10,6 +10,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.predictors import Predictor
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -48,7 +49,7 @@ print(json.dumps(outputs))
 def configurations(folder):
     options = ElmoOptions(3, 5, 2, 4, ((1, 2), (2, 3)), 1)
     save_weights(BiLm(options), folder / "weights.hdf5")
-    (folder / "options.json").write_text(json.dumps(options.to_dict()))
+    (folder / "options.json").write_text(json.dumps(options_dict(options)))
     files = {
         "options_file": str(folder / "options.json"),
         "weight_file": str(folder / "weights.hdf5"),

@@ -56,6 +56,9 @@ REGISTERED = [
         "sst_tokens",
         "_models.classification.StanfordSentimentTreeBankDatasetReader",
     ),
+    (DatasetReader, "squad", "_models.rc.SquadReader"),
+    (Predictor, "reading_comprehension", "_models.rc.ReadingComprehensionPredictor"),
+    (Metric, "squad", "_models.rc.metrics.SquadEmAndF1"),
 ]
 
 
@@ -115,3 +118,11 @@ def test_a_narrower_signature_is_seen(narrower):
     assert_superset(lambda a, b=2, c=None, **kwargs: None, reference)
     with pytest.raises(AssertionError):
         assert_superset(narrower, reference)
+
+
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+def test_the_other_constructors_of_the_squad_reader_are_supersets(name):
+    importlib.import_module("elmo_plugin.plugin")
+    constructor = DatasetReader.by_name(name)
+    assert constructor.__self__.__module__ == "elmo_plugin.data.readers.squad"
+    assert_superset(constructor, getattr(theirs("_models.rc.SquadReader"), name))

@@ -10,6 +10,7 @@ from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.training.carried_state import carried_state, set_carried_state
 
@@ -23,7 +24,7 @@ def config(config, tmp_path):
     }
     config["model"]["text_field_embedder"]["token_embedders"]["elmo"] = {
         "type": "elmo_token_embedder",
-        "options": random_bilm().options.to_dict(),
+        "options": options_dict(random_bilm().options),
         "pretrained_file": str(tmp_path / "weights.hdf5"),
     }
     config["model"]["encoder"]["input_size"] += 12
@@ -78,7 +79,8 @@ def test_validation_gives_what_evaluate_gives(train, config, tmp_path):
     evaluated = evaluate_from_archive(
         str(tmp_path / "run" / "model.tar.gz"), config["validation_data_path"], batch_size=8
     )
-    assert evaluated["loss"] == metrics["validation_loss"]
+    # A token that the biLM remembers may differ in its last bit.
+    assert evaluated["loss"] == pytest.approx(metrics["validation_loss"], rel=1e-6)
 
 
 def test_training_goes_on_with_its_own_state(train, config, tmp_path):

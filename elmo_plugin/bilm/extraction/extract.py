@@ -1,12 +1,10 @@
 """A biLM's layers for every line of a text, into an HDF5 file: streamed, and safe to interrupt."""
 
 import hashlib
-import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator
 
 import numpy
 import torch
@@ -17,6 +15,8 @@ from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
+from elmo_plugin.bilm.files.digest import fingerprint
+from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -30,14 +30,14 @@ CARRIED_WINDOWS = 16
 def extract(
     bilm: BiLm,
     lines: Iterable[str],
-    output: Union[str, Path],
+    output: str | Path,
     wanted: Extraction = Extraction(),  # noqa: B008 (it is frozen)
     *,
     resume: bool = False,
     force: bool = False,
     replace_bad_utf8: bool = False,
     name: str = "input",
-    progress: Optional[tqdm] = None,
+    progress: tqdm | None = None,
 ) -> int:
     """
     Layout `sentences`: the datasets `"0"`, `"1"`, ... of shape
@@ -58,7 +58,7 @@ def extract(
         not blank, in their order.
     lines : `Iterable[str]`
         One sentence a line, tokens apart by white space; read as they are needed.
-    output : `Union[str, Path]`
+    output : `str | Path`
         The HDF5 file to make.
     wanted : `Extraction`, optional (default = `Extraction()`)
         Which vectors, and how they are stored.
@@ -70,7 +70,7 @@ def extract(
         (unless `resume`).
     replace_bad_utf8, name
         See `read_sentences`.
-    progress : `Optional[tqdm]`, optional (default = `None`)
+    progress : `tqdm | None`, optional (default = `None`)
         Moves on by one for every line.
 
     # Returns
@@ -91,7 +91,7 @@ def extract(
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
     if output.exists() and not output.is_file():
         raise ValueError(f"{output} is a folder or a device, expected the name of a file to make")
-    settings = {**asdict(wanted), "state": bilm.state, "bilm": _fingerprint(bilm)}
+    settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
         if not resume or (read_about(output) or {}).get("settings") != settings:
@@ -107,12 +107,9 @@ def extract(
         _Run(bilm, wanted, journal, progress).over(sentences)
         if progress is not None:
             progress.set_postfix_str(f"writing {output.name}")
-        made = journal.folder / "made.hdf5"
         about = {"settings": settings, "digest": journal.digest}
-        write_file(made, journal, wanted, mixed, bilm.options.embedding_dim, about)
-        with made.open("rb") as file:
-            os.fsync(file.fileno())
-        made.replace(output)
+        with whole_file(output) as aside:
+            write_file(aside, journal, wanted, mixed, bilm.options.embedding_dim, about)
         count = journal.num_sentences
         journal.remove()
         return count
@@ -129,14 +126,14 @@ class _Run:
     """From the sentences to a finished journal."""
 
     def __init__(
-        self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: Optional[tqdm]
+        self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: tqdm | None
     ) -> None:
         self.bilm = bilm
         self.wanted = wanted
         self.journal = journal
         self.progress = progress
         self.batch_size = wanted.batch_size
-        self.carried_batch_size: Optional[int] = None
+        self.carried_batch_size: int | None = None
         if bilm.state == "carry":
             self.carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
             self.batch_size = None  # the window is the batch; parts of it fit in memory
@@ -223,7 +220,7 @@ class _Run:
         if self.progress is not None:
             self.progress.update(count)
 
-    def _carried_state(self) -> Optional[dict[str, numpy.ndarray]]:
+    def _carried_state(self) -> dict[str, numpy.ndarray] | None:
         if self.bilm.state != "carry" or self.bilm.carried is None:
             return None
         return {
@@ -270,12 +267,3 @@ def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
 
 def _device(bilm: BiLm) -> torch.device:
     return bilm.device
-
-
-def _fingerprint(bilm: BiLm) -> str:
-    """Of the sizes, how products are taken, and every parameter."""
-    sizes = [bilm.options.to_dict(), bilm.dtype]
-    digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
-    for parameter in bilm.parameters():
-        digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)
-    return digest.hexdigest()

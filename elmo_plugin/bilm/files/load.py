@@ -15,6 +15,7 @@ def load_bilm(
     state: str = "carry",
     dtype: str | None = None,
     default: str = "original",
+    bilm_class: type[BiLm] = BiLm,
 ) -> BiLm:
     """
     A biLM with weights from a name, files or URLs.
@@ -28,6 +29,8 @@ def load_bilm(
         Whether its parameters train.
     default : `str`, optional (default = `"original"`)
         The name used where neither file is given.
+    bilm_class : `type[BiLm]`, optional (default = `BiLm`)
+        What to make.
 
     # Returns
 
@@ -52,7 +55,7 @@ def load_bilm(
     weights = find_weights(options_file, weight_file)
     if weights is not None:
         check_weights(options, weights)
-    bilm = BiLm(options, state=state, dtype=dtype)
+    bilm = bilm_class(options, state=state, dtype=dtype)
     if weights is not None:
         load_weights(bilm, weights)
     return bilm.requires_grad_(requires_grad)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_plugin.bilm.files.fetch import RELEASED, fetch
-from elmo_plugin.bilm.files.options import read_options
+from elmo_plugin.bilm.files.options import parse_options, read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 OptionsSource = str | Path | dict[str, Any]
@@ -56,7 +56,7 @@ def find_options(
         If the file does not hold a biLM's options.
     """
     if isinstance(options_file, dict):
-        return ElmoOptions.from_dict(options_file)
+        return parse_options(options_file)
     if options_file is None:
         if str(weight_file) not in NAMED_BILMS:
             raise ValueError(

@@ -1,13 +1,22 @@
-"""`options.json` from disk."""
+"""
+`options.json`: from disk, and its keys to sizes.
+
+Key names are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py);
+`options_dict` is the way back.
+"""
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any
 
-from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 
 # The released files have some 340.
 MOST_BYTES = 1 << 20
+
+# More than any biLM has is a damaged file's: refused before memory is taken for it.
+MOST_LAYERS, MOST_UNITS, MOST_PARAMETERS = 2**8, 2**20, 2**32
 
 
 def read_options(path: str | Path) -> ElmoOptions:
@@ -39,7 +48,92 @@ def read_options(path: str | Path) -> ElmoOptions:
     # Also numbers of thousands of digits; brackets in brackets without an end.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON file: {str(error)[:200]}") from error
-    return ElmoOptions.from_dict(options, source=str(path))
+    return parse_options(options, source=str(path))
+
+
+def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptions:
+    """
+    Reads the released layout; keys that only training uses are passed over.
+
+    # Parameters
+
+    options : `dict[str, Any]`
+        The parsed `options.json`.
+    source : `str`, optional (default = `"options"`)
+        What to call it in an error: the file's name.
+
+    # Raises
+
+    `ValueError`
+        If a key is missing or its value is not usable, or they make more than 2**32
+        parameters; the text names source, key, value and need.
+    """
+    reader = _Reader(options, source)
+    filters = reader.filters("char_cnn.filters")
+    # bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the
+    # padding token's id 0 added). The weight file always has 261 rows: both mean the same.
+    if (number := reader.value("char_cnn.n_characters", int, default=262)) not in (261, 262):
+        need = "261 or 262 (UTF-8 bytes and five marks; no other set has a released format)"
+        raise reader.error("char_cnn.n_characters", number, need)
+    activation = reader.value("char_cnn.activation", str, default="relu")
+    if activation not in ACTIVATIONS:
+        raise reader.error("char_cnn.activation", activation, f"one of {ACTIVATIONS}")
+    # A word's two marks and a byte, and the widest filter.
+    widest = max(3, *(width for width, _ in filters))
+    found = ElmoOptions(
+        projection_dim=reader.count("lstm.projection_dim"),
+        cell_size=reader.count("lstm.dim"),
+        num_layers=reader.count("lstm.n_layers", most=MOST_LAYERS, default=1),
+        char_embedding_dim=reader.count("char_cnn.embedding.dim"),
+        filters=filters,
+        num_highways=reader.count("char_cnn.n_highway", least=0, most=MOST_LAYERS, default=0),
+        num_characters=reader.count("char_cnn.max_characters_per_token", widest, default=50),
+        activation=activation,
+        use_skip_connections=reader.value("lstm.use_skip_connections", bool, default=False),
+        cell_clip=reader.clip("lstm.cell_clip"),
+        projection_clip=reader.clip("lstm.proj_clip"),
+    )
+    if (number := num_parameters(found)) > MOST_PARAMETERS:
+        raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
+    for part, known in options_dict(found).items():
+        given = options[part].keys()
+        unknown, absent = sorted(map(str, given - known.keys())), sorted(known.keys() - given)
+        if unknown and absent:  # a default would stand in for what is misspelled
+            raise ValueError(f"{source}: {part} has no {absent[0]}, but {unknown[0][:50]!r}")
+    return found
+
+
+def options_dict(options: ElmoOptions) -> dict[str, Any]:
+    """The released layout, as bilm-tf and AllenNLP read it for prediction."""
+    return {
+        "lstm": {
+            "use_skip_connections": options.use_skip_connections,
+            "projection_dim": options.projection_dim,
+            "cell_clip": options.cell_clip,
+            "proj_clip": options.projection_clip,
+            "dim": options.cell_size,
+            "n_layers": options.num_layers,
+        },
+        "char_cnn": {
+            "activation": options.activation,
+            "filters": [list(pair) for pair in options.filters],
+            "n_highway": options.num_highways,
+            "embedding": {"dim": options.char_embedding_dim},
+            "n_characters": 262,
+            "max_characters_per_token": options.num_characters,
+        },
+    }
+
+
+def num_parameters(options: ElmoOptions) -> int:
+    """Of token layer and LSTMs together."""
+    filters, dim, cell = options.num_filters, options.projection_dim, options.cell_size
+    convolutions = sum(n * (w * options.char_embedding_dim + 1) for w, n in options.filters)
+    highways = options.num_highways * 2 * filters * (filters + 1)
+    lstm_layer = 4 * cell * (2 * dim + 1) + cell * dim
+    projection = (filters + 1) * dim if filters != dim else 0
+    tokens = 262 * options.char_embedding_dim + convolutions + highways + projection
+    return tokens + 2 * options.num_layers * lstm_layer
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,3 +144,58 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice[:50]!r} comes twice, expected it once")
     return found
+
+
+class _Reader:
+    """Looks up dotted keys, with errors that name the source, the key and the value."""
+
+    def __init__(self, options: Any, source: str) -> None:
+        self.options = options
+        self.source = source
+
+    def value(self, key: str, kind: type, **default: Any) -> Any:
+        found = self.options
+        for part in key.split("."):
+            if not isinstance(found, dict):
+                raise ValueError(f"{self.source}: expected a JSON object around {key}")
+            if part not in found and "default" not in default:
+                raise ValueError(f"{self.source}: the key {key} is missing")
+            found = found.get(part)
+            if found is None and "default" in default:
+                return default["default"]
+        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+            raise self.error(key, found, f"a value of type {kind.__name__}")
+        return found
+
+    def error(self, key: str, found: Any, need: str) -> ValueError:
+        return ValueError(f"{self.source}: {key} is {reprlib.repr(found)}, expected {need}")
+
+    def count(self, key: str, least: int = 1, most: int = MOST_UNITS, **default: Any) -> int:
+        number = self.value(key, int, **default)
+        if not least <= number <= most:
+            need = {0: "0 or more", 1: "a positive integer"}.get(least, f"at least {least}")
+            raise self.error(key, number, f"{need}, and at most {most}")
+        return number
+
+    def filters(self, key: str) -> tuple[tuple[int, int], ...]:
+        pairs = self.value(key, list)
+        if not pairs:
+            raise ValueError(f"{self.source}: {key} is empty, expected at least one filter")
+        for pair in pairs:
+            sizes = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else [None]
+            if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
+                raise ValueError(
+                    f"{self.source}: {key} has the entry {reprlib.repr(pair)}, expected "
+                    f"[width in characters, number of filters], each from 1 to {MOST_UNITS}"
+                )
+        if len(pairs) > MOST_LAYERS:
+            raise self.error(key, pairs, f"at most {MOST_LAYERS} pairs")
+        return tuple((width, number) for width, number in pairs)
+
+    def clip(self, key: str) -> float | None:
+        limit = self.value(key, object, default=0)
+        number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        if not number or not 0 <= limit <= MOST_UNITS:  # NaN is neither
+            raise self.error(key, limit, f"a positive number or null, at most {MOST_UNITS}")
+        # bilm-tf and AllenNLP read null and 0 as "no clipping".
+        return float(limit) or None

@@ -26,6 +26,7 @@ from elmo_plugin.bilm.kernels.interface import (
     Precision,
     TokenWeights,
 )
+from elmo_plugin.bilm.kernels.weights_module import WeightsModule
 
 __all__ = [
     "DTYPES",
@@ -36,12 +37,12 @@ __all__ = [
     "LstmWeights",
     "Precision",
     "TokenWeights",
+    "WeightsModule",
     "backend",
     "derived",
     "forget_derived",
     "use_backend",
 ]
-
 BACKENDS: dict[str, Backend] = {"fast": fast, "reference": reference}
 
 _name: ContextVar[str] = ContextVar("backend", default="fast")

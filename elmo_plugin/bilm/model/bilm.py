@@ -1,6 +1,6 @@
 """The biLM: token layer and bidirectional LSTM, from a start state to an end state."""
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 
@@ -8,6 +8,7 @@ from elmo_plugin.bilm.kernels.backend import (
     DTYPES,
     BiLstmState,
     LstmState,
+    WeightsModule,
     backend,
     derived,
 )
@@ -21,8 +22,7 @@ from elmo_plugin.bilm.model.characters import (
 )
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.model.state import WARM_UP_TEXT, StatePolicy
-from elmo_plugin.bilm.model.weights import WeightsModule
+from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 
 class BiLmOutput(NamedTuple):
@@ -88,8 +88,8 @@ class BiLm(WeightsModule):
         for module in self.modules():
             if isinstance(module, WeightsModule):
                 module.dtype = dtype
-        self._word_embedding: torch.nn.Embedding | None = None
-        self._policy = StatePolicy(state)
+        self._policy = self._elmo_lstm.policy
+        self.state = state
 
     @property
     def char_cnn(self) -> CharCnn:
@@ -127,8 +127,7 @@ class BiLm(WeightsModule):
         start : `BiLstmState`
             Where each sentence starts, in either direction.
         word_inputs : `torch.Tensor | None`
-            Word ids, shape `(batch_size, num_tokens)`, after `cache_vocabulary`; 0 = padding. If
-            one is not in the cache, the characters are used for the whole batch.
+            Not read here, see `CachedVocabularyBiLm`.
 
         # Returns
 
@@ -140,20 +139,22 @@ class BiLm(WeightsModule):
             If `inputs` does not have this shape, or holds ids that no character has.
         """
         self.check(inputs)
-        words = self._word_embedding
-        if word_inputs is not None and words is not None and _all_known(word_inputs, words):
-            lengths = (word_inputs > 0).sum(dim=1) + 2
-            known = words.num_embeddings
-            ids = _with_boundaries(word_inputs, lengths, known, known + 1)
-            encode = self._cached_vectors
-        else:
-            lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
-            begin, end = (
-                inputs.new_tensor(token_to_ids(mark, self.options.num_characters))
-                for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
-            )
-            ids = _with_boundaries(inputs, lengths, begin, end)
-            encode = self._token_embedder
+        lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
+        begin, end = (
+            inputs.new_tensor(token_to_ids(mark, self.options.num_characters))
+            for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
+        )
+        ids = with_boundaries(inputs, lengths, begin, end)
+        return self.run_ids(ids, lengths, self._token_embedder, start)
+
+    def run_ids(
+        self,
+        ids: torch.Tensor,
+        lengths: torch.Tensor,
+        encode: Callable[[torch.Tensor], torch.Tensor],
+        start: BiLstmState,
+    ) -> BiLmOutput:
+        """`run` on `with_boundaries`, with what makes vectors of the ids of real tokens."""
         mask = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
         # Both directions' half of the first layer is the token's vector.
         projection_dim = self.options.projection_dim
@@ -207,7 +208,7 @@ class BiLm(WeightsModule):
 
     @state.setter
     def state(self, name: str) -> None:
-        self._policy = StatePolicy(name, self._policy.carried)
+        self._policy.name = name
 
     @property
     def carried(self) -> BiLstmState | None:
@@ -262,7 +263,7 @@ class BiLm(WeightsModule):
         self._policy.move(fn)
         return self
 
-    # --- cached token vectors ------------------------------------------------------------------
+    # --- tokens alone ----------------------------------------------------------------------------
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """
@@ -286,46 +287,11 @@ class BiLm(WeightsModule):
             vectors.append(self._token_embedder(ids[0].to(self.device)))
         return torch.cat(vectors)
 
-    def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
-        """
-        Computes the token layer of a vocabulary once; `forward` then looks `word_inputs` up.
 
-        # Parameters
-
-        tokens : `Sequence[str]`
-            The words in the order of their ids. Id 0 is the padding token's, its vector zero.
-        requires_grad : `bool`, optional (default = `False`)
-            Whether the cached vectors train.
-        """
-        with torch.no_grad():
-            vectors = self.token_vectors(tokens)
-            vectors[0] = 0.0
-        self._word_embedding = torch.nn.Embedding.from_pretrained(
-            vectors, freeze=not requires_grad, padding_idx=0
-        )
-
-    def _cached_vectors(self, ids: torch.Tensor) -> torch.Tensor:
-        """Word ids, and beyond them the two boundaries, to vectors."""
-        assert self._word_embedding is not None
-        known = self._word_embedding.num_embeddings
-        vectors = self._word_embedding(ids.clamp(max=known - 1))
-        # Not kept with the words: the weights may change, by an archive's for one.
-        boundaries = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
-        for number, boundary in enumerate(boundaries, start=known):
-            vectors = torch.where((ids == number).unsqueeze(1), boundary, vectors)
-        return vectors
-
-
-def _all_known(word_ids: torch.Tensor, words: torch.nn.Embedding) -> bool:
-    return word_ids.numel() == 0 or int(word_ids.max()) < words.num_embeddings
-
-
-def _with_boundaries(
-    ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any
-) -> torch.Tensor:
+def with_boundaries(ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any) -> torch.Tensor:
     """
     With the ids of boundaries around each sentence; from shape `(batch_size, num_tokens, ...)` to
-    `(batch_size, num_tokens + 2, ...)`.
+    `(batch_size, num_tokens + 2, ...)`. `lengths` count them.
     """
     batch_size, num_tokens = ids.shape[:2]
     padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])

@@ -7,11 +7,15 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as bilm-tf builds it
 
 import torch
 
-from elmo_plugin.bilm.kernels.backend import Affine, TokenWeights, backend, forget_derived
+from elmo_plugin.bilm.kernels.backend import (
+    Affine,
+    TokenWeights,
+    WeightsModule,
+    backend,
+    forget_derived,
+)
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
-from elmo_plugin.bilm.model.highway import Highway
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.model.weights import WeightsModule
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -156,3 +160,27 @@ class CharCnn(WeightsModule):
                 f"{self.widest_filter}, the width of the widest filter"
             )
         return backend().token_layer(character_ids, self.weights, self.precision)
+
+
+class Highway(torch.nn.Module):
+    """
+    The weights of `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015),
+    `num_layers` times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
+    transform's rows first, then the gate's; bilm-tf's "carry" is `1 - gate`.
+    """
+
+    def __init__(self, input_dim: int, num_layers: int) -> None:
+        super().__init__()
+        self._layers = torch.nn.ModuleList(
+            [torch.nn.Linear(input_dim, 2 * input_dim) for _ in range(num_layers)]
+        )
+
+    @property
+    def layers(self) -> list[torch.nn.Linear]:
+        """The linear maps, in order."""
+        return list(self._layers)  # type: ignore[arg-type]
+
+    @property
+    def weights(self) -> list[Affine]:
+        """What the kernels take."""
+        return [Affine(layer.weight, layer.bias) for layer in self.layers]

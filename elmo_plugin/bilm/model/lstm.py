@@ -13,8 +13,14 @@ from typing import Sequence
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState, LstmWeights, backend
-from elmo_plugin.bilm.model.weights import WeightsModule
+from elmo_plugin.bilm.kernels.backend import (
+    BiLstmState,
+    LstmState,
+    LstmWeights,
+    WeightsModule,
+    backend,
+)
+from elmo_plugin.bilm.model.state import StatePolicy
 
 DIRECTIONS = ("forward", "backward")
 
@@ -154,6 +160,7 @@ class BiLstm(torch.nn.Module):
         self.cell_size = cell_size
         self.num_layers = num_layers
         self.use_skip_connections = use_skip_connections
+        self.policy = StatePolicy("carry")
         for layer in range(num_layers):
             for direction in DIRECTIONS:
                 cell = LstmCellWithProjection(
@@ -164,6 +171,22 @@ class BiLstm(torch.nn.Module):
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
         """The cells of `"forward"` or `"backward"`, lowest first."""
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
+
+    # AllenNLP's names, by which programs make its ELMo deterministic.
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a sentence starts where the same row of the batch before ended (`"carry"`)."""
+        return self.policy.name == "carry"
+
+    @stateful.setter
+    def stateful(self, stateful: bool) -> None:
+        if stateful != self.stateful:
+            self.policy.name = "carry" if stateful else "reset"
+
+    def reset_states(self) -> None:
+        """See `BiLm.reset_states`."""
+        self.policy.carried = None
 
     def initial_state(self, batch_size: int) -> LstmState:
         """Zeros, for one direction."""

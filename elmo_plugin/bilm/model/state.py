@@ -32,8 +32,10 @@ class StatePolicy:
         `"carry"`: where the same row of the batch before ended, as AllenNLP does, so that vectors
         depend on order and batching. `"reset"`: at zero. `"primed"`: at the state after a fixed
         warm-up text; deterministic, without the cold start.
-    carried : `BiLstmState | None`, optional (default = `None`)
-        What was kept so far.
+    # Attributes
+
+    carried : `BiLstmState | None`
+        In `"carry"`, where each row of the batches so far ended.
 
     # Raises
 
@@ -41,11 +43,20 @@ class StatePolicy:
         If the name is another.
     """
 
-    def __init__(self, name: str, carried: BiLstmState | None = None) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.carried: BiLstmState | None = None
+
+    @property
+    def name(self) -> str:
+        """As given; may be changed."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
         if name not in STATE_MODES:
             raise ValueError(f"state is {name!r}, expected one of {STATE_MODES}")
-        self.name = name
-        self.carried = carried
+        self._name = name
 
     def start(
         self, rows: Sequence[int], zeros: LstmState, primed: BiLstmState | None

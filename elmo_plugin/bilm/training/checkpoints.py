@@ -9,8 +9,8 @@ from typing import Any, Optional, Union
 import torch
 
 from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
@@ -63,7 +63,7 @@ def export_checkpoint(
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     options = model["options"]
-    options = ElmoOptions.from_dict(options) if isinstance(options, dict) else find_options(options)
+    options = parse_options(options) if isinstance(options, dict) else find_options(options)
     words = WordVocabulary.from_file(run / "vocabulary" / "words.txt")
     language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
     _load(language_model, path)

@@ -9,6 +9,7 @@ from typing import Any, Optional, Union
 import h5py
 import torch
 
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.files.whole_file import whole_file
@@ -60,7 +61,7 @@ def export_bilm(
     if card is not None:
         _save_json(card, directory / CARD_FILE)
     save_weights(bilm, directory / WEIGHTS_FILE, dtype)
-    _save_json(bilm.options.to_dict(), directory / OPTIONS_FILE)
+    _save_json(options_dict(bilm.options), directory / OPTIONS_FILE)
 
 
 def load_softmax(softmax: WordSoftmax, path: Union[str, Path]) -> None:

@@ -5,10 +5,9 @@ from typing import NamedTuple, Optional
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES
+from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, WeightsModule
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.model.weights import WeightsModule
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
 

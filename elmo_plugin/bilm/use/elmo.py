@@ -1,18 +1,19 @@
-"""ELMo: mixes of a biLM's layers."""
+"""`Elmo` as AllenNLP's users call it: from names, files or URLs."""
 
 from typing import Any, Optional, Sequence, Union
 
 import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.model.elmo import ElmoMixes
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
+from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
 
-class Elmo(torch.nn.Module):
+class Elmo(ElmoMixes):
     """
-    ELMo representations: learned mixes of a frozen or fine-tuned biLM's layers
-    (Peters et al. 2018, section 3.2). Arguments, outputs and parameter names are those of
+    ELMo representations from a biLM's files. Arguments, outputs and parameter names are those of
     AllenNLP's `Elmo`.
 
     # Parameters
@@ -71,60 +72,52 @@ class Elmo(torch.nn.Module):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
-        # Not the next class's constructor: `elmo_plugin.modules.elmo` puts AllenNLP's behind.
-        torch.nn.Module.__init__(self)
-        self._cache: Optional[LayerCache] = None
-        if cache is not None:
-            if requires_grad or vocab_to_cache or state == "carry" or module is not None:
-                raise ValueError(
-                    f"cache {cache!r} is given with requires_grad {requires_grad}, state "
-                    f"{state!r}, vocab_to_cache {'given' if vocab_to_cache else None} and module "
-                    f"{'given' if module is not None else None}, expected a frozen biLM from "
-                    'files in state "reset" or "primed" without vocab_to_cache'
-                )
-            self._cache = LayerCache(cache)
+        if cache is not None and (
+            requires_grad or vocab_to_cache or state == "carry" or module is not None
+        ):
+            raise ValueError(
+                f"cache {cache!r} is given with requires_grad {requires_grad}, state "
+                f"{state!r}, vocab_to_cache {'given' if vocab_to_cache else None} and module "
+                f"{'given' if module is not None else None}, expected a frozen biLM from "
+                'files in state "reset" or "primed" without vocab_to_cache'
+            )
         if module is None:
-            module = load_bilm(
-                options_file, weight_file, requires_grad=requires_grad, state=state, dtype=dtype
+            bilm = load_bilm(
+                options_file,
+                weight_file,
+                requires_grad=requires_grad,
+                state=state,
+                dtype=dtype,
+                bilm_class=CachedVocabularyBiLm,
             )
             if vocab_to_cache:
-                module.cache_vocabulary(vocab_to_cache, requires_grad)
+                assert isinstance(bilm, CachedVocabularyBiLm)
+                bilm.cache_vocabulary(vocab_to_cache, requires_grad)
+            module = bilm
         elif options_file is not None or weight_file is not None:
             raise ValueError(
                 f"options_file {options_file!r} and weight_file {weight_file!r} were given beside "
                 "module, expected either files or a module"
             )
-        self._elmo_lstm = module
+        super().__init__(
+            module,
+            num_output_representations,
+            do_layer_norm,
+            dropout,
+            keep_sentence_boundaries,
+            scalar_mix_parameters,
+        )
+        self._cache = None if cache is None else LayerCache(cache)
         self._has_cached_vocab = vocab_to_cache is not None
-        self._keep_sentence_boundaries = keep_sentence_boundaries
-        self._dropout = torch.nn.Dropout(p=dropout)
-        self.num_output_representations = num_output_representations
-        for index in range(num_output_representations):
-            mix = ScalarMix(
-                module.num_layers,  # type: ignore[arg-type]
-                do_layer_norm=do_layer_norm,
-                initial_scalar_parameters=scalar_mix_parameters,
-                trainable=scalar_mix_parameters is None,
-            )
-            self.add_module(f"scalar_mix_{index}", mix)
-
-    @property
-    def scalar_mixes(self) -> list[ScalarMix]:
-        """One a representation."""
-        return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's name for them, which people use."""
+        """AllenNLP's name for `scalar_mixes`, which people use."""
         return self.scalar_mixes
 
-    def get_output_dim(self) -> int:
-        """The biLM's `embedding_dim`."""
-        return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
-
-    def reset_states(self) -> None:
-        """See `BiLm.reset_states`."""
-        self._elmo_lstm.reset_states()  # type: ignore[operator]
+    def forget_derived(self) -> None:
+        """See `WeightsModule.forget_derived`; call it where weights were written by `.data`."""
+        self._elmo_lstm.forget_derived()  # type: ignore[operator]
 
     def train(self, mode: bool = True) -> "Elmo":
         """See `BiLm.train`; the cache looks at the weights again."""
@@ -132,47 +125,8 @@ class Elmo(torch.nn.Module):
             self._cache.weights.doubt()
         return super().train(mode)
 
-    def forward(
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
-    ) -> dict[str, Any]:
-        """
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, num_tokens, num_characters)`; any number of
-            dimensions may stand for `batch_size`.
-        word_inputs : `Optional[torch.Tensor]`
-            Word ids, the same shape without `num_characters`; only with `vocab_to_cache`.
-
-        # Returns
-
-        `dict[str, Any]`
-            `"elmo_representations"`: `num_output_representations` tensors of shape
-            `(batch_size, num_tokens, embedding_dim)`, and `"mask"`: bool, shape
-            `(batch_size, num_tokens)`; `num_tokens + 2` with `keep_sentence_boundaries`.
-        """
-        leading = inputs.shape[:-2]
-        if word_inputs is not None:
-            word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
-        if not self._has_cached_vocab:
-            word_inputs = None
-        inputs = inputs.reshape(leading.numel(), *inputs.shape[-2:])
-        if self._cache is not None and not any(
-            parameter.requires_grad for parameter in self._elmo_lstm.parameters()
-        ):
-            output = self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
-        else:
-            output = self._elmo_lstm(inputs, word_inputs)
-        mask = output["mask"]
-        mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]
-        if not self._keep_sentence_boundaries:
-            # A sentence of n tokens is <S>, n tokens, </S>: what remains starts at 1, and as many
-            # positions are real as were two further on.
-            mask = mask[:, 2:]
-            mixed = [(layer[:, 1:-1] * mask.unsqueeze(-1)) for layer in mixed]
-        return {
-            "elmo_representations": [
-                self._dropout(layer).view(*leading, *layer.shape[1:]) for layer in mixed
-            ],
-            "mask": mask.view(*leading, mask.shape[1]),
-        }
+    def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:
+        frozen = not any(one.requires_grad for one in self._elmo_lstm.parameters())
+        if self._cache is not None and frozen:
+            return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
+        return super()._layers(inputs, word_inputs if self._has_cached_vocab else None)

@@ -5,7 +5,7 @@ import re
 import pytest
 from tiny_bilm import OPTIONS
 
-from elmo_plugin.bilm.files.options import read_options
+from elmo_plugin.bilm.files.options import options_dict, read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 
@@ -35,11 +35,11 @@ def test_a_missing_file(tmp_path):
 )
 def test_written_and_read_again(options, tmp_path):
     path = tmp_path / "options.json"
-    path.write_text(json.dumps(options.to_dict()))
+    path.write_text(json.dumps(options_dict(options)))
     assert read_options(path) == options
 
 
-TINY = json.dumps(OPTIONS.to_dict())
+TINY = json.dumps(options_dict(OPTIONS))
 
 
 @pytest.mark.parametrize(

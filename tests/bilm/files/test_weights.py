@@ -18,6 +18,7 @@ from tiny_bilm import BATCHES, OPTIONS, assert_same_output, elmo_pair, random_bi
 
 from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import check_weights, load_weights, save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -421,7 +422,7 @@ def test_sizes_are_compared_before_memory_is_taken(path):
         check_weights(huge, path)
     assert time.monotonic() - started < 2
     options = path.with_name("options.json")
-    options.write_text(json.dumps(huge.to_dict()))
+    options.write_text(json.dumps(options_dict(huge)))
     with pytest.raises(ValueError, match=r"has shape .*, the options want"):
         load_bilm(str(options), str(path))
     assert time.monotonic() - started < 2

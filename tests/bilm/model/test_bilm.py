@@ -137,18 +137,6 @@ def test_gradients_flow_through_a_whole_sentence(monkeypatch):
         assert torch.equal(ours, theirs)
 
 
-def test_cached_words_in_parts(monkeypatch):
-    bilm = random_bilm()
-    bilm.cache_vocabulary(["@@PADDING@@", "cat", "moon"])
-    words = torch.tensor([[1, 2, 2, 1], [2, 0, 0, 0], [0, 0, 0, 0]])
-    ids = batch_to_ids([["cat", "moon", "moon", "cat"], ["moon"], []])
-    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", 3)
-    with torch.no_grad():
-        found, expected = bilm(ids, words), bilm_in("carry")(ids)
-    assert torch.equal(found["mask"], expected["mask"])
-    assert_close(found["activations"], expected["activations"])
-
-
 MEASURE = """
 import torch
 from elmo_plugin.bilm.kernels import tuning
@@ -341,28 +329,6 @@ def test_mixed_precision(requires_grad, onednn, monkeypatch):
         assert all(parameter.grad.isfinite().all() for parameter in bilm.parameters())
     bilm.reset_states()
     assert_close(vectors(bilm, SENTENCES), exact)  # nothing of lower precision was kept
-
-
-def test_a_cache_follows_new_weights():
-    """Its words are parameters; the boundaries are computed from the characters."""
-    one, other = random_bilm(seed=1), random_bilm(seed=2)
-    words = ["@@PADDING@@", "a", "b"]
-    for bilm in (one, other):
-        bilm.cache_vocabulary(words)
-    other.load_state_dict(one.state_dict())
-    ids, word_ids = batch_to_ids([["a", "b"], ["b"]]), torch.tensor([[1, 2], [2, 0]])
-    found, expected = (bilm(ids, word_ids)["activations"] for bilm in (other, one))
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def test_cached_words_train_only_where_the_bilm_does():
-    bilm = random_bilm()
-    bilm.cache_vocabulary(["@@PADDING@@", "a"])
-    assert not bilm._word_embedding.weight.requires_grad
-    bilm.cache_vocabulary(["@@PADDING@@", "a"], requires_grad=True)
-    assert bilm._word_embedding.weight.requires_grad
-    assert not bilm._word_embedding.weight[0].any()
 
 
 def test_token_vectors_are_the_token_layer():

@@ -1,6 +1,7 @@
 import pytest
 from tiny_bilm import random_bilm
 
+from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 
@@ -37,7 +38,7 @@ def released(**changes):
 
 
 def test_by_hand():
-    options = ElmoOptions.from_dict(released())
+    options = parse_options(released())
     assert options == ElmoOptions(
         projection_dim=512,
         cell_size=4096,
@@ -80,7 +81,7 @@ def test_by_hand():
     ids=str,
 )
 def test_what_released_files_may_say(changes, attribute, value):
-    assert getattr(ElmoOptions.from_dict(released(**changes)), attribute) == value
+    assert getattr(parse_options(released(**changes)), attribute) == value
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_what_released_files_may_say(changes, attribute, value):
 )
 def test_refusals_name_source_key_value_and_need(changes, message):
     with pytest.raises(ValueError, match=message):
-        ElmoOptions.from_dict(released(**changes), source="F")
+        parse_options(released(**changes), source="F")
 
 
 @pytest.mark.parametrize("key", ["lstm.cell_clip", "lstm.proj_clip"])
@@ -122,7 +123,7 @@ def test_refusals_name_source_key_value_and_need(changes, message):
 )
 def test_a_clip_is_a_number(key, value):
     with pytest.raises(ValueError, match=f"F: {key} is .*, expected a positive number or null"):
-        ElmoOptions.from_dict(released(**{key: value}), source="F")
+        parse_options(released(**{key: value}), source="F")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_clip_is_a_number(key, value):
 )
 def test_huge_values_are_refused_and_not_quoted_whole(changes, message):
     with pytest.raises(ValueError, match=message) as caught:
-        ElmoOptions.from_dict(released(**changes), source="F")
+        parse_options(released(**changes), source="F")
     assert len(str(caught.value)) < 300
 
 
@@ -154,3 +155,21 @@ def test_huge_values_are_refused_and_not_quoted_whole(changes, message):
 def test_the_number_of_parameters(changes):
     bilm = random_bilm(**changes)
     assert bilm.options.num_parameters == sum(one.numel() for one in bilm.parameters())
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "message"),
+    [
+        ("lstm.cell_clip", "cell_clp", "F: lstm has no cell_clip, but 'cell_clp'"),
+        ("char_cnn.n_highway", "highways", "F: char_cnn has no n_highway, but 'highways'"),
+    ],
+)
+def test_a_default_does_not_stand_in_for_a_misspelled_key(taken, given, message):
+    content = released(**{taken: ...})
+    parse_options(content, source="F")
+    content[taken.split(".")[0]][given] = 1
+    with pytest.raises(ValueError, match=message):
+        parse_options(content, source="F")
+    content = released()
+    content["lstm"]["what training needs"] = 1
+    parse_options(content)

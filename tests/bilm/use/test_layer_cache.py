@@ -1,11 +1,19 @@
 import copy
 import logging
 import multiprocessing
+import os
+import pwd
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
+from elmo_plugin.bilm.files import blob_store
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
@@ -42,6 +50,7 @@ def place(request, tmp_path):
 @pytest.mark.parametrize("state", ["reset", "primed"])
 def test_the_same_vectors_from_one_run_of_each_sentence(place, state):
     bilm, cache = frozen(state), LayerCache(place)
+    cache.weights.of(bilm)  # for the first time, which forgets the state after the warm-up text
     expected = [bilm(batch_to_ids(batch)) for batch in MORE]
     runs = count_runs(bilm)
     for batch, without in zip(MORE, expected, strict=True):
@@ -97,83 +106,243 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
 def test_what_is_full_takes_no_more_and_stays_right(place, caplog, tmp_path):
     bilm = frozen()
     # 6 + 2 * 12 floats for a token or boundary: 5 + 8 + 3 of these in the first batch.
-    cache = LayerCache(place, most_bytes=14 * 30 * 4)
+    batch, most_bytes = BATCHES[0], 14 * 30 * 4
+    if place != "memory":  # a file grows by pages: as many sentences as do not fit
+        batch = [[f"{number}"] * 20 for number in range(60)]
+        most_bytes = 8 << 14
+    cache = LayerCache(place, most_bytes=most_bytes)
     runs = count_runs(bilm)
     for _ in range(3):
-        assert_same(cache.layers(bilm, batch_to_ids(BATCHES[0])), bilm(batch_to_ids(BATCHES[0])))
-    assert runs[0] == 3
-    assert 0 < runs[2] < 3
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 14 * 30 * 4
+        assert_same(cache.layers(bilm, batch_to_ids(batch)), bilm(batch_to_ids(batch)))
+    assert runs[0] == len(batch)
+    assert 0 < runs[2] < len(batch)
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) <= most_bytes
     if place != "memory":
-        assert "further sentences are not kept" in caplog.text
+        assert caplog.text.count("further sentences are not kept") == 1
 
 
-def cut(content):
-    return content[:-3]
+def database(folder):
+    """The one file of a directory, and a connection to it."""
+    (path,) = (path for path in folder.rglob("*") if path.is_file())
+    return path, sqlite3.connect(path, isolation_level=None)
 
 
-def flip(content):
-    return content[:100] + bytes([content[100] ^ 1]) + content[101:]
+def flip(value):
+    return value[:100] + bytes([value[100] ^ 1]) + value[101:]
 
 
-def empty(content):
-    return b""
+DAMAGE = {
+    "cut": "UPDATE entries SET value = substr(value, 1, length(value) - 3) WHERE rowid = 2",
+    "flipped": "UPDATE entries SET value = flip(value) WHERE rowid = 2",
+    "empty": "UPDATE entries SET value = x'' WHERE rowid = 2",
+    "longer": "UPDATE entries SET value = CAST(value || x'00' AS BLOB) WHERE rowid = 2",
+    "text": "UPDATE entries SET value = 'a' WHERE rowid = 2",
+    "nothing": "UPDATE entries SET value = NULL, checksum = NULL WHERE rowid = 2",
+    "another checksum": "UPDATE entries SET checksum = x'00' WHERE rowid = 2",
+    "anothers": "UPDATE entries SET value = (SELECT value FROM entries WHERE rowid = 1), checksum "
+    "= (SELECT checksum FROM entries WHERE rowid = 1) WHERE rowid = 2",
+}
 
 
-def lengthen(content):
-    return content + b"\0"
-
-
-def other_header(content):
-    return b"x" + content[1:]
-
-
-@pytest.mark.parametrize("damage", [cut, flip, empty, lengthen, other_header])
-def test_a_damaged_file_is_noticed_and_made_again(damage, tmp_path, caplog):
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_noticed_and_made_again(damage, tmp_path, caplog):
     bilm, ids = frozen(), batch_to_ids(BATCHES[0])
     expected = LayerCache(str(tmp_path)).layers(bilm, ids)
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert len(files) == 3
-    whole = files[1].read_bytes()
-    files[1].write_bytes(damage(whole))
+    _, connection = database(tmp_path)
+    connection.create_function("flip", 1, flip)
+    (whole,) = connection.execute("SELECT value FROM entries WHERE rowid = 2").fetchone()
+    assert connection.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+    connection.execute(DAMAGE[damage])
     runs = count_runs(bilm)
     with caplog.at_level(logging.WARNING):
         assert_same(LayerCache(str(tmp_path)).layers(bilm, ids), expected)
     assert runs == [1]
-    assert f"{files[1]} is damaged" in caplog.text
-    assert files[1].stat().st_size == len(whole)
+    assert f"an entry of the cache {tmp_path} is damaged" in caplog.text
+    sizes = connection.execute("SELECT length(value) FROM entries").fetchall()
+    assert len(sizes) == 3
+    assert (len(whole),) in sizes
     assert_same(LayerCache(str(tmp_path)).layers(bilm, ids), expected)
     assert runs == [1]
 
 
-def test_a_file_under_anothers_name_is_noticed(tmp_path):
-    bilm, ids = frozen(), batch_to_ids([["a", "b"], ["c", "d"]])
+@pytest.mark.parametrize(
+    "content",
+    [b"not SQLite at all " * 1000, b"SQLite format 3\0" + b"\xff" * 40_000, "first", "middle"],
+    ids=["other", "header", "first", "middle"],
+)
+def test_a_damaged_file_is_noticed_and_made_again(content, tmp_path, caplog):
+    bilm, ids = frozen(), batch_to_ids([[f"{number}"] * 20 for number in range(60)])
     expected = LayerCache(str(tmp_path)).layers(bilm, ids)
-    one, other = (file for file in tmp_path.rglob("*") if file.is_file())
-    one.write_bytes(other.read_bytes())
-    assert_same(LayerCache(str(tmp_path)).layers(bilm, ids), expected)
-
-
-def test_a_directory_that_cannot_be_written_to(tmp_path, caplog):
-    cache = LayerCache(str(tmp_path / "cache"))
-    (tmp_path / "cache").rmdir()
-    (tmp_path / "cache").write_text("a file")
-    bilm, ids = frozen(), batch_to_ids([["a", "b"]])
-    with pytest.raises(NotADirectoryError):
-        cache.layers(bilm, ids)
-
-
-def test_a_full_disk(tmp_path, monkeypatch, caplog):
-    bilm, ids = frozen(), batch_to_ids(BATCHES[0])
+    path, _ = database(tmp_path)
+    whole = path.read_bytes()
+    if content == "first":
+        content = whole[: len(whole) // 3]
+    elif content == "middle":
+        content = whole[:20_000] + b"\xff" * 50_000 + whole[70_000:]
+    path.write_bytes(content)
     cache = LayerCache(str(tmp_path))
+    for _ in range(3):
+        assert_same(cache.layers(bilm, ids), expected)
+    assert "damaged" in caplog.text
+    runs = count_runs(bilm)
+    assert_same(LayerCache(str(tmp_path)).layers(bilm, ids), expected)
+    assert runs == []
 
-    def no_space(self, target):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.replace", no_space)
+def a_file(place, other):
+    place.write_text("mine")
+
+
+def a_fifo(place, other):
+    os.mkfifo(place)
+
+
+def a_file_in_its_place(place, other):
+    (place / OWN).mkdir(mode=0o700, parents=True)
+    (place / OWN / "layers.sqlite").mkdir()
+
+
+def a_fifo_in_its_place(place, other):
+    (place / OWN).mkdir(mode=0o700, parents=True)
+    os.mkfifo(place / OWN / "layers.sqlite")
+
+
+def a_link_to_a_folder(place, other):
+    place.mkdir()
+    (place / OWN).symlink_to(other)
+
+
+def a_link_to_a_file(place, other):
+    (place / OWN).mkdir(mode=0o700, parents=True)
+    (other / "mine.txt").write_text("mine")
+    (place / OWN / "layers.sqlite").symlink_to(other / "mine.txt")
+
+
+def a_folder_that_others_write_to(place, other):
+    (place / OWN).mkdir(parents=True)
+    (place / OWN).chmod(0o777)
+
+
+OWN = f"user-{os.geteuid()}"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (a_file, "exists"),
+        (a_fifo, "exists"),
+        (a_file_in_its_place, "expected a plain folder and file"),
+        (a_fifo_in_its_place, "expected a plain folder and file"),
+        (a_link_to_a_folder, "expected a plain folder and file"),
+        (a_link_to_a_file, "expected a plain folder and file"),
+        (a_folder_that_others_write_to, "can be written to by others, expected by you alone"),
+    ],
+)
+def test_a_run_goes_on_without_a_place_for_the_cache(spoil, message, tmp_path, caplog):
+    place, other = tmp_path / "cache", tmp_path / "other"
+    other.mkdir()
+    spoil(place, other)
+    before = sorted(other.iterdir())
+    bilm, cache = frozen(), LayerCache(str(place))
+    for _ in range(3):
+        for batch in BATCHES:
+            assert_same(cache.layers(bilm, batch_to_ids(batch)), bilm(batch_to_ids(batch)))
+    (record,) = caplog.records  # one warning
+    assert message in record.getMessage()
+    assert "the run goes on without it" in record.getMessage()
+    assert sorted(other.iterdir()) == before
+
+
+def test_another_users_entries_are_not_read(tmp_path, caplog, monkeypatch):
+    bilm, ids = frozen(), batch_to_ids(BATCHES[0])
+    expected = LayerCache(str(tmp_path)).layers(bilm, ids)
+    path, connection = database(tmp_path)
+    connection.execute("DELETE FROM entries")
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    # A user of one's own folder: what was planted at its name is the other's.
+    path.parent.rename(tmp_path / f"user-{os.geteuid()}")
+    assert_same(LayerCache(str(tmp_path)).layers(bilm, ids), expected)
+    assert f"belongs to {owner} (user {os.getuid()}), expected your own" in caplog.text
+    assert connection.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+
+
+FULL = """
+import resource, signal, sys
+import logging
+logging.basicConfig()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+from tests.bilm.use.test_layer_cache import *
+
+bilm, ids = frozen(), batch_to_ids([[f"{number}"] * 20 for number in range(60)])
+cache = LayerCache(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+for _ in range(3):
     assert_same(cache.layers(bilm, ids), bilm(ids))
-    assert "No space left on device" in caplog.text
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+"""
+
+
+def test_a_full_disk(tmp_path):
+    tests = Path(__file__).resolve().parents[2]
+    child = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stderr.count("further sentences are not kept") == 1
+    # What was there before is whole.
+    _, connection = database(tmp_path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_process_that_keeps_the_file_locked_stops_no_run(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(blob_store, "SECONDS_TO_WAIT", 0.01)
+    bilm, ids = frozen(), batch_to_ids(BATCHES[0])
+    expected = LayerCache(str(tmp_path)).layers(bilm, ids)
+    _, connection = database(tmp_path)
+    connection.execute("BEGIN EXCLUSIVE")
+    cache = LayerCache(str(tmp_path))
+    for _ in range(3):
+        assert_same(cache.layers(bilm, ids), expected)
+    (record,) = caplog.records
+    assert "is locked by another process" in record.getMessage()
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["known before", "not known before"])
+def test_weights_that_changed_unseen_are_never_kept(place, warm, tmp_path):
+    """Neither under their old name nor computed by what was derived of the old ones."""
+    bilm, cache, others = frozen("primed"), LayerCache(place), LayerCache(place)
+    first, second = (batch_to_ids(batch) for batch in BATCHES[:2])
+    bilm(first)  # derives what it needs
+    if warm:
+        cache.layers(bilm, first)
+    weight = bilm._elmo_lstm.forward_layer_0.input_linearity.weight
+    before = weight.detach().clone()
+    weight.data.add_(0.1)
+    expected = random_bilm().requires_grad_(False)
+    expected.state = "primed"
+    expected._elmo_lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
+    assert_same(cache.layers(bilm, second), expected(second))
+    # With the first weights again, in this process and in another.
+    weight.data.copy_(before)
+    fresh = frozen("primed")
+    assert_same(cache.layers(bilm, batch_to_ids(BATCHES[2])), fresh(batch_to_ids(BATCHES[2])))
+    assert_same(cache.layers(bilm, second), fresh(second))
+    assert_same(others.layers(fresh, second), fresh(second))
+
+
+def test_several_threads_share_a_cache(place):
+    bilm, cache = frozen(), LayerCache(place)
+    expected = [bilm(batch_to_ids(batch)) for batch in MORE]
+
+    def work(index):
+        return cache.layers(bilm, batch_to_ids(MORE[index % len(MORE)]))
+
+    with ThreadPoolExecutor(4) as pool:
+        for index, found in enumerate(pool.map(work, range(12 * len(MORE)))):
+            assert_same(found, expected[index % len(MORE)])
 
 
 def write_many(root, seed):

@@ -10,6 +10,7 @@ import re
 import pytest
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
+from elmo_plugin.data.coref_documents import read_documents
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
@@ -42,6 +43,16 @@ SRL = (
         )
     )
     + "\n"
+)
+
+COREF = "\n".join(
+    [
+        "#begin document (nw/a); part 000",
+        *("nw/a 0 0 Où XX * - - - Al * (0)", "nw/a 0 1 est XX * - - - Al * -", ""),
+        *("nw/a 0 0 le XX * - - - Bo * (1|(12", "nw/a 0 1 sien XX * - - - Bo * 1)|(0)|12)", ""),
+        *("#end document", "#begin document (nw/b); part 000"),
+        *("nw/b 0 0 Non XX * - - - - * -", "", "#end document", ""),
+    ]
 )
 
 PIECES = [
@@ -166,6 +177,32 @@ def read_srl(path):
         yield instance["metadata"]["words"], instance["metadata"]["gold_tags"]
 
 
+def coref(data):
+    words, clusters, open_at = [], {}, {}
+    for line in [*(line.strip(" \t\r") for line in lines_of(data)), "#end document"]:
+        if line and not line.startswith("#"):
+            columns = re.split("[ \t]+", line)
+            for bracket in re.findall(r"\(\d+|\d+(?!\d*\()|\)", columns[-1]):
+                if bracket.startswith("("):
+                    open_at.setdefault(bracket[1:], []).append(len(words))
+                    last = bracket[1:]
+                elif bracket == ")":
+                    mention = open_at[last].pop(), len(words)
+                    clusters.setdefault(last, set()).add(mention)
+                else:
+                    last = bracket
+            words.append(columns[3])
+        elif line.startswith("#end document") and words:
+            yield words, sorted(map(sorted, clusters.values()))
+            words, clusters = [], {}
+
+
+def read_coref(path):
+    for document in read_documents(path):
+        words = [word for sentence in document.sentences for word in sentence]
+        yield words, sorted(sorted(set(cluster)) for cluster in document.clusters)
+
+
 @pytest.mark.parametrize(
     ("text", "meant", "read"),
     [
@@ -173,8 +210,9 @@ def read_srl(path):
         (SNLI, snli, read_snli),
         (SST, sst, read_sst),
         (SRL, srl, read_srl),
+        (COREF, coref, read_coref),
     ],
-    ids=["conll", "snli", "sst", "srl"],
+    ids=["conll", "snli", "sst", "srl", "coref"],
 )
 def test_mutations(tmp_path, text, meant, read):
     path = tmp_path / "some.gold_conll"

@@ -4,7 +4,7 @@ import torch
 from allennlp.modules.highway import Highway as StockHighway
 
 from elmo_plugin.bilm.kernels.reference import highway
-from elmo_plugin.bilm.model.highway import Highway
+from elmo_plugin.bilm.model.char_cnn import Highway
 
 
 def test_highway_equals_allennlp_and_loads_its_weights():

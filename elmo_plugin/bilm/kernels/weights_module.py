@@ -1,10 +1,11 @@
-"""Modules that hold a biLM's weights."""
+"""Modules whose weights the kernels take."""
 
 from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels.backend import Precision, forget_derived
+from elmo_plugin.bilm.kernels.derived import forget
+from elmo_plugin.bilm.kernels.interface import Precision
 
 
 class WeightsModule(torch.nn.Module):
@@ -34,7 +35,7 @@ class WeightsModule(torch.nn.Module):
         no sign: what was derived of the weights before (prepacked copies, vectors of tokens, the
         state after the warm-up text) is made again when it is needed.
         """
-        forget_derived(list(self.parameters()))
+        forget(list(self.parameters()))
 
     def train(self, mode: bool = True) -> "WeightsModule":
         """

@@ -1,0 +1,201 @@
+"""Values by key in a directory that several processes share: one SQLite file a user."""
+
+import hashlib
+import logging
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+from typing import Iterable, Mapping
+
+logger = logging.getLogger(__name__)
+
+FILE = "layers.sqlite"
+PAGE_BYTES = 1 << 14
+# How long to wait for another process to end its write, and how often in vain.
+SECONDS_TO_WAIT = 2.0
+MOST_WAITS = 3
+# SQLite's limit, less a row's own.
+MOST_BYTES_OF_A_VALUE = 900_000_000
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class BlobStore:
+    """
+    A cache: what cannot be read is not there, what cannot be written is not kept, with one warning
+    that says why, and nothing is raised.
+
+    In the directory there is a folder for each user, which no one else may write to, since a value
+    is as good as who may write there: a folder of another user, a link, or one that others may
+    write to is not used. Each value has a checksum; a damaged one is removed, to be made again.
+    SQLite keeps processes apart; it does not wait for the disk, and what a crash of the machine
+    left of its file is noticed, too.
+
+    # Parameters
+
+    root : `Path`
+        The directory; made when it is first needed.
+    most_bytes : `int`
+        What the file may take. What is full takes no more in, and gives what it has.
+    """
+
+    def __init__(self, root: Path, most_bytes: int) -> None:
+        self._root = root
+        self._most_pages = most_bytes // PAGE_BYTES
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._process: int | None = None
+        self._full = self._disabled = self._remade = False
+        self._waits = 0
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The values that are there."""
+        found: dict[bytes, bytes] = {}
+        with self._lock:
+            try:
+                connection = self._connected()
+                if connection is None:
+                    return found
+                for key in keys:
+                    row = connection.execute(
+                        "SELECT checksum, value FROM entries WHERE key = ?", (key,)
+                    ).fetchone()
+                    if row is None:
+                        continue
+                    if _is_whole(key, *row):
+                        found[key] = row[1]
+                        continue
+                    logger.warning("an entry of the cache %s is damaged", self._root)
+                    connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+            except (OSError, sqlite3.Error) as error:
+                self._failed(error)
+        return found
+
+    def put(self, values: Mapping[bytes, memoryview]) -> None:
+        """Keeps what there is room for."""
+        with self._lock:
+            if self._full:
+                return
+            try:
+                connection = self._connected()
+                if connection is None:
+                    return
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    self._insert(connection, values)
+                    connection.execute("COMMIT")
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            except (OSError, sqlite3.Error) as error:
+                self._failed(error)
+
+    def _insert(self, connection: sqlite3.Connection, values: Mapping[bytes, memoryview]) -> None:
+        for key, value in values.items():
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            # A row and its place in the index may each begin a new page.
+            if pages - free + len(value) // PAGE_BYTES + 3 > self._most_pages:
+                self._keep_no_more(f"holds the {self._most_pages * PAGE_BYTES} bytes it may")
+                return
+            if len(value) <= MOST_BYTES_OF_A_VALUE:
+                connection.execute(
+                    "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
+                    (key, _checksum(key, value), value),
+                )
+
+    def _connected(self) -> sqlite3.Connection | None:
+        if self._disabled:
+            return None
+        if self._process != os.getpid():  # SQLite's connections do not outlive a fork
+            self._connection, self._process = None, os.getpid()
+        if self._connection is None:
+            self._connection = _connect(_own_folder(self._root) / FILE)
+        return self._connection
+
+    def _failed(self, error: OSError | sqlite3.Error) -> None:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _BUSY:
+            self._waits += 1
+            if self._waits == MOST_WAITS:
+                self._disable(f"is locked by another process ({error})")
+        elif code in _DAMAGED and not self._remade:
+            logger.warning("the cache %s is damaged (%s); it is made anew", self._root, error)
+            self._connection, self._remade = None, True
+            try:
+                for name in (FILE, f"{FILE}-journal"):
+                    (_own_folder(self._root) / name).unlink(missing_ok=True)
+            except OSError as other:
+                self._disable(f"cannot be made anew ({other})")
+        elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+            self._keep_no_more(f"cannot be written to ({error})")
+        else:
+            self._disable(f"cannot be used ({error})")
+
+    def _keep_no_more(self, reason: str) -> None:
+        self._full = True
+        logger.warning("the cache %s %s; further sentences are not kept", self._root, reason)
+
+    def _disable(self, reason: str) -> None:
+        self._disabled = self._full = True
+        self._connection = None
+        logger.warning("the cache %s %s; the run goes on without it", self._root, reason)
+
+
+def _own_folder(root: Path) -> Path:
+    """Made if need be; an `OSError` where it is not this user's alone."""
+    root.mkdir(parents=True, exist_ok=True)
+    folder = root / f"user-{os.geteuid()}"
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise OSError(f"{root} belongs to {_owner(root.stat())}: {error}") from error
+    for path, is_kind in ((folder, stat.S_ISDIR), (folder / FILE, stat.S_ISREG)):
+        try:
+            about = path.lstat()
+        except FileNotFoundError:
+            continue
+        if not is_kind(about.st_mode):
+            raise OSError(f"{path} is a link or something else, expected a plain folder and file")
+        if about.st_uid != os.geteuid():
+            raise OSError(f"{path} belongs to {_owner(about)}, expected your own")
+        if about.st_mode & 0o022:
+            raise OSError(f"{path} can be written to by others, expected by you alone")
+    return folder
+
+
+def _owner(about: os.stat_result) -> str:
+    try:
+        import pwd
+
+        return f"{pwd.getpwuid(about.st_uid).pw_name} (user {about.st_uid})"
+    except (ImportError, KeyError):
+        return f"user {about.st_uid}"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False
+    )
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA synchronous = OFF")
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone() is None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS entries (key BLOB UNIQUE, checksum BLOB, value BLOB)"
+        )
+        connection.execute("COMMIT")
+    return connection
+
+
+def _is_whole(key: bytes, checksum: object, value: object) -> bool:
+    return isinstance(value, bytes) and checksum == _checksum(key, value)
+
+
+def _checksum(key: bytes, value: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(value, digest_size=16, key=key).digest()

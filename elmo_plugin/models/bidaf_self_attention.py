@@ -1,0 +1,298 @@
+"""Bidirectional and self-attention for reading comprehension, with or without ELMo."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder, TextFieldEmbedder
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import get_text_field_mask, min_value_of_dtype
+from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
+
+from elmo_plugin.metrics.squad import SquadEmAndF1
+from elmo_plugin.modules.answer_span import Span, best_span, boundary_loss, draw_one
+from elmo_plugin.modules.bi_attention import BiAttention
+from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo_placement import check_elmo_placement, elmo_dim, embed_with_elmo
+from elmo_plugin.modules.residual_self_attention import ResidualSelfAttention
+
+SPAN_LOSSES = ("all_answers", "one_answer")
+# What is passed on to the output, and its key in `metadata`.
+PASSED_ON = {
+    "id": "id",
+    "question": "original_question",
+    "passage": "original_passage",
+    "question_tokens": "question_tokens",
+    "passage_tokens": "passage_tokens",
+    "token_offsets": "token_offsets",
+}
+
+
+@Model.register("bidaf_self_attention", exist_ok=True)
+class BidafSelfAttention(Model):
+    """
+    The SQuAD model of Peters et al. 2018 (table 1): Clark and Gardner 2018, "Simple and effective
+    multi-paragraph reading comprehension", for one paragraph. Passage and question are encoded by
+    the same encoder, the passage attends to the question and then to itself, and two more encoders
+    score where the answer starts and ends. The order of operations is docqa/elmo/lm_qa_models.py,
+    lines 291 to 325, of allenai/document-qa at 2f9fa68.
+
+    ELMo may stand in `text_field_embedder`, or in `elmo`, which can place it at the input of
+    `phrase_layer`, at its output, or at both, as in the paper (its table 3).
+
+    # Parameters
+
+    vocab : `Vocabulary`
+    text_field_embedder : `TextFieldEmbedder`
+        Embeds passage and question, all but the key `elmo` if `elmo` is given.
+    phrase_layer : `Seq2SeqEncoder`
+        Encodes passage and question, the same one for both.
+    residual_encoder : `Seq2SeqEncoder`
+        Encodes the passage for its attention to itself; its output is as wide as its input, which
+        is the width of all that follows.
+    span_start_encoder : `Seq2SeqEncoder`
+        Encodes the passage for the start of the span.
+    span_end_encoder : `Seq2SeqEncoder`
+        Encodes the passage, with the output of `span_start_encoder`, for the end of the span.
+    dropout : `float`, optional (default = `0.2`)
+        Probability of variational dropout, before and after `phrase_layer` and `residual_encoder`
+        and after the attention of the passage to itself.
+    max_span_length : `int`, optional (default = `17`)
+        The most tokens that a predicted answer may have.
+    span_loss : `str`, optional (default = `"all_answers"`)
+        `"all_answers"`: the log of the summed probability of all marked starts, and of all marked
+        ends. `"one_answer"`: that of one marked answer, drawn anew each time. The same where a
+        question has one answer, as in SQuAD's training set. In evaluation `"one_answer"` takes the
+        most frequent one.
+    elmo : `Elmo`, optional (default = `None`)
+        Its characters come under the key `elmo` of the text fields.
+    use_input_elmo : `bool`, optional (default = `False`)
+        Whether ELMo is concatenated to the input of `phrase_layer`.
+    use_output_elmo : `bool`, optional (default = `False`)
+        Whether ELMo is concatenated to the output of `phrase_layer`.
+    initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
+
+    # Raises
+
+    `ConfigurationError`
+        If dimensions do not fit, `span_loss` is unknown, `max_span_length` is below 1, or `elmo`
+        and the flags that place it do not agree.
+    """
+
+    default_predictor = "reading_comprehension"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_field_embedder: TextFieldEmbedder,
+        phrase_layer: Seq2SeqEncoder,
+        residual_encoder: Seq2SeqEncoder,
+        span_start_encoder: Seq2SeqEncoder,
+        span_end_encoder: Seq2SeqEncoder,
+        dropout: float = 0.2,
+        max_span_length: int = 17,
+        span_loss: str = "all_answers",
+        elmo: Optional[Elmo] = None,
+        use_input_elmo: bool = False,
+        use_output_elmo: bool = False,
+        initializer: InitializerApplicator = InitializerApplicator(),  # noqa: B008
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        check_elmo_placement(
+            elmo,
+            text_field_embedder,
+            use_input_elmo=use_input_elmo,
+            use_output_elmo=use_output_elmo,
+        )
+        if span_loss not in SPAN_LOSSES:
+            raise ConfigurationError(f"span_loss is {span_loss!r}, expected one of {SPAN_LOSSES}")
+        if max_span_length < 1:
+            raise ConfigurationError(f"max_span_length is {max_span_length}, expected 1 or more")
+        self._text_field_embedder = text_field_embedder
+        self._elmo = elmo
+        self._use_input_elmo = use_input_elmo
+        self._use_output_elmo = use_output_elmo
+        self._max_span_length = max_span_length
+        self._span_loss = span_loss
+        dim = residual_encoder.get_input_dim()
+        self._phrase_layer = phrase_layer
+        self._attention = BiAttention(
+            phrase_layer.get_output_dim() + elmo_dim(elmo, use_output_elmo)
+        )
+        self._merge_attention = torch.nn.Linear(self._attention.get_output_dim(), dim)
+        self._self_attention = ResidualSelfAttention(residual_encoder, dropout)
+        self._span_start_encoder = span_start_encoder
+        self._span_end_encoder = span_end_encoder
+        self._span_start_predictor = torch.nn.Linear(span_start_encoder.get_output_dim(), 1)
+        self._span_end_predictor = torch.nn.Linear(span_end_encoder.get_output_dim(), 1)
+        self._dropout = InputVariationalDropout(dropout)
+        self._start_accuracy = CategoricalAccuracy()
+        self._end_accuracy = CategoricalAccuracy()
+        self._span_accuracy = BooleanAccuracy()
+        self._em_and_f1 = SquadEmAndF1()
+        self._check_dimensions(dim)
+        initializer(self)
+
+    def _check_dimensions(self, dim: int) -> None:
+        check_dimensions_match(
+            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
+            self._phrase_layer.get_input_dim(),
+            "text field embedding dim (with ELMo, if at the input)",
+            "phrase_layer input dim",
+        )
+        check_dimensions_match(
+            dim,
+            self._span_start_encoder.get_input_dim(),
+            "residual_encoder dim",
+            "span_start_encoder input dim",
+        )
+        check_dimensions_match(
+            dim + self._span_start_encoder.get_output_dim(),
+            self._span_end_encoder.get_input_dim(),
+            "residual_encoder dim + span_start_encoder output dim",
+            "span_end_encoder input dim",
+        )
+
+    def forward(
+        self,
+        question: TextFieldTensors,
+        passage: TextFieldTensors,
+        span_start: Optional[torch.Tensor] = None,
+        span_end: Optional[torch.Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        question : `TextFieldTensors`
+        passage : `TextFieldTensors`
+        span_start : `torch.Tensor`, optional (default = `None`)
+            First token of the answer, shape `(batch_size, 1)`.
+        span_end : `torch.Tensor`, optional (default = `None`)
+            Last token of the answer, shape `(batch_size, 1)`.
+        metadata : `List[Dict[str, Any]]`, optional (default = `None`)
+            Of each question what the reader `squad` puts there: for the answer's text
+            `original_passage` and `token_offsets`, for em and f1 `answer_texts`, for the loss
+            `token_spans`.
+
+        # Returns
+
+        `Dict[str, Any]`
+            `span_start_logits`, `span_start_probs`, `span_end_logits` and `span_end_probs`, shape
+            `(batch_size, passage_tokens)`; `best_span`, first and last token, shape `(batch_size,
+            2)`; with `span_start` the scalar `loss`; with `metadata` also `best_span_str`,
+            characters of the passage, and what is passed on: `id`, `question`, `passage`,
+            `question_tokens`, `passage_tokens` and `token_offsets`.
+        """
+        passage_mask = get_text_field_mask(passage)
+        question_mask = get_text_field_mask(question)
+        merged = self._merge_attention(
+            self._attention(
+                self._encode(passage, passage_mask),
+                passage_mask,
+                self._encode(question, question_mask),
+                question_mask,
+            )
+        )
+        attended = self._dropout(self._self_attention(torch.relu(merged), passage_mask))
+        # Shape: (batch_size, passage_tokens, span_start_dim)
+        start = self._span_start_encoder(attended, passage_mask)
+        end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
+
+        least = min_value_of_dtype(start.dtype)
+        start_logits = self._span_start_predictor(start).squeeze(-1)
+        start_logits = start_logits.masked_fill(~passage_mask, least)
+        end_logits = self._span_end_predictor(end).squeeze(-1).masked_fill(~passage_mask, least)
+        span = best_span(start_logits, end_logits, self._max_span_length)
+        output: Dict[str, Any] = {
+            "span_start_logits": start_logits,
+            "span_start_probs": start_logits.softmax(dim=-1),
+            "span_end_logits": end_logits,
+            "span_end_probs": end_logits.softmax(dim=-1),
+            "best_span": span,
+        }
+        if span_start is not None and span_end is not None:
+            gold = torch.cat([span_start, span_end], dim=1)
+            self._start_accuracy(start_logits, gold[:, 0])
+            self._end_accuracy(end_logits, gold[:, 1])
+            self._span_accuracy(span, gold)
+            output["loss"] = self._loss(start_logits, end_logits, gold, metadata)
+        if metadata is not None:
+            output.update(self._texts(span, metadata))
+        return output
+
+    def _encode(self, tokens: TextFieldTensors, mask: torch.BoolTensor) -> torch.Tensor:
+        output_elmo = None
+        if self._elmo is None:
+            embedded = self._text_field_embedder(tokens)
+        else:
+            embedded, output_elmo = embed_with_elmo(
+                tokens,
+                self._text_field_embedder,
+                self._elmo,
+                at_input=self._use_input_elmo,
+                at_output=self._use_output_elmo,
+            )
+        encoded = self._dropout(self._phrase_layer(self._dropout(embedded), mask))
+        return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
+
+    def _loss(
+        self,
+        start_logits: torch.Tensor,
+        end_logits: torch.Tensor,
+        gold: torch.Tensor,
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> torch.Tensor:
+        answers: List[List[Span]] = [[(start, end)] for start, end in gold.tolist()]
+        if metadata is not None and (self._span_loss == "all_answers" or self.training):
+            answers = [
+                one.get("token_spans") or [span]
+                for one, (span,) in zip(metadata, answers, strict=True)
+            ]
+            if self._span_loss == "one_answer":
+                answers = draw_one(answers)
+        return boundary_loss(
+            start_logits, [[start for start, _ in spans] for spans in answers]
+        ) + boundary_loss(end_logits, [[end for _, end in spans] for spans in answers])
+
+    def _texts(self, span: torch.Tensor, metadata: List[Dict[str, Any]]) -> Dict[str, Any]:
+        texts, scored, answers = [], [], []
+        for (first, last), one in zip(span.tolist(), metadata, strict=True):
+            offsets = one["token_offsets"]
+            text = one["original_passage"][offsets[first][0] : offsets[last][1]]
+            # Behind the passage only the token for "no answer" stands.
+            texts.append(text or one["passage_tokens"][last])
+            if one.get("answer_texts"):
+                scored.append(texts[-1])
+                answers.append(one["answer_texts"])
+        self._em_and_f1(scored, answers)
+        output: Dict[str, Any] = {"best_span_str": texts}
+        for name, key in PASSED_ON.items():
+            if all(key in one for one in metadata):
+                output[name] = [one[key] for one in metadata]
+        return output
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        # Parameters
+
+        reset : `bool`, optional (default = `False`)
+            Whether to start counting anew.
+
+        # Returns
+
+        `Dict[str, float]`
+            `start_acc`, `end_acc` and `span_acc` against the most frequent answer, `em` and `f1`
+            against all answers as SQuAD's script counts them; all from 0 to 1.
+        """
+        exact_match, f1 = self._em_and_f1.get_metric(reset)
+        return {
+            "start_acc": self._start_accuracy.get_metric(reset),
+            "end_acc": self._end_accuracy.get_metric(reset),
+            "span_acc": self._span_accuracy.get_metric(reset),
+            "em": exact_match,
+            "f1": f1,
+        }

@@ -1,0 +1,70 @@
+"""Attention between a passage and a question, both ways."""
+
+import torch
+from allennlp.modules.matrix_attention import LinearMatrixAttention
+from allennlp.nn.util import min_value_of_dtype, weighted_sum
+
+
+class BiAttention(torch.nn.Module):
+    """
+    The bidirectional attention of Seo et al. 2017 ("Bidirectional attention flow for machine
+    comprehension") as Clark and Gardner 2018 use it: docqa/nn/attention.py, lines 107 to 143, of
+    allenai/document-qa at 2f9fa68. With passage words `p_i` and question words `q_j`
+
+        S_ij = w_p . p_i + w_q . q_j + w_d . (p_i * q_j) + b
+        c_i = sum_j softmax_j(S_ij) q_j
+        s = sum_i softmax_i(max_j S_ij) p_i
+
+    The products of all pairs are never made: `w_d . (p_i * q_j)` is a matrix product.
+
+    # Parameters
+
+    encoding_dim : `int`
+        Width of both `p_i` and `q_j`.
+    """
+
+    def __init__(self, encoding_dim: int) -> None:
+        super().__init__()
+        self.similarity = LinearMatrixAttention(encoding_dim, encoding_dim, "x,y,x*y")
+        self._encoding_dim = encoding_dim
+
+    def get_output_dim(self) -> int:
+        """`4 * encoding_dim`."""
+        return 4 * self._encoding_dim
+
+    def forward(
+        self,
+        passage: torch.Tensor,
+        passage_mask: torch.BoolTensor,
+        question: torch.Tensor,
+        question_mask: torch.BoolTensor,
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        passage : `torch.Tensor`
+            Shape `(batch_size, passage_tokens, encoding_dim)`.
+        passage_mask : `torch.BoolTensor`
+            Shape `(batch_size, passage_tokens)`, True = real token, at least one in each row.
+        question : `torch.Tensor`
+            Shape `(batch_size, question_tokens, encoding_dim)`.
+        question_mask : `torch.BoolTensor`
+            Shape `(batch_size, question_tokens)`, likewise.
+
+        # Returns
+
+        `torch.Tensor`
+            `[p_i; c_i; p_i * c_i; p_i * s]`, shape `(batch_size, passage_tokens, 4 *
+            encoding_dim)`.
+        """
+        # Shape: (batch_size, passage_tokens, question_tokens)
+        similarity = self.similarity(passage, question)
+        least = min_value_of_dtype(similarity.dtype)
+        similarity = similarity.masked_fill(~question_mask.unsqueeze(1), least)
+        attended_question = weighted_sum(question, similarity.softmax(dim=-1))
+        # Shape: (batch_size, passage_tokens)
+        strongest = similarity.max(dim=-1).values.masked_fill(~passage_mask, least)
+        summary = weighted_sum(passage, strongest.softmax(dim=-1)).unsqueeze(1)
+        return torch.cat(
+            [passage, attended_question, passage * attended_question, passage * summary], dim=-1
+        )

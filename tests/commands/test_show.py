@@ -1,0 +1,188 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.commands.show import Span, spans_of
+
+EVIL = "<script>alert('x')</script>&\"{0}"
+NER = {"words": ["Anna", "Holm", "met", EVIL], "tags": ["B-PER", "L-PER", "O", f"U-{EVIL}"]}
+SRL = {
+    "words": ["Dogs", "bark", EVIL],
+    "verbs": [
+        {
+            "verb": "bark<b>",
+            "description": "",
+            "tags": ["B-ARG0", "B-V", "O"],
+        }
+    ],
+}
+COREF = {
+    "document": ["The", "dog", "of", "Anna", "ate", "her", EVIL],
+    "top_spans": [[0, 1]],
+    "clusters": [[[3, 3], [5, 5]], [[0, 3], [6, 6]]],
+}
+ANSWER = {
+    "question": f"Who {EVIL}?",
+    "passage": f"Anna  {EVIL} built\nit.",
+    "best_span_str": "Anna",
+    "best_span": [0, 0],
+    "token_offsets": [[0, 4], [6, 43], [44, 49], [50, 53]],
+    "passage_tokens": ["Anna", EVIL, "built", "it."],
+    "question_tokens": ["Who", EVIL, "?"],
+}
+
+
+class Elements(HTMLParser):
+    """The page's elements, its text, and the text inside each `mark`."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.attributes, self.text, self.marks, self.in_mark = [], [], "", [], False
+        self.feed(page)
+
+    def handle_starttag(self, name, attributes):
+        self.names.append(name)
+        self.attributes += attributes
+        if name == "mark":
+            self.marks.append("")
+            self.in_mark = True
+
+    def handle_endtag(self, name):
+        self.in_mark = self.in_mark and name != "mark"
+
+    def handle_data(self, data):
+        self.text += data
+        if self.in_mark:
+            self.marks[-1] += data
+
+
+def show(tmp_path, *predictions):
+    (tmp_path / "out.jsonl").write_text("\n\n".join(map(json.dumps, predictions)) + "\n")
+    main(["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html"), "--force"])
+    return Elements((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+
+def marks(page):
+    return [" ".join(mark.split()) for mark in page.marks]
+
+
+def test_entities_are_marked_with_their_type(tmp_path, capsys):
+    page = show(tmp_path, NER)
+    assert marks(page) == ["Anna Holm PER", f"{EVIL} {EVIL}"]
+    assert capsys.readouterr().out.startswith("1 predictions in ")
+
+
+def test_roles_are_marked_for_each_predicate(tmp_path):
+    assert marks(show(tmp_path, SRL)) == ["Dogs ARG0", "bark V"]
+    assert marks(show(tmp_path, {"words": ["No", "verb"], "verbs": []})) == []
+
+
+def test_the_answer_is_marked_in_its_passage(tmp_path):
+    page = show(tmp_path, ANSWER)
+    assert marks(page) == ["Anna answer"]
+    assert ANSWER["question"] in page.text
+    tokens_only = {k: v for k, v in ANSWER.items() if k not in ("passage", "question")}
+    assert marks(show(tmp_path, {**tokens_only, "best_span": [2, 3]})) == ["built it. answer"]
+    beyond = {
+        **ANSWER,
+        "best_span": [3, 3],
+        "token_offsets": [*ANSWER["token_offsets"][:3], [99, 105]],
+    }
+    page = show(tmp_path, beyond)
+    assert marks(page) == []
+    assert "(no answer)" in page.text
+
+
+def test_clusters_are_numbered_and_may_lie_in_each_other(tmp_path):
+    page = show(tmp_path, COREF)
+    words = " ".join(page.text.split()).split("out.jsonl")[-1]
+    numbers = re.findall(r"(\w+) (?=1|2)", words.replace(EVIL, "EVIL"))
+    assert numbers == ["The", "Anna", "her", "EVIL"]
+
+
+def test_a_label_has_one_color_and_those_of_a_page_differ(tmp_path):
+    names = ["PER", "LOC", "ORG", "MISC", "LOC"]
+    one = {"words": names, "tags": [f"U-{name}" for name in names]}
+    text = show(tmp_path, one, {**one, "words": names[::-1], "tags": one["tags"][::-1]})
+    styles = [value for name, value in text.attributes if name == "style" and "padding" in value]
+    colors = re.findall(r"background: (#\w+)", " ".join(styles))
+    assert len(set(colors)) == 4
+    assert colors[:5] == colors[:4:-1]
+
+
+def test_everything_is_escaped_and_nothing_is_loaded(tmp_path):
+    page = show(tmp_path, NER, SRL, COREF, ANSWER)
+    allowed = {"html", "head", "meta", "title", "style", "body", "h1", "figure", "figcaption"}
+    allowed |= {"small", "div", "mark", "span", "p", "br"}
+    assert set(page.names) <= allowed
+    assert page.names.count("figure") == 4
+    assert page.text.count(EVIL) >= 6
+    assert not [a for a in page.attributes if a[0] in ("src", "href", "onclick")]
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "http" not in text.replace("http-equiv", "")
+    assert "default-src 'none'" in text
+
+
+def test_a_file_name_is_escaped_too(tmp_path):
+    source = tmp_path / "<b>&.jsonl"
+    source.write_text(json.dumps(NER))
+    main(["show", str(source), str(tmp_path / "page.html")])
+    assert "b" not in Elements((tmp_path / "page.html").read_text()).names
+
+
+@pytest.mark.parametrize(
+    ("tags", "wanted"),
+    [
+        (["B-A", "I-A", "B-A", "O"], [(0, 2, "A"), (2, 3, "A")]),
+        (["I-A", "I-A", "I-B", "B-B"], [(0, 2, "A"), (2, 3, "B"), (3, 4, "B")]),  # IOB1
+        (["U-A", "B-A", "I-A", "L-A", "U-A"], [(0, 1, "A"), (1, 4, "A"), (4, 5, "A")]),
+        (["S-A", "B-A", "M-A", "E-A"], [(0, 1, "A"), (1, 4, "A")]),
+        (["U-A", "I-A"], [(0, 1, "A"), (1, 2, "A")]),
+        (["B-C-ARG1", "I-C-ARG1"], [(0, 2, "C-ARG1")]),
+        (["O", "O"], []),
+    ],
+)
+def test_spans_of_tags(tags, wanted):
+    assert spans_of(tags) == [Span(*span) for span in wanted]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"line 3: not JSON"),
+        ("[1]", r"found '\[1\]', expected a JSON object"),
+        ('{"label": "x"}', r"line 3: found the keys \['label'\], expected those of a tagger"),
+        ('{"words": ["a"], "tags": ["O", "O"]}', r"line 3: found 1 words and 2 tags"),
+        ('{"words": ["a"], "tags": ["X"]}', r"line 3: found the tag 'X'"),
+        ('{"document": ["a"], "clusters": [[[0, 1]]]}', r"line 3: found the mention \[0, 1\]"),
+        ('{"clusters": []}', r"line 3: the key 'document' is missing"),
+        ('{"words": 5, "tags": ["O"]}', r"line 3: "),
+        ('{"best_span": [0, 2], "token_offsets": [[0, 1]]}', r"line 3: found best_span \[0, 2\]"),
+    ],
+)
+def test_a_bad_line_is_named_and_a_page_that_was_there_stays(tmp_path, capsys, line, message):
+    (tmp_path / "out.jsonl").write_text(json.dumps(NER) + "\n\n" + line + "\n")
+    (tmp_path / "page.html").write_text("kept")
+    with pytest.raises(SystemExit) as exit_:
+        main(["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html"), "--force"])
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err
+    assert re.search(rf"out\.jsonl.*{message}", error), error
+    assert len(error.splitlines()) == 1
+    assert (tmp_path / "page.html").read_text() == "kept"
+
+
+def test_an_empty_file_and_a_page_that_exists_are_refused(tmp_path, capsys):
+    (tmp_path / "out.jsonl").write_text("\n")
+    arguments = ["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "no prediction found" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+    (tmp_path / "page.html").write_text("kept")
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "expected a new file" in capsys.readouterr().err

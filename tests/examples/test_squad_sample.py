@@ -1,0 +1,27 @@
+import runpy
+from pathlib import Path
+
+from elmo_plugin.data.readers.squad_json import read_questions
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "squad"
+
+
+def test_the_generator_writes_the_committed_files():
+    files = runpy.run_path(str(SAMPLE / "make.py"))["make"]()
+    assert sorted(files) == ["dev.json", "test.json", "train.json"]
+    for name, text in files.items():
+        assert (SAMPLE / name).read_text(encoding="utf-8") == text
+
+
+def test_questions_have_answers_as_in_squad_and_the_splits_share_no_people():
+    seen = {}
+    for split, (number, answers) in {"train": (240, 1), "dev": (60, 3), "test": (60, 3)}.items():
+        questions = list(read_questions(str(SAMPLE / f"{split}.json")))
+        assert len(questions) == number
+        assert {len(question.answer_texts) for question in questions} == {answers}
+        assert len({question.id for question in questions}) == number
+        seen[split] = {
+            question.answer_texts[0] for question in questions if question.text.startswith("Who")
+        }
+        assert len(seen[split]) >= 4
+    assert not seen["train"] & (seen["dev"] | seen["test"])

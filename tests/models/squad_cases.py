@@ -1,0 +1,101 @@
+"""Small `bidaf_self_attention` models with random weights, and questions for them."""
+
+import copy
+
+import torch
+from allennlp.common import Params
+from allennlp.data import Batch, Vocabulary
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import WhitespaceTokenizer
+
+from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
+from elmo_plugin.data.readers.squad import SquadReader
+from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
+
+DIM = 6  # of every biGRU's output
+WORD_DIM = 5
+
+# Question, passage, marked answers.
+QUESTIONS = [
+    ("Who built the old mill ?", "A farmer built the old mill by the river .", ["A farmer"]),
+    (
+        "Where does the ferry stop ?",
+        "In summer the small ferry stops at the island twice a day , and in winter , when the "
+        "lake freezes , it stays in the harbour until the ice has gone .",
+        ["at the island", "the island", "at the island", "in the harbour"],
+    ),
+    ("What rang ?", "Bells .", ["Bells"]),
+    ("When ?", "The shop opens at nine .", ["nine", "at nine"]),
+]
+
+
+def gru(input_size):
+    return {
+        "type": "gru",
+        "input_size": input_size,
+        "hidden_size": DIM // 2,
+        "bidirectional": True,
+    }
+
+
+def squad(elmo=None, elmo_dim=0, at_input=False, at_output=False, **arguments):
+    params = {
+        "text_field_embedder": {
+            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": WORD_DIM}}
+        },
+        "phrase_layer": gru(WORD_DIM + at_input * elmo_dim),
+        "residual_encoder": gru(DIM),
+        "span_start_encoder": gru(DIM),
+        "span_end_encoder": gru(2 * DIM),
+        **arguments,
+    }
+    if elmo is not None:
+        params |= {"elmo": elmo, "use_input_elmo": at_input, "use_output_elmo": at_output}
+    return params
+
+
+def reader(elmo=False, **arguments):
+    indexers = {"tokens": SingleIdTokenIndexer()}
+    if elmo:
+        indexers["elmo"] = ElmoTokenCharactersIndexer()
+    return SquadReader(WhitespaceTokenizerWithOffsets(), indexers, **arguments)
+
+
+class WhitespaceTokenizerWithOffsets(WhitespaceTokenizer):
+    """`WhitespaceTokenizer` gives no `idx`."""
+
+    def tokenize(self, text):
+        tokens, start = super().tokenize(text), 0
+        for token in tokens:
+            token.idx = text.index(token.text, start)
+            start = token.idx + len(token.text)
+        return tokens
+
+
+def instances(questions=QUESTIONS, elmo=False, **arguments):
+    made = []
+    for text, passage, answers in questions:
+        spans = [(passage.index(answer), passage.index(answer) + len(answer)) for answer in answers]
+        instance = reader(elmo, **arguments).text_to_instance(
+            text, passage, char_spans=spans, answer_texts=answers
+        )
+        reader(elmo).apply_token_indexers(instance)
+        made.append(instance)
+    return made
+
+
+def build(params, elmo=False, dtype=torch.float64, seed=1):
+    """The model in evaluation mode with random weights, those of the biLM as they are."""
+    vocab = Vocabulary.from_instances(instances(elmo=elmo))
+    model = BidafSelfAttention.from_params(Params(copy.deepcopy(params)), vocab=vocab)
+    torch.manual_seed(seed)
+    for _, parameter in sorted(model.named_parameters()):
+        if parameter.requires_grad:
+            parameter.data.normal_(0.0, 0.7)
+    return model.to(dtype).eval()
+
+
+def tensors(model, chosen):
+    batch = Batch(chosen)
+    batch.index_instances(model.vocab)
+    return batch.as_tensor_dict()

@@ -1,0 +1,174 @@
+"""SQuAD's configs: the published values, the sample runs, archives stand alone, --recover."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.util import prepare_environment
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.training.optimizers import Optimizer
+
+import elmo_plugin.plugin  # noqa: F401
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["squad", "squad_elmo"]
+GLOVE = "https://allennlp.s3.amazonaws.com/datasets/glove/glove.840B.300d.txt.gz"
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("SQUAD_TRAIN_DATA_PATH", "SQUAD_VALIDATION_DATA_PATH"):
+        monkeypatch.setenv(name, f"path/of/{name}")
+
+
+def table1(name):
+    return Params.from_file(f"training_config/table1/{name}.jsonnet").as_dict(quiet=True)
+
+
+def sample(name, num_epochs=1):
+    config = Params.from_file(f"training_config/{name}.jsonnet").as_dict(quiet=True)
+    config["trainer"]["num_epochs"] = num_epochs
+    # Fewer questions are enough to see that it runs.
+    config["dataset_reader"]["max_instances"] = 30
+    config["trainer"]["moving_average"] = {"type": "exponential", "decay": 0.9}
+    return config
+
+
+def lookup(config, path):
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
+SHARED = {
+    "dataset_reader.token_indexers.tokens": {"type": "single_id"},
+    "dataset_reader.token_indexers.token_characters.max_characters_per_token": 14,
+    "model.text_field_embedder.token_embedders.tokens.pretrained_file": GLOVE,
+    "model.text_field_embedder.token_embedders.tokens.trainable": False,
+    "model.dropout": 0.2,
+    "model.max_span_length": 17,
+    "data_loader.batch_sampler.batch_size": 45,
+    "data_loader.batch_sampler.drop_last": True,
+    "trainer.optimizer": {"type": "adadelta", "lr": 1.0, "rho": 0.95, "eps": 1e-8},
+    "trainer.moving_average.decay": 0.999,
+    "trainer.validation_metric": "+f1",
+}
+PUBLISHED = {
+    "squad": {
+        "model.phrase_layer.input_size": 400,
+        "model.phrase_layer.hidden_size": 100,
+        "model.span_end_encoder.input_size": 400,
+        "trainer.num_epochs": 26,
+        "vocabulary.min_count.token_characters": 50,
+    },
+    "squad_elmo": {
+        "model.phrase_layer.input_size": 1424,
+        "model.phrase_layer.hidden_size": 90,
+        "model.span_end_encoder.input_size": 360,
+        "model.elmo.num_output_representations": 2,
+        "model.elmo.dropout": 0.5,
+        "model.elmo.do_layer_norm": False,
+        "model.use_input_elmo": True,
+        "model.use_output_elmo": True,
+        "trainer.num_epochs": 24,
+        "vocabulary.min_count.token_characters": 49,
+    },
+}
+# Without words and biLM; squad.md's "cost", from document-qa's shapes.
+PARAMETERS = {"squad": 1.26e6, "squad_elmo": 2.34e6}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_values(name):
+    config = table1(name)
+    for path, value in {**SHARED, **PUBLISHED[name]}.items():
+        assert lookup(config, path) == value, path
+    assert "grad_norm" not in config["trainer"]
+    assert "learning_rate_scheduler" not in config["trainer"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table1_is_plain(name):
+    text = Path(f"training_config/table1/{name}.jsonnet").read_text(encoding="utf-8")
+    code = re.sub(r"//.*", "", text)
+    assert not re.search(r"\b(if|then|function|for)\b", code)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_published_model_has_the_published_number_of_parameters(name):
+    config = table1(name)["model"]
+    del config["text_field_embedder"]["token_embedders"]["tokens"]["pretrained_file"]
+    if "elmo" in config:
+        del config["elmo"]["pretrained_file"]
+        # What is inside the biLM is not counted, and takes time to make.
+        config["elmo"]["options"]["lstm"]["dim"] = 4
+        config["elmo"]["options"]["char_cnn"].update(filters=[[1, 8]], n_highway=1)
+    characters = [chr(c) for c in range(33, 123)]  # about as many as SQuAD has often
+    vocab = Vocabulary(tokens_to_add={"token_characters": characters, "tokens": ["the"]})
+    model = Model.from_params(Params(config), vocab=vocab)
+    counted = {
+        n: p.numel()
+        for n, p in model.named_parameters()
+        if "_elmo_lstm" not in n and "embedder_tokens" not in n
+    }
+    assert sum(counted.values()) == pytest.approx(PARAMETERS[name], rel=0.005)
+    for weight in (model._phrase_layer, model._self_attention.encoder, model._span_end_encoder):
+        values = weight._module.weight_hh_l0
+        assert 0.09 < values.abs().max() <= 0.1
+        assert (weight._module.bias_ih_l0 == 0).all()
+    bound = math.sqrt(6 / sum(model._merge_attention.weight.shape))
+    assert 0.99 * bound < model._merge_attention.weight.abs().max() <= bound
+    assert (model._span_end_predictor.bias == 0).all()
+
+
+def test_adadelta_has_tensorflows_constants():
+    settings = table1("squad")["trainer"]["optimizer"]
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer = Optimizer.from_params(Params(settings), model_parameters=[("weight", weight)])
+    expected = weight.detach().numpy().copy()
+    squared, moved = numpy.zeros(2), numpy.zeros(2)
+    for step in range(20):
+        gradient = numpy.array([0.3, -1.0]) * (step - 4)
+        weight.grad = torch.tensor(gradient)
+        optimizer.step()
+        # Zeiler 2012, as TensorFlow's ApplyAdadelta writes it.
+        squared = 0.95 * squared + 0.05 * gradient**2
+        update = numpy.sqrt(moved + 1e-8) / numpy.sqrt(squared + 1e-8) * gradient
+        moved = 0.95 * moved + 0.05 * update**2
+        expected -= update
+    numpy.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-12)
+
+
+def test_the_moving_average_has_no_ramp():
+    settings = table1("squad")["trainer"]["moving_average"]
+    from allennlp.training.moving_average import MovingAverage
+
+    weight = torch.nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    average = MovingAverage.from_params(Params(settings), parameters=[("weight", weight)])
+    weight.data.fill_(3.0)
+    for step in (1, 2):
+        average.apply(step)
+    average.assign_average_value()
+    assert weight.item() == pytest.approx(3.0 - 2.0 * 0.999**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sample_builds_and_gives_a_loss(name, tmp_path):
+    config = sample(name)
+    assert "https://" not in json.dumps(config)
+    params = Params(config)
+    prepare_environment(params)
+    trainer = TrainModel.from_params(
+        params=params, serialization_dir=str(tmp_path), local_rank=0, batch_weight_key=""
+    ).trainer
+    loss = trainer.batch_outputs(next(iter(trainer.data_loader)), for_training=True)["loss"]
+    assert math.isfinite(loss.item())
+    loss.backward()
