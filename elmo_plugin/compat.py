@@ -30,6 +30,7 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
 from allennlp.training.moving_average import MovingAverage
 
 from elmo_plugin.modules.archived_bilm import loading_from, write_options
+from elmo_plugin.training.old_configs import check_not_of_0_9
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def repair() -> None:
     _transformers_tokenizer()
     _archives_that_write_elsewhere()
     _archives_without_options()
+    _configs_of_0_9()
 
 
 def _reduce_on_plateau() -> None:
@@ -212,3 +214,19 @@ def _archives_without_options() -> None:
     for name in ("allennlp.models.archival", "allennlp.models", "allennlp.commands.train"):
         if name in sys.modules:  # later imports take it from the first
             sys.modules[name].archive_model = archive_model  # type: ignore[attr-defined]
+
+
+def _configs_of_0_9() -> None:
+    """
+    A config of AllenNLP 0.9 stops at `key "data_loader" is required`, or trains without a setting
+    whose key is gone.
+    """
+    stock = training_util.create_serialization_dir
+
+    @functools.wraps(stock)
+    def create_serialization_dir(params: Any, *args: Any, **kwargs: Any) -> None:
+        # The first thing that `train` does with a config.
+        check_not_of_0_9(params.as_dict(quiet=True))
+        stock(params, *args, **kwargs)
+
+    training_util.create_serialization_dir = create_serialization_dir

@@ -1,6 +1,7 @@
 """What may import what: `bilm/` stands alone, models never import training."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,9 +114,9 @@ def out_of_order(path, source):
     wrong = []
     for name in imports(source):
         other = name.split(".")[2] if name.startswith("elmo_plugin.bilm.") else room
-        if other not in (room, *ROOMS[room]):
-            wrong.append(name)
-        elif room == "model" and other == "kernels" and not name.startswith(DOOR + "."):
+        if other not in (room, *ROOMS[room]) or (
+            room == "model" and other == "kernels" and not name.startswith(DOOR + ".")
+        ):
             wrong.append(name)
     return wrong
 
@@ -141,7 +142,8 @@ def test_an_arrow_that_points_up_is_seen(path, source):
     assert out_of_order(path, source)
 
 
-SPEED = ("is_cuda", "device.type", "mkldnn", "onednn", "fbgemm", "triton", "bfloat16", "int8")
+# Not bfloat16: the size of layer norm's guard against zero depends on the type, as in AllenNLP.
+SPEED = ("is_cuda", "device.type", "mkldnn", "onednn", "fbgemm", "triton", "int8")
 
 
 @pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "bilm" / "model"))
@@ -158,7 +160,7 @@ class WithoutDocstrings(ast.NodeTransformer):
 
 def test_the_longest_file_and_the_model_are_short():
     lengths = {path: source.count("\n") for path, source in sources(PACKAGE)}
-    assert {path: n for path, n in lengths.items() if n > 300 and path not in TOO_LONG} == {}
+    assert {path: n for path, n in lengths.items() if n > 300} == {}
     model = [n for path, n in lengths.items() if room_of(path) == "model"]
     assert sum(model) <= 1200
 
@@ -193,13 +195,15 @@ def reaches_into(source, private):
             if not of_self and not of_super and node.attr in private - own - NOT_OURS:
                 found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("elmo_plugin"):
-            found |= {one.name for one in node.names if one.name.startswith("_")}
+            found |= {one.name for one in node.names if re.match("_[^_]", one.name)}
     return found
 
 
 def test_no_module_reaches_into_another_ones_private_names():
     private = {name for _, source in sources(PACKAGE) for name in private_names(source)}
     found = {path: reaches_into(source, private) for path, source in sources(PACKAGE)}
+    # AllenNLP's FeedForward, which tells no other way.
+    found["elmo_plugin/modules/coref/spans.py"] -= {"_dropout"}
     assert {path: names for path, names in found.items() if names} == {}
 
 

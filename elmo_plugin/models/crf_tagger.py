@@ -7,12 +7,6 @@ from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder, TextFieldEmbedder, TimeDistributed
-from allennlp.modules.conditional_random_field import (
-    ConditionalRandomField,
-    ConditionalRandomFieldWeightEmission,
-    ConditionalRandomFieldWeightLannoy,
-    ConditionalRandomFieldWeightTrans,
-)
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
@@ -22,12 +16,7 @@ from elmo_plugin.metrics.conlleval import Conlleval
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
-
-WEIGHTED_CRFS = {
-    "emission": ConditionalRandomFieldWeightEmission,
-    "emission_transition": ConditionalRandomFieldWeightTrans,
-    "lannoy": ConditionalRandomFieldWeightLannoy,
-}
+from elmo_plugin.modules.weighted_crf import build_crf, weights_by_index
 
 
 @Model.register("crf_tagger", exist_ok=True)
@@ -152,7 +141,12 @@ class CrfTagger(Model):
         constraints = None
         if label_encoding is not None and constrain_crf_decoding:
             constraints = allowed_transitions(label_encoding, labels)
-        self.crf = self._build_crf(constraints, label_weights, weight_strategy)
+        weights = None
+        if label_weights is not None:
+            weights = self.label_weights = weights_by_index(label_weights, vocab, label_namespace)
+        self.crf = build_crf(
+            self.num_tags, constraints, include_start_end_transitions, weights, weight_strategy
+        )
 
         self.metrics: Dict[str, Metric] = {
             "accuracy": CategoricalAccuracy(),
@@ -183,39 +177,6 @@ class CrfTagger(Model):
             "feedforward input dim",
         )
         return self._feedforward.get_output_dim()
-
-    def _build_crf(
-        self,
-        constraints: Any,  # as the CRF takes them
-        label_weights: Optional[Dict[str, float]],
-        weight_strategy: Optional[str],
-    ) -> ConditionalRandomField:
-        if label_weights is None:
-            if weight_strategy is not None:
-                raise ConfigurationError(
-                    f"found weight_strategy {weight_strategy} without label_weights; "
-                    "expected both or neither"
-                )
-            return ConditionalRandomField(
-                self.num_tags, constraints, self.include_start_end_transitions
-            )
-        label_to_index = self.vocab.get_token_to_index_vocabulary(self.label_namespace)
-        self.label_weights = [1.0] * len(label_to_index)
-        for label, weight in label_weights.items():
-            if label not in label_to_index:
-                raise ConfigurationError(
-                    f"label_weights names {label!r}, which is not in the vocabulary's namespace "
-                    f"{self.label_namespace!r}; expected one of {', '.join(label_to_index)}"
-                )
-            self.label_weights[label_to_index[label]] = weight
-        weight_strategy = weight_strategy or "emission"
-        if weight_strategy not in WEIGHTED_CRFS:
-            raise ConfigurationError(
-                f"unknown weight_strategy: {weight_strategy}; expected {', '.join(WEIGHTED_CRFS)}"
-            )
-        return WEIGHTED_CRFS[weight_strategy](
-            self.num_tags, self.label_weights, constraints, self.include_start_end_transitions
-        )
 
     def forward(  # type: ignore[override]
         self,

@@ -15,7 +15,14 @@ from elmo_plugin.modules.random_draws import draw_as_allennlp
 logger = logging.getLogger(__name__)
 
 
-class Elmo(elmo.Elmo, StockElmo):  # type: ignore[misc]
+class _AllenNlpsElmo(StockElmo):
+    """Its name alone: its constructor makes none of its parts."""
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+
+class Elmo(elmo.Elmo, _AllenNlpsElmo):  # type: ignore[misc]
     """
     `elmo_plugin.bilm.use.elmo.Elmo` from a config; what it calls a `ValueError` is here a
     `ConfigurationError`. It is an AllenNLP `Elmo` too, for `isinstance`; nothing of that runs.

@@ -1,7 +1,8 @@
 """`ScalarMix` with AllenNLP's errors."""
 
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
+import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model import scalar_mix
@@ -38,5 +39,14 @@ class ScalarMix(scalar_mix.ScalarMix):
     ) -> None:
         try:
             super().__init__(mixture_size, do_layer_norm, initial_scalar_parameters, trainable)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    def forward(
+        self, tensors: Sequence[torch.Tensor], mask: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """See there; the errors are `ConfigurationError`s, and the names AllenNLP's."""
+        try:
+            return super().forward(tensors, mask)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error

@@ -21,7 +21,8 @@ from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
-from elmo_plugin.bilm.files.whole_file import sweep, whole_file
+from elmo_plugin.bilm.files.whole_file import sweep
+from elmo_plugin.training.save_atomically import save_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -39,34 +40,6 @@ _UNREADABLE = (
     ValueError,
     AttributeError,
 )
-
-
-def save_atomically(state: Any, path: Union[str, os.PathLike]) -> None:
-    """
-    `torch.save` that leaves either the whole new file or what was there before.
-
-    # Parameters
-
-    state : `Any`
-        What `torch.save` takes.
-    path : `Union[str, os.PathLike]`
-        The file to write.
-
-    # Raises
-
-    `OSError`
-        If the file cannot be written; nothing at `path` has changed then.
-    """
-    path = Path(path)
-    try:
-        with whole_file(path) as aside, aside.open("wb") as file:
-            torch.save(state, file)
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"could not write {path} ({os.strerror(error.errno or 0)}); files written before it "
-            "are intact, and --recover continues from them",
-        ) from error
 
 
 @Checkpointer.register("default", exist_ok=True)
@@ -120,12 +93,8 @@ class AtomicCheckpointer(Checkpointer):
 
     def stop(self, signal_number: int) -> None:
         """
-        Asks for a save and the end of the run when the batch in hand is done.
-
-        # Parameters
-
-        signal_number : `int`
-            The signal that asked: `SIGINT` ends the run as Ctrl-C does, any other as `SIGTERM`.
+        Asks for a save and the end of the run when the batch in hand is done. `SIGINT` ends it as
+        Ctrl-C does, any other signal as `SIGTERM`.
         """
         self.stop_signal = signal_number
 

@@ -79,7 +79,8 @@ def test_validation_gives_what_evaluate_gives(train, config, tmp_path):
     evaluated = evaluate_from_archive(
         str(tmp_path / "run" / "model.tar.gz"), config["validation_data_path"], batch_size=8
     )
-    assert evaluated["loss"] == metrics["validation_loss"]
+    # A token that the biLM remembers may differ in its last bit.
+    assert evaluated["loss"] == pytest.approx(metrics["validation_loss"], rel=1e-6)
 
 
 def test_training_goes_on_with_its_own_state(train, config, tmp_path):

@@ -58,11 +58,6 @@ class ElmoMixes(torch.nn.Module):
         """One a representation."""
         return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
 
-    @property
-    def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's name for them, which people use."""
-        return self.scalar_mixes
-
     def get_output_dim(self) -> int:
         """The biLM's `embedding_dim`."""
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]

@@ -1,0 +1,174 @@
+"""A highway LSTM layer over packed rows, its backward pass written by hand."""
+
+from typing import Any, List, Optional, Tuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from elmo_plugin.bilm.kernels.chooser import linear, weight_gradient
+from elmo_plugin.bilm.kernels.lstm_training import sigmoid_backward
+
+
+def time_steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
+    """The packed rows `(start, end)` of every time step, in the order a layer reads them."""
+    steps = []
+    start = 0
+    for size in batch_sizes:
+        steps.append((start, start + size))
+        start += size
+    return steps if go_forward else steps[::-1]
+
+
+class HighwayLstm(torch.autograd.Function):
+    """
+    One layer over packed rows, its backward pass written by hand.
+
+    The input products of all steps are one matrix product, and so is each weight's gradient. A step
+    inside the loops is one product with the recurrent weight and a few pointwise operations in
+    place: autograd keeps no record of them. `num_rows` is the number of real tokens in the batch;
+    padding is never computed.
+
+    The blocks of a gate row are, each `hidden_size` wide: input gate `i`, forget gate `f`,
+    candidate `g`, output gate `o`, and with a highway connection its gate `r` and the projected
+    input `p`, which has no recurrent part.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        input_weight: torch.Tensor,
+        bias: torch.Tensor,
+        state_weight: torch.Tensor,
+        initial_hidden: torch.Tensor,
+        initial_memory: torch.Tensor,
+        dropout_mask: Optional[torch.Tensor],
+        steps: List[Tuple[int, int]],
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What autograd calls: a layer's outputs, its last hidden state and its last memory."""
+        num_rows, size = inputs.size(0), initial_hidden.size(1)
+        highway = input_weight.size(0) == 6 * size
+        recurrent_width = state_weight.size(0)
+
+        # Shape: (num_rows, 4 or 6 * hidden_size); the activations take the products' place.
+        gates = linear(inputs, input_weight, bias)
+        outputs, previous_hidden, previous_memory, squashed = (
+            inputs.new_empty(num_rows, size) for _ in range(4)
+        )
+        hidden, memory = initial_hidden.clone(), initial_memory.clone()
+        for start, end in steps:
+            count = end - start
+            step_hidden, step_memory = hidden[:count], memory[:count]
+            step_previous = previous_hidden[start:end]
+            if dropout_mask is None:
+                step_previous.copy_(step_hidden)
+            else:
+                torch.mul(step_hidden, dropout_mask[:count], out=step_previous)
+            previous_memory[start:end].copy_(step_memory)
+
+            step_gates = gates[start:end]
+            step_gates[:, :recurrent_width].add_(linear(step_previous, state_weight))
+            step_gates[:, : 2 * size].sigmoid_()
+            step_gates[:, 2 * size : 3 * size].tanh_()
+            step_gates[:, 3 * size : recurrent_width].sigmoid_()
+            blocks = step_gates.view(count, -1, size)
+            step_memory.mul_(blocks[:, 1]).addcmul_(blocks[:, 0], blocks[:, 2])
+            step_squashed = torch.tanh(step_memory, out=squashed[start:end])
+            torch.mul(blocks[:, 3], step_squashed, out=step_hidden)
+            if highway:
+                torch.lerp(blocks[:, 5], step_hidden, blocks[:, 4], out=step_hidden)
+            outputs[start:end].copy_(step_hidden)
+
+        ctx.save_for_backward(
+            inputs,
+            input_weight,
+            state_weight,
+            dropout_mask,
+            gates,
+            previous_hidden,
+            previous_memory,
+            squashed,
+        )
+        ctx.steps = steps
+        ctx.set_materialize_grads(False)
+        return outputs, hidden, memory
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,
+        grad_outputs: Optional[torch.Tensor],
+        grad_hidden: Optional[torch.Tensor],
+        grad_memory: Optional[torch.Tensor],
+    ) -> Tuple[Optional[torch.Tensor], ...]:
+        """Gradients of the first four."""
+        (
+            inputs,
+            input_weight,
+            state_weight,
+            dropout_mask,
+            gates,
+            previous_hidden,
+            previous_memory,
+            squashed,
+        ) = ctx.saved_tensors
+        num_rows, size = squashed.shape
+        recurrent_width = state_weight.size(0)
+        blocks = gates.view(num_rows, -1, size)
+        i, f, g, o = (blocks[:, k] for k in range(4))
+
+        # What each block's gradient is as a multiple of the step's memory gradient (i, f, g) or
+        # of its output's (o, r, p). All of it is known now, for every row at once; the loop
+        # multiplies in place.
+        grad_gates = torch.empty_like(gates)
+        slopes = grad_gates.view(num_rows, -1, size)
+        through_output = o
+        if blocks.size(1) == 6:
+            r, p = blocks[:, 4], blocks[:, 5]
+            sigmoid_backward(torch.mul(o, squashed).sub_(p), r, slopes[:, 4])
+            torch.sub(1, r, out=slopes[:, 5])
+            sigmoid_backward(torch.mul(squashed, r), o, slopes[:, 3])
+            through_output = o * r
+        else:
+            sigmoid_backward(squashed, o, slopes[:, 3])
+        memory_slope = torch.ops.aten.tanh_backward(through_output, squashed)
+        sigmoid_backward(g, i, slopes[:, 0])
+        sigmoid_backward(previous_memory, f, slopes[:, 1])
+        torch.ops.aten.tanh_backward.grad_input(i, g, grad_input=slopes[:, 2])
+
+        batch_size = max(end - start for start, end in ctx.steps)
+
+        def running(gradient: Optional[torch.Tensor]) -> torch.Tensor:
+            if gradient is None:
+                return squashed.new_zeros(batch_size, size)
+            return gradient.clone(memory_format=torch.contiguous_format)
+
+        hidden, memory = running(grad_hidden), running(grad_memory)
+        transposed = state_weight.t()
+        for start, end in reversed(ctx.steps):
+            count = end - start
+            step_hidden, step_memory = hidden[:count], memory[:count]
+            if grad_outputs is not None:
+                step_hidden.add_(grad_outputs[start:end])
+            step_memory.addcmul_(step_hidden, memory_slope[start:end])
+            step_slopes = slopes[start:end]
+            step_slopes[:, :3].mul_(step_memory.unsqueeze(1))
+            step_slopes[:, 3:].mul_(step_hidden.unsqueeze(1))
+            step_memory.mul_(f[start:end])
+            step_grad = linear(grad_gates[start:end, :recurrent_width], transposed)
+            if dropout_mask is None:
+                step_hidden.copy_(step_grad)
+            else:
+                torch.mul(step_grad, dropout_mask[:count], out=step_hidden)
+
+        needs = ctx.needs_input_grad
+        return (
+            linear(grad_gates, input_weight.t()) if needs[0] else None,
+            weight_gradient(grad_gates, inputs) if needs[1] else None,
+            grad_gates.sum(0) if needs[2] else None,
+            weight_gradient(grad_gates[:, :recurrent_width], previous_hidden) if needs[3] else None,
+            hidden if needs[4] else None,
+            memory if needs[5] else None,
+            None,
+            None,
+        )

@@ -1,0 +1,59 @@
+"""AllenNLP 0.9's configs, which stop at a key of AllenNLP 2 or lose a setting in silence."""
+
+from typing import Any, Dict, List
+
+from allennlp.common.checks import ConfigurationError
+
+PAGE = "docs/allennlp_0.9.md"
+
+# Where: key -> what takes its place.
+_GONE: Dict[str, Dict[str, str]] = {
+    "": {
+        "iterator": "data_loader",
+        "validation_iterator": "validation_data_loader",
+    },
+    "trainer": {
+        "num_serialized_models_to_keep": "checkpointer: {keep_most_recent_by_count: ...}",
+        "keep_serialized_model_every_num_seconds": "nothing like it; see the keys of checkpointer",
+        "model_save_interval": "checkpointer: {save_every_num_seconds: ...}",
+        "shuffle": "data_loader: {shuffle: ...}",
+        "summary_interval": "a callback of type tensorboard",
+        "histogram_interval": "a callback of type tensorboard",
+        "should_log_parameter_statistics": "a callback of type tensorboard",
+        "should_log_learning_rate": "a callback of type tensorboard",
+        "log_batch_size_period": "nothing",
+    },
+}
+
+
+def check_not_of_0_9(config: Dict[str, Any]) -> None:
+    """
+    # Parameters
+
+    config : `Dict[str, Any]`
+        A training config.
+
+    # Raises
+
+    `ConfigurationError`
+        If it has keys of AllenNLP 0.9 that AllenNLP 2 refuses or passes over; the text names all of
+        them, with what takes their place.
+    """
+    found: List[str] = []
+    for part, gone in _GONE.items():
+        inside = config.get(part) if part else config
+        if not isinstance(inside, dict):
+            continue
+        for key, instead in gone.items():
+            if key in inside:
+                found.append(f"{part + '.' if part else ''}{key}: now {instead}")
+    trainer, model = config.get("trainer"), config.get("model")
+    if isinstance(trainer, dict) and isinstance(trainer.get("cuda_device"), list):
+        found.append("trainer.cuda_device, a list: now distributed: {cuda_devices: [...]}")
+    for key in ("regularizer", "initializer"):
+        if isinstance(model, dict) and isinstance(model.get(key), list):
+            found.append(f"model.{key}, a list: now {{regexes: [...]}}")
+    if found:
+        raise ConfigurationError(
+            f"the config has keys of AllenNLP 0.9: {'; '.join(found)}. See {PAGE}"
+        )

@@ -1,0 +1,55 @@
+"""Configs of AllenNLP 0.9 are told apart before anything is read or written."""
+
+import json
+import re
+
+import pytest
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+import elmo_plugin.plugin
+from elmo_plugin.training.old_configs import PAGE, check_not_of_0_9
+
+# The keys of a config that AllenNLP 0.9 shipped for NER with ELMo.
+OLD = {
+    "dataset_reader": {"type": "conll2003"},
+    "train_data_path": "eng.train",
+    "model": {
+        "type": "crf_tagger",
+        "regularizer": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]],
+    },
+    "iterator": {"type": "basic", "batch_size": 64},
+    "trainer": {"optimizer": "adam", "cuda_device": [0, 1], "num_serialized_models_to_keep": 3},
+}
+
+
+def test_every_key_is_named_with_what_takes_its_place(tmp_path):
+    assert elmo_plugin.plugin
+    with pytest.raises(ConfigurationError) as error:
+        train_model(Params(OLD), tmp_path / "out")
+    for said in (
+        "iterator: now data_loader",
+        "trainer.num_serialized_models_to_keep: now checkpointer",
+        "trainer.cuda_device, a list: now distributed",
+        "model.regularizer, a list: now {regexes",
+        PAGE,
+    ):
+        assert said in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_present_configs_pass(repository):
+    configs = sorted((repository / "training_config").glob("*.jsonnet"))
+    assert configs
+    for path in configs:
+        check_not_of_0_9(Params.from_file(str(path)).as_dict(quiet=True))
+
+
+def test_the_page_s_configs_are_json(repository):
+    page = (repository / PAGE).read_text("utf-8")
+    cells = re.findall(r"`(\"[^`]*)`", page)
+    assert len(cells) > 15
+    for cell in cells:
+        if ":" in cell:
+            json.loads("{" + re.sub(r"\{\.\.\.\}|\.\.\.|1000 / batch_size", "0", cell) + "}")
