@@ -61,3 +61,12 @@ def operators(request, monkeypatch):
         monkeypatch.setattr(prepacked_linear, "conversion_works", lambda: False)
         monkeypatch.setattr(int8, "works", lambda kind: False)
     return request.param
+
+
+@pytest.fixture(params=["fast", "reference"])
+def either_backend(request):
+    """What is fast here, and the definition."""
+    from elmo_plugin.bilm.kernels.backend import use_backend
+
+    with use_backend(request.param):
+        yield request.param

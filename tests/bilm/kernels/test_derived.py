@@ -1,12 +1,19 @@
 import copy
+import gc
 import pickle
+import threading
+import weakref
 
 import pytest
 import torch
 
+from elmo_plugin.bilm.kernels import derived as derived_module
 from elmo_plugin.bilm.kernels.derived import kept
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+from tests.tiny_bilm import BATCHES, random_bilm
 
+IDS = batch_to_ids(BATCHES[0])
 BATCH_SIZES = [5, 4, 4, 2, 1]
 # Largest error.
 TOLERANCE = {None: 2e-6, "bfloat16": 0.01, "int8": 0.02}
@@ -75,3 +82,103 @@ def test_prepared_weights_are_in_no_copy_and_no_checkpoint():
         assert torch.equal(twin(*inputs)[0], output)
     cell.to(torch.float64)
     assert not kept(list(cell.parameters()))
+
+
+# --- a whole biLM: prepacked weights, vectors of tokens, the state after the warm-up text --------
+
+
+def frozen_and_run(state, **changes):
+    bilm = random_bilm(**changes).requires_grad_(False).eval()
+    bilm.state = state
+    bilm(IDS)
+    return bilm
+
+
+def swap_data(bilm):
+    for parameter in bilm.parameters():
+        parameter.data = 0.5 * parameter.data
+
+
+def swap_data_twice(bilm):
+    """The second tensor may come to lie where the first weights were, were they let go."""
+    for parameter in bilm.parameters():
+        parameter.data = torch.ones_like(parameter)
+    for parameter in bilm.parameters():
+        parameter.data = 0.3 * torch.ones_like(parameter)
+
+
+def swap_by_vector(bilm):
+    vector = 0.5 * torch.nn.utils.parameters_to_vector(bilm.parameters())
+    torch.nn.utils.vector_to_parameters(vector, bilm.parameters())
+
+
+@pytest.mark.parametrize("change", [swap_data, swap_data_twice, swap_by_vector])
+@pytest.mark.parametrize("state", ["reset", "primed"])
+@pytest.mark.parametrize("dtype", [None, "int8"])
+def test_another_tensor_as_data_is_seen_in_eval_mode(change, state, dtype):
+    bilm = frozen_and_run(state, dtype=dtype)
+    before = bilm(IDS)["activations"]
+    start = bilm.start_states(1)[0].cell
+    change(bilm)
+    fresh = random_bilm(dtype=dtype).requires_grad_(False)
+    fresh.state = state
+    fresh.load_state_dict(bilm.state_dict())
+    found, expected = bilm(IDS)["activations"], fresh(IDS)["activations"]
+    for ours, theirs, old in zip(found, expected, before, strict=True):
+        assert torch.equal(ours, theirs)
+        assert not torch.equal(ours, old)
+    assert torch.equal(bilm.start_states(1)[0].cell, fresh.start_states(1)[0].cell)
+    assert (state == "reset") is torch.equal(bilm.start_states(1)[0].cell, start)
+
+
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_what_is_written_through_data_is_seen_when_told(state):
+    bilm = frozen_and_run(state)
+    for parameter in bilm.parameters():
+        parameter.data.mul_(0.5)
+    bilm.forget_derived()
+    fresh = random_bilm().requires_grad_(False)
+    fresh.state = state
+    fresh.load_state_dict(bilm.state_dict())
+    for ours, theirs in zip(bilm(IDS)["activations"], fresh(IDS)["activations"], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_what_is_derived_goes_with_the_weights():
+    bilm = frozen_and_run("primed")
+    first = bilm.char_cnn.char_embedding
+    number, reference = id(first), weakref.ref(first)
+    assert number in derived_module._known
+    del bilm, first
+    gc.collect()
+    assert reference() is None
+    assert number not in derived_module._known
+
+
+def test_one_embedder_from_four_threads_gives_what_one_thread_gets():
+    """From the first call on: nothing is prepacked, remembered or warmed up yet."""
+    sentences = [batch[0] for batch in BATCHES] * 4
+    expected = embedded_by(random_bilm(), sentences, num_threads=1)
+    for _ in range(50):
+        found = embedded_by(random_bilm(), sentences, num_threads=4)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def embedded_by(bilm, sentences, num_threads):
+    bilm.requires_grad_(False).eval()
+    bilm.state = "primed"
+    found = [None] * len(sentences)
+    barrier = threading.Barrier(num_threads)
+
+    def work(first):
+        barrier.wait()
+        for number in range(first, len(sentences), num_threads):
+            found[number] = torch.stack(bilm(batch_to_ids([sentences[number]]))["activations"])
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found

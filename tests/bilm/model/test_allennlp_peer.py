@@ -10,6 +10,8 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 WORDS = ["@@PADDING@@", *sorted({word for batch in BATCHES for row in batch for word in row})]
 # AllenNLP's biLM always has skip connections and a projection, and reads `relu` and `tanh`.
 SHAPES = {

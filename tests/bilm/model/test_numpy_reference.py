@@ -9,6 +9,8 @@ from tiny_bilm import BATCHES, random_bilm, write
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 SHAPES = {
     "as released": {},
     "no skip connections": {"use_skip_connections": False},

@@ -11,7 +11,7 @@ from numpy_bilm import NumpyBiLm
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
-pytestmark = pytest.mark.gold
+pytestmark = [pytest.mark.gold, pytest.mark.usefixtures("either_backend")]
 
 
 @pytest.fixture(scope="module")
