@@ -14,6 +14,7 @@ from allennlp.predictors import Predictor
 from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -51,8 +52,10 @@ def config(tmp_path):
     def build():
         config = Params.from_file(str(ROOT / "training_config/coref_elmo.jsonnet")).as_dict()
         save_weights(BiLm(BILM), tmp_path / "weights.hdf5")
-        elmo = {"options": BILM.to_dict(), "pretrained_file": str(tmp_path / "weights.hdf5")}
+        elmo = {"options": options_dict(BILM), "pretrained_file": str(tmp_path / "weights.hdf5")}
         config["model"]["elmo"].update(elmo)
+        # A cached vector has the last bits of the batch that it was first seen in.
+        del config["model"]["elmo"]["cache"]
         config["model"]["context_layer"]["input_size"] = 32 + 3 * 8 + BILM.embedding_dim
         config["model"]["max_training_sentences"] = 2
         for key in ("train_data_path", "validation_data_path"):
