@@ -46,6 +46,9 @@ setup(
     author="the elmo_plugin authors",
     keywords="ELMo AllenNLP biLM contextualized word representations",
     python_requires=">=3.11",
+    classifiers=[
+        f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")
+    ],
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     package_data={"elmo_plugin": ["py.typed", "pretrained/*"]},
     cmdclass={"build_py": BuildWithConfigs},
