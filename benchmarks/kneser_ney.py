@@ -8,7 +8,7 @@ An interpolated Kneser-Ney 5-gram model, for a biLM's forward perplexity to be c
 Modified discounts (Chen and Goodman 1999), trained on the same tokens with the same vocabulary as
 the biLM: words below the minimum count are <UNK>, as targets and, unlike in a biLM, as history too.
 Sentence ends are predicted, sentence beginnings are not; history does not reach past the sentence.
-Each held-out path or glob is a domain with a figure of its own. 70 million tokens take about 8 GB.
+Each held-out path or glob is a domain with a figure of its own. 70 million tokens take about 6 GB.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import math
 import sys
 from array import array
 from pathlib import Path
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Tuple
 
 import numpy
 
@@ -57,8 +57,8 @@ class KneserNey:
 
     def __init__(self, tokens: numpy.ndarray, num_words: int, order: int = 5) -> None:
         self.num_words = num_words
-        predicted = numpy.flatnonzero(tokens != BEGIN)
-        # 32 bits save memory. rows[n][i]: the row among the n-grams of the one ending at token i.
+        predicted = numpy.flatnonzero(tokens != BEGIN).astype(numpy.int32)
+        # rows[n][i]: the row among the n-grams of the one that ends at token i.
         rows = [numpy.zeros(len(tokens), dtype=numpy.int32)]
         keys, counts, places = [], [], []
         for _ in range(order):
@@ -66,15 +66,13 @@ class KneserNey:
             ngrams[1:] = rows[-1][:-1]
             ngrams *= num_words
             ngrams += tokens
-            unique, first, inverse = numpy.unique(ngrams, return_index=True, return_inverse=True)
+            unique, place, inverse = distinct(ngrams)
             del ngrams
-            inverse = inverse.astype(numpy.int32)
             rows.append(inverse)
             keys.append(unique)
-            count = numpy.bincount(inverse[predicted], minlength=len(unique))
-            counts.append(count)
-            place = first
-            place[inverse[predicted]] = predicted
+            ending = inverse[predicted]
+            counts.append(numpy.bincount(ending, minlength=len(unique)).astype(numpy.int32))
+            place[ending] = predicted
             places.append(place)
         self.orders: List[Order] = []
         for n in range(1, order + 1):
@@ -110,6 +108,19 @@ class KneserNey:
             )
             contexts = numpy.concatenate([[-1], found[:-1]])
         return numpy.log(probability[tokens != BEGIN])
+
+
+def distinct(values: numpy.ndarray) -> Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    """`numpy.unique` with places and inverse of 32 bits, in less than half of its memory."""
+    by_value = numpy.argsort(values, kind="stable").astype(numpy.int32)
+    ordered = values[by_value]
+    is_new = numpy.ones(len(values), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    unique = ordered[is_new]
+    del ordered
+    inverse = numpy.empty(len(values), dtype=numpy.int32)
+    inverse[by_value] = numpy.cumsum(is_new, dtype=numpy.int32) - 1
+    return unique, by_value[is_new], inverse
 
 
 def _order(

@@ -57,12 +57,20 @@ _FOR_CONFIGS = {
 
 __all__ = ["__version__", *_HOMES]
 
+
+def _has_allennlp() -> bool:
+    try:
+        return find_spec("allennlp") is not None
+    except ImportError:  # an importer may hide it so
+        return False
+
+
 if not TYPE_CHECKING:  # which would take any name for a public one
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
             home = _HOMES[name]
-            if name in _FOR_CONFIGS and find_spec("allennlp") is not None:
+            if name in _FOR_CONFIGS and _has_allennlp():
                 home = _FOR_CONFIGS[name]
             return getattr(import_module(home), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

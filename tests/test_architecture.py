@@ -88,6 +88,131 @@ def test_an_import_of_training_is_seen():
     assert uses_training("from elmo_plugin.training.checkpointer import save_atomically")
 
 
+# --- the rooms of bilm/, from the lowest: an arrow points down only -------------------------------
+
+ROOMS = {
+    "kernels": (),
+    "model": ("kernels",),
+    "files": ("model", "kernels"),
+    "training": ("files", "model", "kernels"),
+    "extraction": ("files", "model", "kernels"),
+    "use": ("extraction", "files", "model", "kernels"),
+}
+# The model knows the kernels by this door alone.
+DOOR = "elmo_plugin.bilm.kernels.backend"
+
+
+def room_of(path):
+    parts = Path(path).parts
+    return parts[2] if parts[:2] == ("elmo_plugin", "bilm") and len(parts) > 3 else None
+
+
+def out_of_order(path, source):
+    """Imports of a room above, or past the door."""
+    room = room_of(path)
+    wrong = []
+    for name in imports(source):
+        other = name.split(".")[2] if name.startswith("elmo_plugin.bilm.") else room
+        if other not in (room, *ROOMS[room]) or (room == "model" and other == "kernels" and not name.startswith(DOOR + ".")):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("path", "source"), [one for one in sources(PACKAGE / "bilm") if room_of(one[0]) is not None]
+)
+def test_the_order_of_the_rooms(path, source):
+    assert out_of_order(path, source) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("elmo_plugin/bilm/kernels/fast.py", "from elmo_plugin.bilm.model.lstm import BiLstm"),
+        ("elmo_plugin/bilm/model/bilm.py", "from elmo_plugin.bilm.files.names import find_options"),
+        ("elmo_plugin/bilm/model/bilm.py", "from elmo_plugin.bilm.kernels.fast import lstm_layer"),
+        ("elmo_plugin/bilm/model/bilm.py", "import elmo_plugin.bilm.kernels.int8"),
+        ("elmo_plugin/bilm/files/load.py", "from elmo_plugin.bilm.use.elmo import Elmo"),
+    ],
+)
+def test_an_arrow_that_points_up_is_seen(path, source):
+    assert out_of_order(path, source)
+
+
+SPEED = ("is_cuda", "device.type", "mkldnn", "onednn", "fbgemm", "triton", "bfloat16", "int8")
+
+
+@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "bilm" / "model"))
+def test_the_model_does_not_ask_for_devices_or_precision(path, source):
+    """Docstrings may say what a `dtype` is."""
+    code = ast.unparse(WithoutDocstrings().visit(ast.parse(source)))
+    assert [word for word in SPEED if word in code] == []
+
+
+class WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node):
+        return ast.Pass() if isinstance(node.value, ast.Constant) else node
+
+
+def test_the_longest_file_and_the_model_are_short():
+    lengths = {path: source.count("\n") for path, source in sources(PACKAGE)}
+    assert {path: n for path, n in lengths.items() if n > 300 and path not in TOO_LONG} == {}
+    model = [n for path, n in lengths.items() if room_of(path) == "model"]
+    assert sum(model) <= 1200
+
+
+# --- private names -------------------------------------------------------------------------------
+
+# What PyTorch and AllenNLP keep private and we have to reach, or the standard library offers so.
+NOT_OURS = {"_replace", "_fields", "_asdict", "_make", "_version", "_field_defaults", "_exit"}
+
+
+def private_names(source):
+    """Private attributes and functions that a module makes."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                names.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def reaches_into(source, private):
+    """Private names of other modules that a module uses on something else than itself."""
+    own, found = private_names(source), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "ctx")
+            of_super = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
+            if not of_self and not of_super and node.attr in private - own - NOT_OURS:
+                found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("elmo_plugin"):
+            found |= {one.name for one in node.names if one.name.startswith("_")}
+    return found
+
+
+def test_no_module_reaches_into_another_ones_private_names():
+    private = {name for _, source in sources(PACKAGE) for name in private_names(source)}
+    found = {path: reaches_into(source, private) for path, source in sources(PACKAGE)}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(bilm):\n    return bilm._carried",
+        "from elmo_plugin.bilm.model.bilm import _bounded",
+        "other._carried = None",
+    ],
+)
+def test_reaching_in_is_seen(source):
+    assert reaches_into(source, {"_carried"})
+
+
 WITHOUT_ALLENNLP = """
 import importlib, pkgutil, sys
 

@@ -1,16 +1,12 @@
-"""SQuAD's configs: the published values, the sample runs, archives stand alone, --recover."""
+"""SQuAD's published setup: its values, its number of parameters, its optimizer and averages."""
 
-import json
 import math
-import re
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
 from allennlp.common import Params
-from allennlp.common.util import prepare_environment
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.training.optimizers import Optimizer
@@ -31,15 +27,6 @@ def in_the_repository(monkeypatch):
 
 def table1(name):
     return Params.from_file(f"training_config/table1/{name}.jsonnet").as_dict(quiet=True)
-
-
-def sample(name, num_epochs=1):
-    config = Params.from_file(f"training_config/{name}.jsonnet").as_dict(quiet=True)
-    config["trainer"]["num_epochs"] = num_epochs
-    # Fewer questions are enough to see that it runs.
-    config["dataset_reader"]["max_instances"] = 30
-    config["trainer"]["moving_average"] = {"type": "exponential", "decay": 0.9}
-    return config
 
 
 def lookup(config, path):
@@ -93,13 +80,6 @@ def test_published_values(name):
         assert lookup(config, path) == value, path
     assert "grad_norm" not in config["trainer"]
     assert "learning_rate_scheduler" not in config["trainer"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_table1_is_plain(name):
-    text = Path(f"training_config/table1/{name}.jsonnet").read_text(encoding="utf-8")
-    code = re.sub(r"//.*", "", text)
-    assert not re.search(r"\b(if|then|function|for)\b", code)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,17 +138,3 @@ def test_the_moving_average_has_no_ramp():
         average.apply(step)
     average.assign_average_value()
     assert weight.item() == pytest.approx(3.0 - 2.0 * 0.999**2, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_sample_builds_and_gives_a_loss(name, tmp_path):
-    config = sample(name)
-    assert "https://" not in json.dumps(config)
-    params = Params(config)
-    prepare_environment(params)
-    trainer = TrainModel.from_params(
-        params=params, serialization_dir=str(tmp_path), local_rank=0, batch_weight_key=""
-    ).trainer
-    loss = trainer.batch_outputs(next(iter(trainer.data_loader)), for_training=True)["loss"]
-    assert math.isfinite(loss.item())
-    loss.backward()

@@ -17,7 +17,7 @@ CLOSERS = frozenset("\"'”’)]}»")
 EMPHASIS = re.compile(r"(?<!\w)_([^_]+)_(?!\w)")
 
 
-def paragraphs(lines: Iterable[str]) -> Iterator[str]:
+def paragraphs(lines: Iterable[str], hard_wrapped: bool = True) -> Iterator[str]:
     """
     Joins hard-wrapped lines; a blank line ends a paragraph.
 
@@ -25,6 +25,8 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
     lines : `Iterable[str]`
         Lines of a text.
+    hard_wrapped : `bool`, optional (default = `True`)
+        `False` where every line is a paragraph: none are joined.
 
     # Returns
 
@@ -34,9 +36,8 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     current: list[str] = []
     for line in lines:
         words = line.split()
-        if words:
-            current += words
-        elif current:
+        current += words
+        if current and not (words and hard_wrapped):
             yield " ".join(current)
             current = []
     if current:
@@ -44,15 +45,19 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def sentences(
-    lines: Iterable[str], nlp: Optional[spacy.language.Language] = None
+    lines: Iterable[str],
+    nlp: Optional[spacy.language.Language] = None,
+    hard_wrapped: bool = True,
 ) -> Iterator[list[str]]:
     """
     # Parameters
 
     lines : `Iterable[str]`
-        Lines of prose, hard-wrapped or a paragraph each.
+        Lines of prose.
     nlp : `Optional[spacy.language.Language]`, optional (default = `None`)
         Whose tokenizer to use; a blank English pipeline if not given.
+    hard_wrapped : `bool`, optional (default = `True`)
+        Whether a paragraph goes on over lines until a blank one, or every line is one.
 
     # Returns
 
@@ -60,7 +65,7 @@ def sentences(
         The tokens of one sentence at a time.
     """
     nlp = nlp or spacy.blank("en")
-    for paragraph in paragraphs(lines):
+    for paragraph in paragraphs(lines, hard_wrapped):
         tokens = list(nlp.tokenizer(EMPHASIS.sub(r"\1", paragraph)))
         start = 0
         for end in range(1, len(tokens) + 1):

@@ -15,7 +15,7 @@ from elmo_plugin.metrics.squad import SquadEmAndF1
 from elmo_plugin.modules.answer_span import Span, best_span, boundary_loss, draw_one
 from elmo_plugin.modules.bi_attention import BiAttention
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, elmo_dim, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.residual_self_attention import ResidualSelfAttention
 
 SPAN_LOSSES = ("all_answers", "one_answer")
@@ -101,7 +101,7 @@ class BidafSelfAttention(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(
+        self._elmo_placement = ElmoPlacement(
             elmo,
             text_field_embedder,
             use_input_elmo=use_input_elmo,
@@ -113,15 +113,11 @@ class BidafSelfAttention(Model):
             raise ConfigurationError(f"max_span_length is {max_span_length}, expected 1 or more")
         self._text_field_embedder = text_field_embedder
         self._elmo = elmo
-        self._use_input_elmo = use_input_elmo
-        self._use_output_elmo = use_output_elmo
         self._max_span_length = max_span_length
         self._span_loss = span_loss
         dim = residual_encoder.get_input_dim()
         self._phrase_layer = phrase_layer
-        self._attention = BiAttention(
-            phrase_layer.get_output_dim() + elmo_dim(elmo, use_output_elmo)
-        )
+        self._attention = BiAttention(self._elmo_placement.output_dim(phrase_layer))
         self._merge_attention = torch.nn.Linear(self._attention.get_output_dim(), dim)
         self._self_attention = ResidualSelfAttention(residual_encoder, dropout)
         self._span_start_encoder = span_start_encoder
@@ -138,7 +134,7 @@ class BidafSelfAttention(Model):
 
     def _check_dimensions(self, dim: int) -> None:
         check_dimensions_match(
-            self._text_field_embedder.get_output_dim() + elmo_dim(self._elmo, self._use_input_elmo),
+            self._elmo_placement.input_dim,
             self._phrase_layer.get_input_dim(),
             "text field embedding dim (with ELMo, if at the input)",
             "phrase_layer input dim",
@@ -225,19 +221,11 @@ class BidafSelfAttention(Model):
         return output
 
     def _encode(self, tokens: TextFieldTensors, mask: torch.BoolTensor) -> torch.Tensor:
-        output_elmo = None
-        if self._elmo is None:
-            embedded = self._text_field_embedder(tokens)
-        else:
-            embedded, output_elmo = embed_with_elmo(
-                tokens,
-                self._text_field_embedder,
-                self._elmo,
-                at_input=self._use_input_elmo,
-                at_output=self._use_output_elmo,
-            )
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self._text_field_embedder, self._elmo
+        )
         encoded = self._dropout(self._phrase_layer(self._dropout(embedded), mask))
-        return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
+        return self._elmo_placement.concatenate(encoded, output_elmo)
 
     def _loss(
         self,

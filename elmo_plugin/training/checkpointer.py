@@ -21,6 +21,8 @@ from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
+from elmo_plugin.bilm.files.whole_file import sweep, whole_file
+
 logger = logging.getLogger(__name__)
 
 _FILE = re.compile(r"(?:model|training)_state_e(\d+)_b(\d+)((?:_w\d+)?)\.th")
@@ -48,7 +50,7 @@ def save_atomically(state: Any, path: Union[str, os.PathLike]) -> None:
     state : `Any`
         What `torch.save` takes.
     path : `Union[str, os.PathLike]`
-        The file to write; `path` with `.tmp` appended is written first, in the same directory.
+        The file to write.
 
     # Raises
 
@@ -56,30 +58,15 @@ def save_atomically(state: Any, path: Union[str, os.PathLike]) -> None:
         If the file cannot be written; nothing at `path` has changed then.
     """
     path = Path(path)
-    aside = path.with_name(path.name + ".tmp")
     try:
-        with aside.open("wb") as file:
+        with whole_file(path) as aside, aside.open("wb") as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException as error:
-        aside.unlink(missing_ok=True)
-        # On a full disk PyTorch's writer may raise a RuntimeError while it handles the OSError.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if isinstance(cause, OSError):
-            raise OSError(
-                cause.errno,
-                f"could not write {path} ({cause.strerror}); files written before it are intact, "
-                "and --recover continues from them",
-            ) from error
-        raise
-    # The new name must be on disk too before an older file is removed.
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"could not write {path} ({os.strerror(error.errno or 0)}); files written before it "
+            "are intact, and --recover continues from them",
+        ) from error
 
 
 @Checkpointer.register("default", exist_ok=True)
@@ -281,7 +268,8 @@ class AtomicCheckpointer(Checkpointer):
             If there are checkpoints, but none can be read.
         """
         if self._is_primary:
-            for leftover in self._directory.glob("*.th.tmp"):
+            sweep(self._directory)
+            for leftover in self._directory.glob("*.th.tmp"):  # of version 0.2
                 leftover.unlink(missing_ok=True)
         unreadable: List[str] = []
         for point in sorted(self._points(), reverse=True):

@@ -8,7 +8,7 @@
 //
 // To expect on SQuAD (test F1): 85.8 in the paper; dev F1 85.6, ELMo at the input alone 85.1, at the output alone 84.8.
 // Ours: not run (the released weights, GloVe and the whole of SQuAD are needed).
-local options = import '../released/original_options.json';
+local options = import 'original_options.json';
 local elmo_dim = 2 * options.lstm.projection_dim;
 
 (import 'squad.jsonnet') + {

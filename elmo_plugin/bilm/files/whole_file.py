@@ -31,11 +31,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         If it cannot be written, on a full disk for one; the text names `path`.
     """
     path = Path(path)
-    aside = path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{next(_numbers)}.part")
+    aside = path.with_name(f".{path.name}.{_host()}.{os.getpid()}-{next(_numbers)}.part")
     _being_written.add(aside)
     try:
         with contextlib.suppress(OSError):
-            _sweep(path)
+            sweep(path.parent, path.name)
         # A new file, never what a link of this name leads to.
         os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
@@ -65,14 +65,29 @@ def _host() -> str:
     return re.sub(r"[^\w-]", "_", socket.gethostname())[:16]
 
 
-def _sweep(path: Path) -> None:
-    """Other machines' processes, which may share the disk, are left alone."""
+def sweep(folder: Path, name: str | None = None) -> None:
+    """
+    Removes what killed processes of this machine left of writing a file, or any file, in a folder.
+    Processes of other machines, which may share the disk, are left alone.
+
+    # Parameters
+
+    folder : `Path`
+        Where to look.
+    name : `str | None`, optional (default = `None`)
+        The file's name; `None` for all files.
+    """
     leftover = re.compile(
-        rf"\.{re.escape(path.name)}\.(?:{re.escape(_host())}\.)?(\d+)(?:\.\d+)?\.part"
+        rf"\.{'.+' if name is None else re.escape(name)}"
+        rf"\.(?:{re.escape(_host())}\.(\d+)-\d+|(\d+))\.part"  # without a host in version 0.2
     )
-    for other in path.parent.iterdir():
+    for other in folder.iterdir():
         found = leftover.fullmatch(other.name)
-        if found and other not in _being_written and not _is_another_alive(int(found[1])):
+        if (
+            found
+            and other not in _being_written
+            and not _is_another_alive(int(found[1] or found[2]))
+        ):
             other.unlink(missing_ok=True)
 
 

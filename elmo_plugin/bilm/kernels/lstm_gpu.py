@@ -26,10 +26,13 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 class FusedLstm(FrozenLstm):
     """
+    `FrozenLstm` by Triton; weights and cell are as they are.
+
     # Parameters
 
-    weights, prepack, sizes
-        As in `FrozenLstm`.
+    weights : `LstmWeights`
+    prepack : `Prepack`
+        As in `FrozenLstm`, its two sizes behind them.
     product_dtype : `torch.dtype`
         Type in which products are taken.
     """
@@ -58,13 +61,22 @@ class Saved(NamedTuple):
 
 
 class FusedTrainingSteps:
-    """`TrainingSteps` by Triton; the cell's tanh is computed again, not saved."""
+    """
+    `TrainingSteps` by Triton; the cell's tanh is computed again, not saved.
+
+    # Parameters
+
+    cell_clip : `float | None`
+        Largest absolute value of the cell.
+    matmul : `Matmul`
+        What multiplies.
+    """
 
     def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
         self._cell_clip = cell_clip
         self._matmul = matmul
 
-    def forward(
+    def forward_step(
         self,
         sources: torch.Tensor,
         weight: torch.Tensor,
@@ -72,7 +84,7 @@ class FusedTrainingSteps:
         cell: torch.Tensor,
         gated: torch.Tensor,
     ) -> Saved:
-        """As `TrainingSteps.forward`."""
+        """As `TrainingSteps.forward_step`."""
         products = self._matmul(sources, weight, None)
         in_place = products.dtype == cell.dtype
         activations = products if in_place else torch.empty_like(products, dtype=cell.dtype)
@@ -80,7 +92,7 @@ class FusedTrainingSteps:
         _forward_step(products, bias, cell, gated, *saved, self._cell_clip)
         return saved
 
-    def backward(
+    def backward_step(
         self,
         saved: Saved,
         previous_cell: torch.Tensor,
@@ -88,7 +100,7 @@ class FusedTrainingSteps:
         grad_cell: torch.Tensor,
         grad_gates: torch.Tensor,
     ) -> None:
-        """As `TrainingSteps.backward`."""
+        """As `TrainingSteps.backward_step`."""
         _launch(
             "backward_step", grad_cell, grad_gated, *saved, previous_cell, grad_cell, grad_gates,
             _limit(self._cell_clip),
@@ -173,8 +185,8 @@ def _trial(
         if training:
             steps = FusedTrainingSteps(clip, plain_matmul)
             grad_sums = torch.empty_like(sums, dtype=product_dtype)
-            saved = steps.forward(hidden, weight, addend, cell, gated)
-            steps.backward(saved, previous, grad_gated, grad_cell, grad_sums)
+            saved = steps.forward_step(hidden, weight, addend, cell, gated)
+            steps.backward_step(saved, previous, grad_gated, grad_cell, grad_sums)
             found = {"outputs": gated, "cells": cell}
             found.update({"gradients of gates": grad_sums, "gradients of cells": grad_cell})
         else:

@@ -119,6 +119,12 @@ class PlainLstm(FrozenLstm):
     sigmoid serves all four gates: the candidate's sums come doubled, which the state weight brings
     about; the outer 2 of the cell's tanh is in the projection; the cell is held doubled. Doubling
     is exact.
+
+    # Parameters
+
+    weights : `LstmWeights`
+    prepack : `Prepack`
+        As in `FrozenLstm`, its two sizes behind them.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:

@@ -13,11 +13,20 @@ from elmo_plugin.bilm.kernels.training_linear import (
 
 
 class TrainingSteps(Protocol):
-    """What is elementwise in a step and in its gradient; one object serves one pass."""
+    """
+    What is elementwise in a step and in its gradient; one object serves one pass.
+
+    # Parameters
+
+    cell_clip : `float | None`
+        Largest absolute value of the cell.
+    matmul : `Matmul`
+        What multiplies.
+    """
 
     def __init__(self, cell_clip: float | None, matmul: Matmul) -> None: ...
 
-    def forward(
+    def forward_step(
         self,
         sources: torch.Tensor,
         weight: torch.Tensor,
@@ -42,7 +51,7 @@ class TrainingSteps(Protocol):
         Saved for backward: `activations` of shape `(size, 4 * cell_size)`, `cell`, perhaps more.
         """
 
-    def backward(
+    def backward_step(
         self,
         saved: Any,
         previous_cell: torch.Tensor,
@@ -54,7 +63,7 @@ class TrainingSteps(Protocol):
         # Parameters
 
         saved
-            From the same step's `forward`.
+            From the same step's `forward_step`.
         previous_cell, grad_gated : `torch.Tensor`
             The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
         grad_cell : `torch.Tensor`
@@ -76,14 +85,23 @@ class Saved(NamedTuple):
 
 
 class PlainTrainingSteps:
-    """`TrainingSteps` by PyTorch's operators; for GPUs see `lstm_gpu.py`."""
+    """
+    `TrainingSteps` by PyTorch's operators; for GPUs see `lstm_gpu.py`.
+
+    # Parameters
+
+    cell_clip : `float | None`
+        Largest absolute value of the cell.
+    matmul : `Matmul`
+        What multiplies.
+    """
 
     def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
         self._cell_clip = cell_clip
         self._matmul = matmul
         self._grad_bias: torch.Tensor | None = None
 
-    def forward(
+    def forward_step(
         self,
         sources: torch.Tensor,
         weight: torch.Tensor,
@@ -91,7 +109,7 @@ class PlainTrainingSteps:
         cell: torch.Tensor,
         gated: torch.Tensor,
     ) -> Saved:
-        """As `TrainingSteps.forward`."""
+        """As `TrainingSteps.forward_step`."""
         # The activations take the products' place.
         gates = matmul_of_rounded(sources, weight, bias, bias.dtype, self._matmul)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
@@ -107,7 +125,7 @@ class PlainTrainingSteps:
         cell.copy_(step_cell)
         return Saved(gates, step_cell, cell_tanh)
 
-    def backward(
+    def backward_step(
         self,
         saved: Saved,
         previous_cell: torch.Tensor,
@@ -115,7 +133,7 @@ class PlainTrainingSteps:
         grad_cell: torch.Tensor,
         grad_gates: torch.Tensor,
     ) -> None:
-        """As `TrainingSteps.backward`."""
+        """As `TrainingSteps.backward_step`."""
         gates, cell, cell_tanh = saved
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
         grad_gated = grad_gated.to(gates.dtype)
@@ -182,7 +200,7 @@ class LstmLayerTraining(torch.autograd.Function):
             ended.append(hidden[size:])
             sources[rows, input_dim:] = hidden[:size]
             step_cell, step_gated = final_cell[:size], gated[rows]
-            saved.append(step.forward(sources[rows], weight, bias, step_cell, step_gated))
+            saved.append(step.forward_step(sources[rows], weight, bias, step_cell, step_gated))
             output = matmul(step_gated, projection, None)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
@@ -222,7 +240,7 @@ class LstmLayerTraining(torch.autograd.Function):
             grad_projected[rows] = step_grad
             # Shape: (size, cell_size)
             grad_gated = matmul(grad_projected[rows], projection.t(), None)
-            step.backward(saved, previous_cell, grad_gated, grad_cell[:size], grad_gates[rows])
+            step.backward_step(saved, previous_cell, grad_gated, grad_cell[:size], grad_gates[rows])
             grad_sources = matmul(grad_gates[rows], weight.t(), None)
             grad_inputs[rows] = grad_sources[:, :input_dim]
             grad_hidden = grad_sources[:, input_dim:]

@@ -74,7 +74,14 @@ class UncopiedLinear(LinearKernel):
 
 
 class PrepackedLinear(LinearKernel):
-    """oneDNN's product with a float32 weight that it has packed, the fastest for few rows."""
+    """
+    oneDNN's product with a float32 weight that it has packed, the fastest for few rows.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(prepack(weight))
@@ -87,7 +94,14 @@ class PrepackedLinear(LinearKernel):
 
 
 class BFloat16Linear(LinearKernel):
-    """Inputs and weight rounded to bfloat16 (8 bits of precision); sums in float32."""
+    """
+    Inputs and weight rounded to bfloat16 (8 bits of precision); sums in float32.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight.to(torch.bfloat16))
@@ -104,7 +118,14 @@ class BFloat16Linear(LinearKernel):
 
 
 class PrepackedBFloat16Linear(BFloat16Linear):
-    """The same by oneDNN on a CPU."""
+    """
+    The same by oneDNN on a CPU.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight)

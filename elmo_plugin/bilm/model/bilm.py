@@ -188,7 +188,7 @@ class BiLm(WeightsModule):
         """
         # Parameters
 
-        inputs, word_inputs
+        inputs, word_inputs : `torch.Tensor`
             As in `run`.
 
         # Returns
@@ -267,19 +267,8 @@ class BiLm(WeightsModule):
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """
-        Context-independent vectors of single tokens.
-
-        # Parameters
-
-        tokens : `Sequence[str]`
-            Any tokens.
-        batch_size : `int`, optional (default = `1024`)
-            Tokens computed at once.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(len(tokens), projection_dim)`.
+        Context-independent vectors of single tokens, `batch_size` computed at once; shape
+        `(len(tokens), projection_dim)`.
         """
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):

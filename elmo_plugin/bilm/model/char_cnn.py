@@ -27,16 +27,9 @@ class CharCnn(WeightsModule):
 
     # Parameters
 
-    char_embedding_dim : `int`
-        Width of a character's embedding.
-    filters : `tuple[tuple[int, int], ...]`
-        `(width in characters, number of filters)` pairs.
-    num_highways : `int`
-        Highway layers; 0 for none.
-    projection_dim : `int`
-        Width of a token's vector. Where it equals the number of filters there is no projection.
-    activation : `str`
-        `"relu"` or `"tanh"`.
+    char_embedding_dim, filters, num_highways, projection_dim, activation : `Any`
+        As in `ElmoOptions`. Where `projection_dim` equals the number of filters there is no
+        projection.
     """
 
     def __init__(
@@ -165,8 +158,15 @@ class CharCnn(WeightsModule):
 class Highway(torch.nn.Module):
     """
     The weights of `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015),
-    `num_layers` times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
+    one or more times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
     transform's rows first, then the gate's; bilm-tf's "carry" is `1 - gate`.
+
+    # Parameters
+
+    input_dim : `int`
+        Width of the input and output.
+    num_layers : `int`
+        How many times.
     """
 
     def __init__(self, input_dim: int, num_layers: int) -> None:

@@ -38,7 +38,8 @@ class ElmoMixes(torch.nn.Module):
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
     ) -> None:
-        super().__init__()
+        # Not the next class's constructor: `elmo_plugin.modules.elmo` puts AllenNLP's behind.
+        torch.nn.Module.__init__(self)
         self._elmo_lstm = module
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = torch.nn.Dropout(p=dropout)
@@ -56,6 +57,11 @@ class ElmoMixes(torch.nn.Module):
     def scalar_mixes(self) -> list[ScalarMix]:
         """One a representation."""
         return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
+
+    @property
+    def _scalar_mixes(self) -> list[ScalarMix]:
+        """AllenNLP's name for them, which people use."""
+        return self.scalar_mixes
 
     def get_output_dim(self) -> int:
         """The biLM's `embedding_dim`."""

@@ -1,10 +1,9 @@
 """
 The bidirectional LSTM: stacks of clipped LSTM layers with projection, one stack a direction.
 
-Rows are *packed*, as PyTorch's `PackedSequence` packs them: sentences sorted by falling length, the
-first step of all of them, then the second of those that have one, and so on; `batch_sizes[t]` says
-how many. The backward direction is the same code on sentences that were reversed within their own
-length.
+Rows are *packed*, as PyTorch's `PackedSequence` packs them (`kernels/reference.py`);
+`batch_sizes[t]` says how many have a step `t`. The backward direction is the same code on sentences
+that were reversed within their own length.
 """
 
 from functools import partial
@@ -38,12 +37,8 @@ class LstmCellWithProjection(WeightsModule):
 
     # Parameters
 
-    input_dim : `int`
-        Width of the input.
-    projection_dim : `int`
-        Width of the output `h`.
-    cell_size : `int`
-        Width of the memory cell `c`.
+    input_dim, projection_dim, cell_size : `int`
+        Widths of the input, of the output `h` and of the memory cell `c`.
     cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
         Largest absolute value of `c` and `h`; `None` for no limit.
     """
@@ -127,22 +122,14 @@ class BiLstm(torch.nn.Module):
     """
     Two independent stacks of `LstmCellWithProjection`, one a direction.
 
-    Layers above the first add their input to their output where `use_skip_connections` is on:
-    outside the recurrence and after the clip, so those outputs may pass the clip
+    With `use_skip_connections` layers above the first add their input to their output: outside the
+    recurrence and after the clip, so those outputs may pass the clip
     (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 
     # Parameters
 
-    projection_dim : `int`
-        Width of the input and of each direction's output.
-    cell_size : `int`
-        Width of the memory cells.
-    num_layers : `int`
-        Layers in each direction.
-    cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
-        See `LstmCellWithProjection`.
-    use_skip_connections : `bool`, optional (default = `True`)
-        Whether layers 1 and up are residual.
+    projection_dim, cell_size, num_layers, cell_clip, projection_clip, use_skip_connections : `Any`
+        As in `ElmoOptions`.
     """
 
     def __init__(

@@ -62,19 +62,8 @@ class StatePolicy:
         self, rows: Sequence[int], zeros: LstmState, primed: BiLstmState | None
     ) -> BiLstmState:
         """
-        # Parameters
-
-        rows : `Sequence[int]`
-            Which rows of a batch.
-        zeros : `LstmState`
-            Zeros for each of them.
-        primed : `BiLstmState | None`
-            In `"primed"`, the state after the warm-up text, of one sentence.
-
-        # Returns
-
-        `BiLstmState`
-            Where each of them starts, in either direction.
+        Where each of these rows of a batch starts, in either direction; `zeros` has one for each,
+        `primed` is the state after the warm-up text, of one sentence, in `"primed"`.
         """
         if primed is not None:
             forward, backward = (

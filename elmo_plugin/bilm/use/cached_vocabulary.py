@@ -14,6 +14,13 @@ class CachedVocabularyBiLm(BiLm):
     """
     A biLM that looks up the token vectors of words it knows. They are parameters, as AllenNLP's,
     and may train.
+
+    # Parameters
+
+    options : `ElmoOptions`
+    state : `str`, optional (default = `"carry"`)
+    dtype : `str | None`, optional (default = `None`)
+        As in `BiLm`.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.elmo import ElmoMixes
-from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
@@ -109,11 +108,6 @@ class Elmo(ElmoMixes):
         )
         self._cache = None if cache is None else LayerCache(cache)
         self._has_cached_vocab = vocab_to_cache is not None
-
-    @property
-    def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's name for `scalar_mixes`, which people use."""
-        return self.scalar_mixes
 
     def forget_derived(self) -> None:
         """See `WeightsModule.forget_derived`; call it where weights were written by `.data`."""

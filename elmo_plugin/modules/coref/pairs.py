@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from elmo_plugin.modules.coref.spans import after_first_layer
 
-PAIRS_AT_ONCE = 4096
+PAIRS_AT_ONCE = 1024
 
 
 class Antecedents(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from tiny_bilm import random_bilm
 
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.files.whole_file import sweep, whole_file
 
 
 def names(folder):
@@ -36,11 +36,11 @@ def dead_process():
 
 def test_what_a_killed_process_left_is_swept(tmp_path):
     dead, alive, host = dead_process(), os.getppid(), socket.gethostname()[:16]
-    swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}.3.part", f".a.txt.{os.getpid()}.part"]
+    swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}-3.part", f".a.txt.{os.getpid()}.part"]
     kept = [
         f".a.txt.{alive}.part",
-        f".a.txt.{host}.{alive}.0.part",
-        f".a.txt.another-host.{dead}.0.part",
+        f".a.txt.{host}.{alive}-0.part",
+        f".a.txt.another-host.{dead}-0.part",
         f".b.txt.{dead}.part",
         f".a.txt.{dead}.part.txt",
     ]
@@ -52,11 +52,26 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     assert names(tmp_path) == sorted([*kept, "a.txt"])
 
 
+def test_a_folder_is_swept_of_all_of_them(tmp_path):
+    dead, alive, host = dead_process(), os.getppid(), socket.gethostname()[:16]
+    swept = [f".a.txt.{dead}.part", f".b.th.{host}.{dead}-3.part"]
+    kept = [
+        f".b.th.{host}.{alive}-0.part",
+        f".b.th.another-host.{dead}-0.part",
+        "b.part",
+        "a.1.part",
+    ]
+    for name in (*swept, *kept):
+        (tmp_path / name).write_text("half")
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted(kept)
+
+
 def test_no_link_is_written_through(tmp_path, monkeypatch):
     (tmp_path / "mine.txt").write_text("mine")
     monkeypatch.setattr("elmo_plugin.bilm.files.whole_file._numbers", iter([0]))
-    planted = tmp_path / f".a.txt.{socket.gethostname()[:16]}.{os.getpid()}.0.part"
-    monkeypatch.setattr("elmo_plugin.bilm.files.whole_file._sweep", lambda path: None)
+    planted = tmp_path / f".a.txt.{socket.gethostname()[:16]}.{os.getpid()}-0.part"
+    monkeypatch.setattr("elmo_plugin.bilm.files.whole_file.sweep", lambda *_: None)
     planted.symlink_to(tmp_path / "mine.txt")
     with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as aside:
         aside.write_text("theirs")

@@ -69,8 +69,8 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
         cell, cell_gradient = first_cell.clone(), of_cell.clone()
         gated = torch.full((4, cell_size), 9.0, dtype=kind)
         gate_gradient = torch.full((4, 4 * cell_size), 9.0, dtype=kind)
-        kept = steps.forward(sources, weight, bias, cell[:size], gated[:size])
-        steps.backward(
+        kept = steps.forward_step(sources, weight, bias, cell[:size], gated[:size])
+        steps.backward_step(
             kept, first_cell[:size], for_gated, cell_gradient[:size], gate_gradient[:size]
         )
         of_bias = steps.grad_bias(gate_gradient[:size], torch.float32)
@@ -92,7 +92,7 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
 def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
     kept = lstm_gpu.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
     gradient, of_gates = torch.ones(1, 2), torch.empty(1, 8)
-    FusedTrainingSteps(0.75, plain_matmul).backward(
+    FusedTrainingSteps(0.75, plain_matmul).backward_step(
         kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates
     )
     assert not gradient.any()
@@ -103,7 +103,7 @@ def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
 def test_a_nan_is_not_clipped_away(interpreted):
     steps = FusedTrainingSteps(0.5, plain_matmul)
     cell, gated = torch.tensor([[torch.nan, 0.1]]), torch.empty(1, 2)
-    steps.forward(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
+    steps.forward_step(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
     assert cell.isnan().tolist() == gated.isnan().tolist() == [[True, False]]
 
 

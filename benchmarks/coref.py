@@ -1,0 +1,199 @@
+"""
+Speed and peak memory of `coref` at the paper's sizes, in a process of its own, one thread.
+
+    python -m benchmarks.coref                           both, and prediction; prints a table
+    python -m benchmarks.coref step|concatenated|predict NUM_TOKENS
+
+`step` is a training step (loss, gradients, clipping, Adam) on a window of NUM_TOKENS random words
+in sentences of 20; `concatenated` the same with the vectors of all pairs side by side, which is how
+allennlp-models scores them; `predict` a forward pass without gradients. Words' vectors (500
+dimensions) and ELMo (1024) are given, at random: the biLM has benchmarks of its own.
+
+Prints JSON: processor seconds of a step (the median of a few, after one to warm up), the loss, and
+megabytes (2^20 bytes): before there is a model, and the peak from then on.
+"""
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import torch
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.modules import FeedForward, TextFieldEmbedder
+from allennlp.nn import Activation
+
+from benchmarks.memory import status
+from elmo_plugin.models import coref
+from elmo_plugin.models.coref import CoreferenceResolver
+from elmo_plugin.modules.coref.pairs import Antecedents
+from elmo_plugin.modules.coupled_lstm import CoupledLstm
+
+WORD_DIM, ELMO_DIM, HIDDEN, FEATURE = 500, 1024, 200, 20
+SPAN_DIM = 4 * HIDDEN + FEATURE + WORD_DIM
+SENTENCE, WIDTH = 20, 10
+STEPS = 3
+
+
+class Given(TextFieldEmbedder):
+    """Vectors that are there already."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, text: TextFieldTensors, **_: Any) -> torch.Tensor:
+        return text["words"]["vectors"]
+
+    def get_output_dim(self) -> int:
+        return self.dim
+
+
+class GivenElmo(torch.nn.Module):
+    """ELMo's vectors that are there already."""
+
+    num_output_representations = 1
+
+    def forward(self, vectors: torch.Tensor) -> Dict[str, List[torch.Tensor]]:
+        return {"elmo_representations": [vectors]}
+
+    def get_output_dim(self) -> int:
+        return ELMO_DIM
+
+
+def feedforward(input_dim: int) -> FeedForward:
+    return FeedForward(input_dim, 2, 150, Activation.by_name("relu")(), 0.2)
+
+
+def model() -> CoreferenceResolver:
+    torch.manual_seed(1)
+    return CoreferenceResolver(
+        Vocabulary(),
+        Given(WORD_DIM),
+        CoupledLstm(WORD_DIM + ELMO_DIM, HIDDEN, 0.2),
+        feedforward(SPAN_DIM),
+        feedforward(3 * SPAN_DIM + 3 * FEATURE),
+        FEATURE,
+        WIDTH,
+        0.4,
+        250,
+        lexical_dropout=0.5,
+        elmo=GivenElmo(),  # type: ignore[arg-type]
+        use_input_elmo=True,
+        encode_by_sentence=True,
+        use_speakers=True,
+        genres=["nw"],
+        head_scores_from_context=True,
+        allow_crossing_spans=False,
+        context_dropout=0.2,
+        feature_dropout=0.2,
+    )
+
+
+def document(num_tokens: int) -> Dict[str, Any]:
+    draw = random.Random(1)
+    torch.manual_seed(2)
+    lengths = [SENTENCE] * (num_tokens // SENTENCE)
+    num_tokens = sum(lengths)
+    spans = [
+        (start, end)
+        for start in range(num_tokens)
+        for end in range(start, min(start + WIDTH, (start // SENTENCE + 1) * SENTENCE))
+    ]
+    chosen = draw.sample(range(len(spans)), num_tokens // 8)
+    labels = torch.full((1, len(spans)), -1)
+    labels[0, chosen] = torch.randint(num_tokens // 32, (len(chosen),))
+    metadata = {
+        "original_text": ["w"] * num_tokens,
+        "clusters": [],
+        "sentence_lengths": lengths,
+        "speakers": [draw.choice("ab") for _ in range(num_tokens)],
+        "genre": "nw",
+    }
+    return {
+        "text": {
+            "words": {"vectors": torch.randn(1, num_tokens, WORD_DIM)},
+            "elmo": {"elmo_tokens": torch.randn(1, num_tokens, ELMO_DIM)},
+            # What the tokens' mask is made from.
+            "ids": {"tokens": torch.ones(1, num_tokens, dtype=torch.long)},
+        },
+        "spans": torch.tensor([spans]),
+        "span_labels": labels,
+        "metadata": [metadata],
+    }
+
+
+def concatenated(
+    embeddings: torch.Tensor,
+    antecedents: Antecedents,
+    features: torch.Tensor,
+    feedforward: FeedForward,
+    scorer: torch.nn.Linear,
+) -> torch.Tensor:
+    """`pair_scores` in one product over the padded pairs' whole vectors."""
+    mask = antecedents.mask
+    left = embeddings.unsqueeze(2).expand(-1, -1, mask.size(2), -1)
+    rows = torch.arange(len(embeddings)).view(-1, 1, 1)
+    right = embeddings[rows, antecedents.indices]
+    phi = features.new_zeros(*mask.shape, features.size(-1)).masked_scatter(
+        mask.unsqueeze(-1), features
+    )
+    pairs = torch.cat([left, right, left * right, phi], dim=-1)
+    scores = antecedents.scores + scorer(feedforward(pairs)).squeeze(-1)
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return torch.cat([scores.new_zeros(*mask.shape[:2], 1), scores], dim=2)
+
+
+def steps(kind: str, num_tokens: int) -> Tuple[List[float], float]:
+    resolver = model().train(kind != "predict")
+    batch = document(num_tokens)
+    optimizer = torch.optim.Adam(resolver.parameters())
+    seconds = []
+    for _ in range(1 + STEPS):
+        start = time.process_time()
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(kind != "predict"):
+            loss = resolver(**batch)["loss"]
+        if kind != "predict":
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(resolver.parameters(), 5.0)
+            optimizer.step()
+        seconds.append(time.process_time() - start)
+    return seconds[1:], loss.item()
+
+
+def measure(kind: str, num_tokens: int) -> Dict[str, Any]:
+    """The measurement in a new process."""
+    command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens)]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1]
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        for kind, num_tokens in (("step", 1000), ("concatenated", 1000), ("predict", 5000)):
+            print(f"{kind}, {num_tokens} tokens: {measure(kind, num_tokens)}", flush=True)
+        return
+    kind, num_tokens = sys.argv[1], int(sys.argv[2])
+    torch.set_num_threads(1)
+    if kind == "concatenated":
+        coref.pair_scores = concatenated  # type: ignore[assignment]
+    # A first step of any optimizer imports modules of PyTorch.
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
+    before = status("VmRSS")
+    # The kernel's high-water mark starts again here.
+    Path("/proc/self/clear_refs").write_text("5")
+    seconds, loss = steps(kind, num_tokens)
+    found = {"seconds": statistics.median(seconds), "least": min(seconds), "loss": loss}
+    print(json.dumps({**found, "before": before, "peak": status("VmHWM")}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Tokenized sentences of the embedded biLM's text, a file a source, and its vocabulary.
+#   sh results/embedded_bilm/prepare.sh MODERN NOVELS TEXT
+# MODERN and NOVELS are folders with train/ and heldout/: in MODERN a folder a source with a paragraph a line, in NOVELS
+# hard-wrapped books. Writes TEXT/train/, TEXT/heldout/ and TEXT/vocabulary.txt. About 10 minutes on one core.
+set -eu
+modern=$1 novels=$2 text=$3
+mkdir -p "$text/train" "$text/heldout"
+for split in train heldout; do
+  # Books of one publisher are one source.
+  for source in $(ls "$modern/$split" | sed 's/^openstax-.*/openstax/; s/^se-.*/standard-ebooks/' | sort -u); do
+    case $source in
+      openstax) folders=openstax-* ;;
+      standard-ebooks) folders=se-* ;;
+      *) folders=$source ;;
+    esac
+    # shellcheck disable=SC2086
+    python -m elmo_plugin sentences --paragraph-lines "$modern/$split"/$folders/*.txt "$text/$split/modern-$source.txt"
+  done
+  for book in "$novels/$split"/*.txt; do
+    python -m elmo_plugin sentences "$book" "$text/$split/novel-$(basename "$book")"
+  done
+done
+python -m elmo_plugin vocabulary "$text/train/*.txt" "$text/vocabulary.txt" --min-count 25
