@@ -45,7 +45,7 @@ from elmo_plugin.modules.coref.spans import (
     kept_spans,
 )
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_placement import check_elmo_placement, elmo_dim, embed_with_elmo
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 NUM_DISTANCE_BUCKETS = 10
 
@@ -150,7 +150,9 @@ class CoreferenceResolver(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_elmo_placement(elmo, text_field_embedder, use_input_elmo=use_input_elmo)
+        self._elmo_placement = ElmoPlacement(
+            elmo, text_field_embedder, use_input_elmo=use_input_elmo
+        )
         check_positive(
             feature_size=feature_size,
             max_span_width=max_span_width,
@@ -193,8 +195,8 @@ class CoreferenceResolver(Model):
         self._max_antecedents = max_antecedents
         self._max_training_sentences = max_training_sentences
         check_dimensions(
+            self._elmo_placement.input_dim,
             text_field_embedder.get_output_dim(),
-            elmo_dim(elmo, True),
             context_layer,
             mention_feedforward,
             antecedent_feedforward,
@@ -305,12 +307,7 @@ class CoreferenceResolver(Model):
             lengths = from_metadata(metadata, "sentence_lengths")
             sentences = Sentences(lengths, mask.size(1), mask.device)
             text, mask = sentences.split(text), sentences.mask
-        if self._elmo is None:
-            embedded = self._text_field_embedder(text)
-        else:
-            embedded, _ = embed_with_elmo(
-                text, self._text_field_embedder, self._elmo, at_input=True, at_output=False
-            )
+        embedded, _ = self._elmo_placement.embed(text, self._text_field_embedder, self._elmo)
         embedded = self._lexical_dropout(embedded)
         context = self._context_dropout(self._context_layer(embedded, mask))
         embedded = embedded[..., : self._text_field_embedder.get_output_dim()]

@@ -29,16 +29,18 @@ class ElmoPlacement:
     # Raises
 
     `ConfigurationError`
-        See `check_elmo_placement`.
+        If a flag is on without `elmo`, if `elmo` is given and no flag is on, if its
+        `num_output_representations` is not the number of flags that are on, or if
+        `text_field_embedder` embeds `elmo` too.
     """
 
     def __init__(
         self, elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool
     ) -> None:
-        check_elmo_placement(elmo, text_field_embedder, **flags)
+        _check(elmo, text_field_embedder, **flags)
         self._at_input, self._at_output = (*flags.values(), False)[:2]
         self._text_dim = text_field_embedder.get_output_dim()
-        self._elmo_dim = elmo_dim(elmo, True)
+        self._elmo_dim = 0 if elmo is None else elmo.get_output_dim()
 
     @property
     def input_dim(self) -> int:
@@ -63,31 +65,50 @@ class ElmoPlacement:
         self, tokens: TextFieldTensors, text_field_embedder: TextFieldEmbedder, elmo: Optional[Elmo]
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """
-        Embeds one text field, running the biLM once.
+        Embeds one text field whose ELMo characters are under `elmo`, running the biLM once.
 
         # Parameters
 
         tokens : `TextFieldTensors`
-            See `embed_with_elmo`.
+            Character ids under `tokens["elmo"]["elmo_tokens"]`, shape
+            `(batch_size, num_tokens, num_characters)`; all else goes to `text_field_embedder`. With
+            ELMo alone it is not called. Without `elmo` it takes everything.
         text_field_embedder : `TextFieldEmbedder`
         elmo : `Elmo`, optional
-            Those that the model was made with.
+            Those that the model was made with. Its representations are taken in the order input,
+            output.
 
         # Returns
 
         `Tuple[torch.Tensor, Optional[torch.Tensor]]`
             The encoder's input, shape `(batch_size, num_tokens, input_dim)`, and what to
-            `concatenate` to its output.
+            `concatenate` to its output, shape `(batch_size, num_tokens, embedding_dim)`, or `None`.
+
+        # Raises
+
+        `ConfigurationError`
+            If `tokens` has no key `elmo`, or one of another indexer, or nothing but `elmo` and it
+            is not used at the input.
         """
         if elmo is None:
             return text_field_embedder(tokens), None
-        return embed_with_elmo(
-            tokens,
-            text_field_embedder,
-            elmo,
-            at_input=self._at_input,
-            at_output=self._at_output,
-        )
+        if "elmo" not in tokens:
+            raise ConfigurationError(
+                f"found the token indexers {sorted(tokens)}, expected one named 'elmo' of type "
+                f"elmo_characters, since the model has elmo"
+            )
+        check_elmo_tensors(tokens["elmo"])
+        others = {name: value for name, value in tokens.items() if name != "elmo"}
+        if not others and not self._at_input:
+            raise ConfigurationError(
+                "found no token indexer but 'elmo', which is not used at the input; expected "
+                "another"
+            )
+        embedded = [text_field_embedder(others)] if others else []
+        representations = elmo(tokens["elmo"]["elmo_tokens"])["elmo_representations"]
+        if self._at_input:
+            embedded.append(representations[0])
+        return torch.cat(embedded, dim=-1), representations[-1] if self._at_output else None
 
     @staticmethod
     def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:
@@ -107,28 +128,7 @@ class ElmoPlacement:
         return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
 
 
-def check_elmo_placement(
-    elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool
-) -> None:
-    """
-    Checks that a model's ELMo and the flags that place it agree.
-
-    # Parameters
-
-    elmo : `Elmo`, optional
-        The model's `elmo` argument.
-    text_field_embedder : `TextFieldEmbedder`
-        Embeds the other inputs; must not know the key `elmo` if `elmo` is given.
-    flags : `bool`
-        The model's `use_*_elmo` arguments by name.
-
-    # Raises
-
-    `ConfigurationError`
-        If a flag is on without `elmo`, if `elmo` is given and no flag is on, if its
-        `num_output_representations` is not the number of flags that are on, or if
-        `text_field_embedder` embeds `elmo` too.
-    """
+def _check(elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool) -> None:
     shown = ", ".join(f"{name}: {str(value).lower()}" for name, value in flags.items())
     num_placements = sum(flags.values())
     if elmo is None:
@@ -147,74 +147,3 @@ def check_elmo_placement(
             f"found num_output_representations: {elmo.num_output_representations} and {shown}, "
             f"expected as many representations as flags are true, {num_placements}"
         )
-
-
-def elmo_dim(elmo: Optional[Elmo], placed: bool) -> int:
-    """
-    # Parameters
-
-    elmo : `Elmo`, optional
-        The model's `elmo` argument.
-    placed : `bool`
-        One of its `use_*_elmo` flags.
-
-    # Returns
-
-    `int`
-        How much wider ELMo makes the vectors there: its `embedding_dim`, or 0.
-    """
-    return elmo.get_output_dim() if elmo is not None and placed else 0
-
-
-def embed_with_elmo(
-    tokens: TextFieldTensors,
-    text_field_embedder: TextFieldEmbedder,
-    elmo: Elmo,
-    at_input: bool,
-    at_output: bool,
-) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """
-    Embeds one text field whose ELMo characters are under `elmo`, running the biLM once.
-
-    # Parameters
-
-    tokens : `TextFieldTensors`
-        Character ids under `tokens["elmo"]["elmo_tokens"]`, shape
-        `(batch_size, num_tokens, num_characters)`; all else goes to `text_field_embedder`. With
-        ELMo alone it is not called.
-    text_field_embedder : `TextFieldEmbedder`
-    elmo : `Elmo`
-        Its representations are taken in the order input, output.
-    at_input : `bool`
-        Whether ELMo is concatenated to the embedding.
-    at_output : `bool`
-        Whether a representation is returned for the encoder's output.
-
-    # Returns
-
-    `Tuple[torch.Tensor, Optional[torch.Tensor]]`
-        The encoder's input, shape `(batch_size, num_tokens, input_dim)`, and what to concatenate to
-        its output, shape `(batch_size, num_tokens, embedding_dim)`, or `None`.
-
-    # Raises
-
-    `ConfigurationError`
-        If `tokens` has no key `elmo`, or one of another indexer, or nothing but `elmo` and it is
-        not used at the input.
-    """
-    if "elmo" not in tokens:
-        raise ConfigurationError(
-            f"found the token indexers {sorted(tokens)}, expected one named 'elmo' of type "
-            f"elmo_characters, since the model has elmo"
-        )
-    check_elmo_tensors(tokens["elmo"])
-    others = {name: value for name, value in tokens.items() if name != "elmo"}
-    if not others and not at_input:
-        raise ConfigurationError(
-            "found no token indexer but 'elmo', which is not used at the input; expected another"
-        )
-    embedded = [text_field_embedder(others)] if others else []
-    representations = elmo(tokens["elmo"]["elmo_tokens"])["elmo_representations"]
-    if at_input:
-        embedded.append(representations[0])
-    return torch.cat(embedded, dim=-1), representations[-1] if at_output else None

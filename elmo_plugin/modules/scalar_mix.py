@@ -45,7 +45,24 @@ class ScalarMix(scalar_mix.ScalarMix):
     def forward(
         self, tensors: Sequence[torch.Tensor], mask: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
-        """See there; the errors are `ConfigurationError`s, and the names AllenNLP's."""
+        """
+        # Parameters
+
+        tensors : `Sequence[torch.Tensor]`
+            `mixture_size` layers of shape `(batch_size, num_tokens, embedding_dim)`.
+        mask : `Optional[torch.Tensor]`
+            Bool, shape `(batch_size, num_tokens)`; needed with `do_layer_norm`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, num_tokens, embedding_dim)`.
+
+        # Raises
+
+        `ConfigurationError`
+            If there are not `mixture_size` layers.
+        """
         try:
             return super().forward(tensors, mask)
         except ValueError as error:

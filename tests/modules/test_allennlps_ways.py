@@ -25,7 +25,7 @@ from elmo_plugin import plugin
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.modules.alternating_lstm import AlternatingLstm
-from elmo_plugin.modules.elmo_placement import embed_with_elmo
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 
 
@@ -88,8 +88,9 @@ def test_an_indexer_of_another_type_is_named(files):
     with pytest.raises(ConfigurationError, match=said):
         embedder(wrong)
     elmo = elmo_plugin.Elmo(**files)
+    placement = ElmoPlacement(elmo, BasicTextFieldEmbedder({}), use_input_elmo=True)
     with pytest.raises(ConfigurationError, match=said):
-        embed_with_elmo(wrong, embedder, elmo, at_input=True, at_output=False)
+        placement.embed(wrong, embedder, elmo)
     assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)
 
 

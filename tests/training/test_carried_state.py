@@ -1,5 +1,8 @@
 """A biLM that carries its state through a run: kept in checkpoints, put aside in validation."""
 
+import json
+import re
+import shutil
 import signal
 
 import pytest
@@ -8,6 +11,8 @@ from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.common import Params
 from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
+from tagging_task import tagger_config, with_elmo, write_task
+from test_distributed_pretraining import start, states
 from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -94,3 +99,41 @@ def test_training_goes_on_with_its_own_state(train, config, tmp_path):
         torch.load(tmp_path / name / "model_state_e3_b0.th") for name in ("with", "without")
     )
     assert all(torch.equal(with_it[name], without[name]) for name in with_it)
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_as_if_never_stopped(tmp_path, monkeypatch):
+    """Each has a state, generators and figures of its own; the first one's checkpoint has all."""
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    write(tmp_path)
+    options = options_dict(random_bilm().options)
+    both = with_elmo(tagger_config(), 12, options=options, pretrained_file="weights.hdf5")
+    both["data_loader"]["batch_size"] = 4
+    both["model"]["encoder"] |= {"num_layers": 2, "dropout": 0.5}
+    del both["trainer"]["cuda_device"]
+    both["trainer"] |= {
+        "num_epochs": 2,
+        "checkpointer": {"save_every_num_batches": 1, "keep_most_recent_by_count": None},
+    }
+    both["distributed"] = {"cuda_devices": [-1, -1]}
+    start(both, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    # What a kill in the second epoch, after its second batch, would have left.
+    for path in (tmp_path / "again").iterdir():
+        point = re.match(r"(model|training)_state_e(\d+)_b(\d+)\.th", path.name)
+        if point and (int(point[2]), int(point[3])) > (1, 2):
+            path.unlink()
+    for name in ("metrics_epoch_1.json", "metrics.json", "model.tar.gz"):
+        (tmp_path / "again" / name).unlink()
+    start(both, tmp_path / "again", "--recover")
+    whole, again = states(tmp_path / "whole"), states(tmp_path / "again")
+    for point in ((1, 3), (2, 0)):
+        for name, tensor in whole[point].items():
+            assert torch.equal(again[point][name], tensor), (point, name)
+    found, wanted = (
+        json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("again", "whole")
+    )
+    assert wanted["training_accuracy"] < 1
+    for name in ("training_loss", "training_accuracy", "validation_loss", "best_epoch"):
+        assert found[name] == wanted[name], name

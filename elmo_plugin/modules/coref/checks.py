@@ -39,8 +39,8 @@ def check_genres(genres: Optional[List[str]]) -> None:
 
 
 def check_dimensions(
+    input_dim: int,
     embedded_dim: int,
-    elmo_dim: int,
     context_layer: Seq2SeqEncoder,
     mention_feedforward: FeedForward,
     antecedent_feedforward: FeedForward,
@@ -50,10 +50,10 @@ def check_dimensions(
     """
     # Parameters
 
+    input_dim : `int`
+        Of a token with ELMo, if that is at the input.
     embedded_dim : `int`
         Of a token without ELMo.
-    elmo_dim : `int`
-        Of ELMo at the input; 0 without it.
     context_layer : `Seq2SeqEncoder`
     mention_feedforward : `FeedForward`
     antecedent_feedforward : `FeedForward`
@@ -68,7 +68,7 @@ def check_dimensions(
         If an input dimension is not what comes before.
     """
     check_dimensions_match(
-        embedded_dim + elmo_dim,
+        input_dim,
         context_layer.get_input_dim(),
         "text field embedding dim (with ELMo, if at the input)",
         "context_layer input dim",
