@@ -6,6 +6,7 @@ import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.elmo import ElmoMixes
+from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
