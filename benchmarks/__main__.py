@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import torch
 
@@ -51,7 +51,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     cases = QUICK if options.quick else FULL
-    results: Dict[str, Any] = {
+    results: dict[str, Any] = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "quick": options.quick,
         "clock": options.clock,

@@ -12,7 +12,6 @@ import argparse
 import random
 import statistics
 import time
-from typing import List
 
 import torch
 from allennlp.modules.seq2seq_encoders import PytorchSeq2SeqWrapper
@@ -39,7 +38,7 @@ def seconds(encoder: PytorchSeq2SeqWrapper, inputs: torch.Tensor, mask: torch.Te
     return time.perf_counter() - start
 
 
-def compare(lengths: List[int], rounds: int) -> tuple:
+def compare(lengths: list[int], rounds: int) -> tuple:
     torch.manual_seed(0)
     stock = StackedAlternatingLstmSeq2SeqEncoder(**SIZES)
     ours = AlternatingLstmSeq2SeqEncoder(**SIZES)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import torch
 from allennlp.data import TextFieldTensors, Vocabulary
@@ -58,7 +58,7 @@ class GivenElmo(torch.nn.Module):
 
     num_output_representations = 1
 
-    def forward(self, vectors: torch.Tensor) -> Dict[str, List[torch.Tensor]]:
+    def forward(self, vectors: torch.Tensor) -> dict[str, list[torch.Tensor]]:
         return {"elmo_representations": [vectors]}
 
     def get_output_dim(self) -> int:
@@ -94,7 +94,7 @@ def model() -> CoreferenceResolver:
     )
 
 
-def document(num_tokens: int) -> Dict[str, Any]:
+def document(num_tokens: int) -> dict[str, Any]:
     draw = random.Random(1)
     torch.manual_seed(2)
     lengths = [SENTENCE] * (num_tokens // SENTENCE)
@@ -148,7 +148,7 @@ def concatenated(
     return torch.cat([scores.new_zeros(*mask.shape[:2], 1), scores], dim=2)
 
 
-def steps(kind: str, num_tokens: int) -> Tuple[List[float], float]:
+def steps(kind: str, num_tokens: int) -> tuple[list[float], float]:
     resolver = model().train(kind != "predict")
     batch = document(num_tokens)
     optimizer = torch.optim.Adam(resolver.parameters())
@@ -167,7 +167,7 @@ def steps(kind: str, num_tokens: int) -> Tuple[List[float], float]:
     return seconds[1:], loss.item()
 
 
-def measure(kind: str, num_tokens: int) -> Dict[str, Any]:
+def measure(kind: str, num_tokens: int) -> dict[str, Any]:
     """The measurement in a new process."""
     command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens)]
     done = subprocess.run(

@@ -9,7 +9,6 @@ zero for each. Cosine and deviation are of a token's vector in a layer with its 
 
 import argparse
 from pathlib import Path
-from typing import List
 
 import torch
 
@@ -20,14 +19,14 @@ from elmo_plugin.bilm.model.characters import batch_to_ids
 BATCH_SIZE = 32
 
 
-def read(path: Path) -> List[List[str]]:
+def read(path: Path) -> list[list[str]]:
     blocks = path.read_text(encoding="utf-8").split("\n\n")
     sentences = [[line.split()[0] for line in block.splitlines() if line] for block in blocks]
     return [words for words in sentences if words and words[0] != "-DOCSTART-"]
 
 
 @torch.no_grad()
-def layers(options: str, weights: str, dtype: str, sentences: List[List[str]]) -> torch.Tensor:
+def layers(options: str, weights: str, dtype: str, sentences: list[list[str]]) -> torch.Tensor:
     """Shape `(mixture_size, number of tokens, embedding_dim)`, boundaries left out."""
     bilm = load_bilm(options, weights, dtype=dtype, state="reset").eval()
     found = []

@@ -17,8 +17,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -43,8 +44,8 @@ class Sizes(NamedTuple):
     """What is run."""
 
     options: ElmoOptions
-    batch_sizes: Tuple[int, ...]
-    pretraining: Tuple[ElmoOptions, ...]
+    batch_sizes: tuple[int, ...]
+    pretraining: tuple[ElmoOptions, ...]
     streams: int
     num_words: int
     num_samples: int
@@ -74,11 +75,11 @@ class Benchmark:
             torch.cuda.synchronize(self._device)
 
     @torch.no_grad()
-    def inference(self) -> List[Dict[str, Any]]:
+    def inference(self) -> list[dict[str, Any]]:
         """A frozen biLM, every batch size."""
         torch.manual_seed(0)
         original = BiLm(self._sizes.options, state="reset")
-        models: Dict[str, Any] = {}
+        models: dict[str, Any] = {}
         for dtype in DTYPES:
             for kind in ("plain", "fused"):
                 bilm = BiLm(self._sizes.options, state="reset", dtype=dtype)
@@ -90,7 +91,7 @@ class Benchmark:
         if stock is not None:
             models["AllenNLP float32"] = stock
 
-        def works(ids: torch.Tensor) -> Dict[str, Work]:
+        def works(ids: torch.Tensor) -> dict[str, Work]:
             return {name: _work(name, lambda m=m: layers(m, ids)) for name, m in models.items()}
 
         cases = []
@@ -99,9 +100,9 @@ class Benchmark:
             ids = sentences.batch(size).to(self._device)
             memory, outputs = self._memory(works(ids))
             exact = outputs["plain float32"]
-            num_tokens: List[int] = []
+            num_tokens: list[int] = []
 
-            def contestants() -> Dict[str, Work]:
+            def contestants() -> dict[str, Work]:
                 ids = sentences.batch(size)  # noqa: B023
                 num_tokens.append(int((ids > 0).any(dim=-1).sum()))  # noqa: B023
                 return works(ids.to(self._device))
@@ -114,11 +115,11 @@ class Benchmark:
             cases.append({"batch_size": size, **found})
         return cases
 
-    def pretraining(self) -> List[Dict[str, Any]]:
+    def pretraining(self) -> list[dict[str, Any]]:
         """Loss and gradients of a batch."""
         return [self._pretraining(options) for options in self._sizes.pretraining]
 
-    def _pretraining(self, options: ElmoOptions) -> Dict[str, Any]:
+    def _pretraining(self, options: ElmoOptions) -> dict[str, Any]:
         sizes, models = self._sizes, {}
         for dtype in DTYPES:
             for kind in ("plain", "fused"):
@@ -128,7 +129,7 @@ class Benchmark:
                 models[f"{kind} {dtype or 'float32'}"] = model.to(self._device).train()
         sentences = Sentences()
 
-        def contestants() -> Dict[str, Work]:
+        def contestants() -> dict[str, Work]:
             batch = batch_of(sentences, sizes.streams, NUM_STEPS, sizes.num_words, self._device)
             return {name: _work(name, lambda m=m: step(m, batch)) for name, m in models.items()}
 
@@ -137,9 +138,9 @@ class Benchmark:
         losses = {name: float(loss) for name, loss in losses.items()}
         return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
 
-    def _memory(self, works: Dict[str, Work]) -> Tuple[Dict[str, Optional[float]], Dict[str, Any]]:
+    def _memory(self, works: dict[str, Work]) -> tuple[dict[str, float | None], dict[str, Any]]:
         """Megabytes beyond what is held, once all is compiled and prepared; what is given."""
-        memory: Dict[str, Optional[float]] = {}
+        memory: dict[str, float | None] = {}
         outputs = {}
         for name, work in works.items():
             work()
@@ -155,10 +156,10 @@ class Benchmark:
 
     def _in_turn(
         self,
-        contestants: Callable[[], Dict[str, Work]],
-        memory: Dict[str, Optional[float]],
+        contestants: Callable[[], dict[str, Work]],
+        memory: dict[str, float | None],
         num_tokens: Callable[[], float],
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         found = in_turn(contestants, self._rounds, self.clock, self._rate)
         for name, one in found["contestants"].items():
             one["tokens_per_second"] = num_tokens() / one["seconds"]
@@ -186,7 +187,7 @@ def plain_steps() -> Iterator[None]:
         lstm_gpu.works = works  # type: ignore[assignment]
 
 
-def layers(bilm: Any, ids: torch.Tensor) -> List[torch.Tensor]:
+def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
     bilm._elmo_lstm._states = None  # AllenNLP's
     return bilm(ids)["activations"]
 
@@ -208,7 +209,7 @@ def stock_bilm(bilm: BiLm, device: str) -> Any:
         return None
 
 
-def fused_steps_of(device: str) -> Dict[str, bool]:
+def fused_steps_of(device: str) -> dict[str, bool]:
     """Where the kernels work."""
     if device == "cpu":
         return {}
@@ -222,7 +223,7 @@ def fused_steps_of(device: str) -> Dict[str, bool]:
     }
 
 
-def markdown(results: Dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     host, sizes = results["machine"], results["sizes"]
     working = ", ".join(f"{name} {'yes' if w else 'NO'}" for name, w in results["fused"].items())
     lines = [
@@ -253,7 +254,7 @@ def markdown(results: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _contestants(case: Dict[str, Any]) -> List[str]:
+def _contestants(case: dict[str, Any]) -> list[str]:
     rows = [
         [
             name,

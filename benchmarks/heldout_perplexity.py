@@ -14,8 +14,8 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, Union
 
 import torch
 
@@ -46,7 +46,7 @@ def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
 
 def measure(
     model: LanguageModel, vocabulary: WordVocabulary, pattern: str, batch_size: int
-) -> Dict[str, Union[int, float]]:
+) -> dict[str, int | float]:
     """Of the files of one pattern, in their order."""
     paths = find_text_files(pattern)
     num_batches = 0

@@ -1,7 +1,8 @@
 """A frozen ELMo: `allennlp.modules.elmo.Elmo` and ours on the same files, in turn."""
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ DTYPES = (None, "bfloat16", "int8")
 class Contest:
     """Stock and ours in every precision, and ours without the private operators."""
 
-    def __init__(self, files: Tuple[str, str]) -> None:
+    def __init__(self, files: tuple[str, str]) -> None:
         from allennlp.modules.elmo import Elmo as StockElmo
 
         self.stock = StockElmo(*files, 1, dropout=0.0).eval()
@@ -31,7 +32,7 @@ class Contest:
         finally:
             prepacked_linear.onednn_works = works
 
-    def run(self, batch_size: int, rounds: int, clock: Clock, public: bool) -> Dict[str, Any]:
+    def run(self, batch_size: int, rounds: int, clock: Clock, public: bool) -> dict[str, Any]:
         """One batch size: ratios to stock, and the largest deviation in float32."""
         sentences = Sentences(seed=batch_size)
         batch = sentences.batch(batch_size)
@@ -39,7 +40,7 @@ class Contest:
         deviations = {name: float((mix(elmo, batch) - exact).abs().max())
                       for name, elmo in self.ours.items()}  # fmt: skip
 
-        def contestants() -> Dict[str, Callable[[], Any]]:
+        def contestants() -> dict[str, Callable[[], Any]]:
             batch = sentences.batch(batch_size)
             works = {"stock": lambda: mix(self.stock, batch)}
             for name, elmo in self.ours.items():
@@ -54,7 +55,7 @@ class Contest:
 
         return {**in_turn(contestants, rounds, clock), "largest_deviation": deviations}
 
-    def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> Dict[str, Any]:
+    def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> dict[str, Any]:
         """GFLOP/s of the LSTM layers alone in float32, beside `torch.mm` in the same rounds."""
         bilm = self.ours["float32"]._elmo_lstm
         lengths = torch.tensor([len(words) for words in Sentences().tokens(batch_size)])
@@ -78,7 +79,7 @@ class Contest:
         return found
 
 
-def ours(files: Tuple[str, str], dtype: Optional[str]) -> Elmo:
+def ours(files: tuple[str, str], dtype: str | None) -> Elmo:
     return Elmo(*files, 1, dropout=0.0, dtype=dtype).eval()
 
 
@@ -90,7 +91,7 @@ def mix(elmo: Any, batch: torch.Tensor) -> torch.Tensor:
     return elmo(batch)["elmo_representations"][0]
 
 
-def preparation(files: Tuple[str, str], clock: Clock) -> List[Dict[str, Any]]:
+def preparation(files: tuple[str, str], clock: Clock) -> list[dict[str, Any]]:
     """Seconds of the first batch of one sentence, when weights are laid out, and of a later one."""
     found = []
     for dtype in DTYPES:

@@ -17,7 +17,7 @@ import math
 import sys
 from array import array
 from pathlib import Path
-from typing import List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy
 
@@ -74,7 +74,7 @@ class KneserNey:
             counts.append(numpy.bincount(ending, minlength=len(unique)).astype(numpy.int32))
             place[ending] = predicted
             places.append(place)
-        self.orders: List[Order] = []
+        self.orders: list[Order] = []
         for n in range(1, order + 1):
             count, place = counts[n - 1], places[n - 1]
             seen = count > 0
@@ -110,7 +110,7 @@ class KneserNey:
         return numpy.log(probability[tokens != BEGIN])
 
 
-def distinct(values: numpy.ndarray) -> Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+def distinct(values: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
     """`numpy.unique` with places and inverse of 32 bits, in less than half of its memory."""
     by_value = numpy.argsort(values, kind="stable").astype(numpy.int32)
     ordered = values[by_value]
@@ -140,7 +140,7 @@ def _order(
     return Order(keys, counts, totals, backoffs, discounts)
 
 
-def encode(paths: List[Path], vocabulary: WordVocabulary, order: int) -> numpy.ndarray:
+def encode(paths: list[Path], vocabulary: WordVocabulary, order: int) -> numpy.ndarray:
     """Word ids of text files, padded as `KneserNey` wants them."""
     ids = array("i")
     for path in paths:

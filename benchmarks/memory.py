@@ -13,14 +13,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 BATCHES = 3
 
 
 def measure(
-    which: str, files: Tuple[str, str], batch_size: int, allennlp: bool = False
-) -> Dict[str, float]:
+    which: str, files: tuple[str, str], batch_size: int, allennlp: bool = False
+) -> dict[str, float]:
     """The measurement in a new process."""
     command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
     command += ["--allennlp"] * allennlp

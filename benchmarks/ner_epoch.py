@@ -12,8 +12,9 @@ import functools
 import itertools
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any
 
 import torch
 from allennlp.common import Params
@@ -60,7 +61,7 @@ def write_sentences(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def trainer(folder: Path, embedder: Dict[str, Any], indexer: Dict[str, Any]) -> Trainer:
+def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> Trainer:
     """What `allennlp train` makes of the config with this embedder, short of a validation."""
     data = folder / "train.txt"
     paths = dict.fromkeys(("NER_TRAIN_DATA_PATH", "NER_TEST_A_PATH", "NER_TEST_B_PATH"), str(data))
@@ -97,7 +98,7 @@ def epoch(trainer: Trainer, number: int) -> float:
     return trainer._train_epoch(number)["loss"]
 
 
-def run(files: Tuple[str, str], rounds: int, clock: Clock) -> Dict[str, Any]:
+def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
     """`files` are the biLM's. Ratios: an epoch's time to that with ready vectors."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -117,9 +118,9 @@ def run(files: Tuple[str, str], rounds: int, clock: Clock) -> Dict[str, Any]:
         first = {key: seconds(lambda one=one: epoch(one, 0), clock)
                  for key, one in trainers.items()}  # fmt: skip
         numbers = itertools.count(1)
-        losses: Dict[str, float] = {}
+        losses: dict[str, float] = {}
 
-        def contestants() -> Dict[str, Callable[[], Any]]:
+        def contestants() -> dict[str, Callable[[], Any]]:
             number = next(numbers)
 
             def work(key: str) -> None:

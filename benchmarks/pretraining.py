@@ -4,7 +4,8 @@ float32 and in mixed precision (the model's `dtype="bfloat16"`).
 """
 
 import functools
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -76,7 +77,7 @@ class SoftmaxByAutograd(WordSoftmax):
         return functional.cross_entropy(logits, torch.zeros_like(targets))
 
 
-def model(autograd: bool, dtype: Optional[str] = None) -> LanguageModel:
+def model(autograd: bool, dtype: str | None = None) -> LanguageModel:
     torch.manual_seed(0)
     softmax = SoftmaxByAutograd if autograd else WordSoftmax
     language_model = LanguageModel(
@@ -116,7 +117,7 @@ def batch_of(
     return BatchPair(*halves)
 
 
-def run(rounds: int, clock: Clock) -> Dict[str, Any]:
+def run(rounds: int, clock: Clock) -> dict[str, Any]:
     sentences = Sentences()
 
     def batches() -> BatchPair:
@@ -132,7 +133,7 @@ def run(rounds: int, clock: Clock) -> Dict[str, Any]:
     plain, ours, _ = ([one.grad for one in each.parameters()] for each in models.values())
     worst = max(float((one - other).abs().max()) for one, other in zip(plain, ours))
 
-    def contestants() -> Dict[str, Callable[[], Any]]:
+    def contestants() -> dict[str, Callable[[], Any]]:
         batch = batches()
         return {
             name: functools.partial(step, language_model, batch)

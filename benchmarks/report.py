@@ -1,6 +1,6 @@
 """The results as a page."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 # The least ratios that were promised, by shape, batch size and contestant.
 BARS = {
@@ -21,7 +21,7 @@ BARS = {
 PRETRAINING_BARS = {"ours": "1.3", "ours, bfloat16": "2.0"}
 
 
-def markdown(results: Dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """Tables of medians; ratios with the least and the most of the rounds."""
     machine = results["machine"]
     rates = ", ".join(f"{name} {rate:.0f}" for name, rate in results["gflops_torch.mm"].items())
@@ -70,7 +70,7 @@ def markdown(results: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _inference(case: Dict[str, Any]) -> List[str]:
+def _inference(case: dict[str, Any]) -> list[str]:
     def bar(name: str) -> str:
         return str(BARS.get((case["shape"], case["batch_size"], name), ""))
 
@@ -86,7 +86,7 @@ def _inference(case: Dict[str, Any]) -> List[str]:
     ]
 
 
-def _contestants(case: Dict[str, Any], bar: Any) -> List[str]:
+def _contestants(case: dict[str, Any], bar: Any) -> list[str]:
     return table(
         ["", "median, s", "ratio", "least", "most", "bar"],
         [
@@ -97,7 +97,7 @@ def _contestants(case: Dict[str, Any], bar: Any) -> List[str]:
     )  # fmt: skip
 
 
-def _memory(found: Dict[str, Any]) -> List[str]:
+def _memory(found: dict[str, Any]) -> list[str]:
     stock = found["stock"]
     rows = []
     for name, one in found.items():
@@ -109,7 +109,7 @@ def _memory(found: Dict[str, Any]) -> List[str]:
     return table(header, rows)
 
 
-def _epochs(found: Dict[str, Any]) -> List[str]:
+def _epochs(found: dict[str, Any]) -> list[str]:
     rows = []
     for name, one in found["contestants"].items():
         ratios = [f"{one[key]:.2f}" for key in ("ratio", "least", "most")]
@@ -119,6 +119,6 @@ def _epochs(found: Dict[str, Any]) -> List[str]:
     return table(header, rows)
 
 
-def table(header: List[str], rows: List[List[str]]) -> List[str]:
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
     return ["| " + " | ".join(line) + " |" for line in lines] + [""]

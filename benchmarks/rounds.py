@@ -4,8 +4,9 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ MOST_REPEATS = 3
 Clock = Callable[[], float]
 
 
-def machine() -> Dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Processor and versions."""
     processor = platform.processor()
     info = Path("/proc/cpuinfo")
@@ -57,11 +58,11 @@ class MatrixRate:
 
 
 def in_turn(
-    contestants: Callable[[], Dict[str, Callable[[], Any]]],
+    contestants: Callable[[], dict[str, Callable[[], Any]]],
     rounds: int,
     clock: Clock,
-    rate: Optional[MatrixRate] = None,
-) -> Dict[str, Any]:
+    rate: MatrixRate | None = None,
+) -> dict[str, Any]:
     """
     Times every contestant once a round, the first being what the others are compared with.
 
@@ -69,8 +70,8 @@ def in_turn(
     new one every round. `rate` is the machine's, that of its processor if not given.
     """
     rate = rate or MatrixRate(clock)
-    times: Dict[str, List[float]] = {}
-    rates: List[float] = []
+    times: dict[str, list[float]] = {}
+    rates: list[float] = []
     kept = repeated = 0
     best = rate()
     while kept < rounds:
@@ -101,5 +102,5 @@ def in_turn(
     }
 
 
-def _ratios(ratios: List[float]) -> Dict[str, float]:
+def _ratios(ratios: list[float]) -> dict[str, float]:
     return {"ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}

@@ -12,8 +12,9 @@ many decisions (a token's tag or a sentence's label) are others than in float32.
 import argparse
 import datetime
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
 import torch
 from allennlp.data.data_loaders import MultiProcessDataLoader
@@ -27,7 +28,7 @@ DTYPES = (None, "bfloat16", "int8")
 BATCH_SIZE = 32
 
 
-def elmo_paths(config: Dict[str, Any], path: str = "model") -> Iterator[str]:
+def elmo_paths(config: dict[str, Any], path: str = "model") -> Iterator[str]:
     """Where in a model's config the arguments of an ELMo stand, with dots."""
     for key, value in config.items():
         if isinstance(value, dict):
@@ -39,12 +40,12 @@ def elmo_paths(config: Dict[str, Any], path: str = "model") -> Iterator[str]:
 
 
 @torch.no_grad()
-def evaluate(archive: Archive, data: str) -> Tuple[str, float, List[str]]:
+def evaluate(archive: Archive, data: str) -> tuple[str, float, list[str]]:
     """The metric's name and value, and every decision."""
     model = archive.model.eval()
     loader = MultiProcessDataLoader(archive.validation_dataset_reader, data, batch_size=BATCH_SIZE)
     loader.index_with(model.vocab)
-    decisions: List[str] = []
+    decisions: list[str] = []
     for batch in loader:
         output = model.make_output_human_readable(model(**batch))
         if "tags" in output:
@@ -57,7 +58,7 @@ def evaluate(archive: Archive, data: str) -> Tuple[str, float, List[str]]:
     return name, model.get_metrics()[name], decisions
 
 
-def row(archive: str, data: str) -> List[str]:
+def row(archive: str, data: str) -> list[str]:
     """Names, and for each dtype the metric in percent and how many decisions changed."""
     with extracted_archive(archive) as folder:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
@@ -65,7 +66,7 @@ def row(archive: str, data: str) -> List[str]:
     if not paths:
         raise ValueError(f"{archive}: a model without ELMo, expected one with it")
     cells = [Path(archive).resolve().parent.name, Path(data).name]
-    exact: List[str] = []
+    exact: list[str] = []
     for dtype in DTYPES:
         loaded = load_archive(archive, overrides={f"{path}.dtype": dtype for path in paths})
         name, value, decisions = evaluate(loaded, data)

@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import _jsonnet
 import torch
@@ -37,7 +37,7 @@ BATCH_SIZES, UNROLLS = (16, 32, 64, 128), (10, 20, 40, 80)
 QUICK_BATCH_SIZES, QUICK_UNROLLS = (64, 128), (20,)
 
 
-def recipe() -> Dict[str, Any]:
+def recipe() -> dict[str, Any]:
     """What a step needs to know of the config."""
     names = ("TRAIN_PATH", "HELDOUT_PATH", "VOCAB_PATH")
     variables = {f"BIDIRECTIONAL_LM_{name}": "" for name in names}
@@ -70,7 +70,7 @@ def write_text(folder: Path) -> None:
     WordVocabulary(words[:NUM_WORDS]).save(folder / "vocabulary.txt")
 
 
-def markdown(results: Dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """Tables with a row for each batch size and a column for each unroll."""
     host, sizes = results["machine"], results["recipe"]
     lstm, filters = sizes["options"]["lstm"], sizes["options"]["char_cnn"]["filters"]
@@ -115,11 +115,11 @@ def markdown(results: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def tokens_per_second(cell: Dict[str, Any], threads: str) -> float:
+def tokens_per_second(cell: dict[str, Any], threads: str) -> float:
     return cell["batch_size"] * cell["num_steps"] / cell["threads"][threads]["seconds"]
 
 
-def _grid(cells: List[Dict[str, Any]], texts: Dict[Any, str]) -> List[str]:
+def _grid(cells: list[dict[str, Any]], texts: dict[Any, str]) -> list[str]:
     batch_sizes = dict.fromkeys(cell["batch_size"] for cell in cells)
     unrolls = dict.fromkeys(cell["num_steps"] for cell in cells)
     header = ["batch size", *(f"unroll {unroll}" for unroll in unrolls)]

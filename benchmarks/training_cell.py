@@ -17,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import torch
 
@@ -34,8 +35,8 @@ LEAST_STEPS = 2
 
 
 def measure(
-    folder: Path, batch_size: int, num_steps: int, dtype: str, seconds: float, threads: List[int]
-) -> Dict[str, Any]:
+    folder: Path, batch_size: int, num_steps: int, dtype: str, seconds: float, threads: list[int]
+) -> dict[str, Any]:
     """The measurement in a new process."""
     numbers = [batch_size, num_steps, dtype, seconds, *threads]
     command = [sys.executable, "-m", "benchmarks.training_cell", str(folder), *map(str, numbers)]
@@ -79,10 +80,10 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
     return step
 
 
-def timed(step: Callable[[], None], seconds: float) -> Dict[str, float]:
+def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
     """Seconds of a step."""
     step()
-    times: List[float] = []
+    times: list[float] = []
     while len(times) < LEAST_STEPS or sum(times) < seconds:
         start = time.perf_counter()
         step()

@@ -4,7 +4,6 @@ import itertools
 import json
 import random
 from pathlib import Path
-from typing import List, Tuple
 
 import torch
 
@@ -23,7 +22,7 @@ NUM_WORDS = 20_000
 LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 
 
-def write_weights(shape: str, folder: Path) -> Tuple[str, str]:
+def write_weights(shape: str, folder: Path) -> tuple[str, str]:
     """The paths of `options.json` and `weights.hdf5`, random with a fixed seed."""
     torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +44,7 @@ class Sentences:
         self.words = ["".join(self._random.choices(LETTERS, k=length)) for length in lengths]
         self._weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(num_words)))
 
-    def tokens(self, batch_size: int) -> List[List[str]]:
+    def tokens(self, batch_size: int) -> list[list[str]]:
         return [
             self._random.choices(
                 self.words, cum_weights=self._weights, k=self._random.randint(10, 30)

@@ -8,7 +8,6 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 SIZES = {"train": 40, "dev": 10, "test": 10}
 
@@ -68,27 +67,27 @@ STORIES = """
 """
 TOKEN = re.compile(r"\[([pqrt]) |(\])| ?([^\s\[\]]+)")
 
-Row = Tuple[str, str, str]
+Row = tuple[str, str, str]
 
 
-def choices(kind: str) -> List[str]:
+def choices(kind: str) -> list[str]:
     """The words of a kind."""
     return [" ".join(words.split()) for words in WORDS[kind].split("|")]
 
 
-def scenes(text: str) -> List[List[str]]:
+def scenes(text: str) -> list[list[str]]:
     """Their lines."""
     return [scene.strip().split("\n") for scene in text.split("===")]
 
 
-def filled(line: str, values: Dict[str, str]) -> str:
+def filled(line: str, values: dict[str, str]) -> str:
     """The line with words for its placeholders."""
     for name in sorted(values, key=len, reverse=True):
         line = line.replace(f"${name}", values[name])
     return line
 
 
-def drawn(random_: random.Random) -> Dict[str, str]:
+def drawn(random_: random.Random) -> dict[str, str]:
     """What the placeholders of one document stand for."""
     names = [(name, gender) for gender in PRONOUNS for name in choices(gender)]
     values = {kind: random_.choice(choices(kind)) for kind in ("thing", "place")}
@@ -99,13 +98,13 @@ def drawn(random_: random.Random) -> Dict[str, str]:
     return values
 
 
-def rows(line: str, chains: Dict[str, int]) -> List[Tuple[str, str]]:
+def rows(line: str, chains: dict[str, int]) -> list[tuple[str, str]]:
     """Words and brackets; `chains` are the numbers of those with two mentions or more."""
-    words: List[str] = []
-    starts: List[List[int]] = []
-    ends: List[List[int]] = []
-    open_chains: List[str] = []
-    pending: List[int] = []
+    words: list[str] = []
+    starts: list[list[int]] = []
+    ends: list[list[int]] = []
+    open_chains: list[str] = []
+    pending: list[int] = []
     for chain, closed, word in TOKEN.findall(line):
         if chain:
             open_chains.append(chain)
@@ -145,7 +144,7 @@ def document(kind: str, index: int, random_: random.Random) -> str:
     return "\n".join([*text, "#end document"]) + "\n"
 
 
-def make() -> Dict[str, str]:
+def make() -> dict[str, str]:
     """
     # Returns
 

@@ -7,8 +7,8 @@ the columns of CoNLL-2003. Words, names and sentence frames are this file's own.
 
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
 
 SIZES = {"train": 450, "dev": 100, "test": 150}
 SHARES = {
@@ -20,7 +20,7 @@ SENTENCES_PER_DOCUMENT = 15
 OWN_FRAMES = 0.25  # how many sentences have a frame that the test split alone has, or has not
 
 
-def parts(text: str) -> List[str]:
+def parts(text: str) -> list[str]:
     """What stands between bars and line ends."""
     return re.split(r"[|\n]", text.strip())
 
@@ -256,10 +256,10 @@ TYPES = {
     "work": "MISC",
     "event": "MISC",
 }
-Tagged = List[Tuple[str, str]]
+Tagged = list[tuple[str, str]]
 
 
-def names_of(split: str) -> Dict[str, List[str]]:
+def names_of(split: str) -> dict[str, list[str]]:
     """Of every list of names those that this file may use."""
     lists = {
         "first": FIRST_NAMES.split(),
@@ -286,7 +286,7 @@ class Writer:
         self.names = names_of(split)
         self.own_frames = parts(TEST_FRAMES if split == "test" else TRAIN_FRAMES)
 
-    def name(self, kind: str) -> Tuple[str, str]:
+    def name(self, kind: str) -> tuple[str, str]:
         """A name of this kind, and its type."""
         names, rng = self.names, self.rng
         if kind == "any":
@@ -361,7 +361,7 @@ class Writer:
             yield ""
 
 
-def make() -> Dict[str, str]:
+def make() -> dict[str, str]:
     """File names and what is in the files."""
     return {f"{split}.txt": "\n".join(Writer(split).lines()) + "\n" for split in SIZES}
 

@@ -6,7 +6,6 @@ from this file's own word lists and templates. `python examples/snli/make.py`
 import json
 import random
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 SIZES = {"train": 400, "dev": 120, "test": 120}
 
@@ -61,7 +60,7 @@ GUESSES = [
 NOT_AGREED = 0.03  # of the pairs are labelled "-", as where SNLI's annotators disagree
 
 
-def make_pair(rng: random.Random) -> Dict[str, str]:
+def make_pair(rng: random.Random) -> dict[str, str]:
     """A premise that says who does what where, and a hypothesis about it."""
     who, someone = rng.choice(PEOPLE)
     does, implied, excluded = rng.choice(ACTIONS)
@@ -85,13 +84,13 @@ def as_sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def make(seed: int = 4) -> Dict[str, str]:
+def make(seed: int = 4) -> dict[str, str]:
     """The text of each file by name; no pair of sentences occurs twice."""
     rng = random.Random(seed)
-    seen: set[Tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     files = {}
     for split, size in SIZES.items():
-        lines: List[str] = []
+        lines: list[str] = []
         while len(lines) < size:
             pair = make_pair(rng)
             sentences = (pair["sentence1"], pair["sentence2"])

@@ -7,7 +7,7 @@ SQuAD 1.1's format, made from this file's own word lists and templates.
 import json
 import random
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 SIZES = {"train": 48, "dev": 12, "test": 12}  # passages
 FACTS_OF_A_PASSAGE = 5
@@ -130,7 +130,7 @@ FACTS = [
 ]
 
 
-def paragraph(generator: random.Random, name: str, split: List[str], number: int) -> Dict[str, Any]:
+def paragraph(generator: random.Random, name: str, split: list[str], number: int) -> dict[str, Any]:
     """One passage, its questions and their answers."""
     person, donor, builder = generator.sample(split, 3)
     share = len(PLACES) // 3
@@ -177,7 +177,7 @@ def paragraph(generator: random.Random, name: str, split: List[str], number: int
     return {"context": context, "qas": questions}
 
 
-def make() -> Dict[str, str]:
+def make() -> dict[str, str]:
     """The content of each file by name."""
     generator = random.Random(11)
     files, start = {}, 0

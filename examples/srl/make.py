@@ -6,7 +6,6 @@ predicates' arguments in the columns of CoNLL-2012. Words and sentence frames ar
 
 import random
 from pathlib import Path
-from typing import Dict, List, Set, Tuple
 
 SIZES = {"train": 220, "dev": 60, "test": 60}
 
@@ -55,10 +54,10 @@ person place ! #
 no news time . #
 """
 
-Frame = Tuple[List[str], List[Dict[str, Tuple[int, int]]]]
+Frame = tuple[list[str], list[dict[str, tuple[int, int]]]]
 
 
-def frames() -> List[Frame]:
+def frames() -> list[Frame]:
     """The lines of `FRAMES`: chunk names, and the first and last chunk of every argument."""
     parsed = []
     for line in FRAMES.strip().splitlines():
@@ -76,11 +75,11 @@ def frames() -> List[Frame]:
     return parsed
 
 
-def rows(rng: random.Random, frame: Frame) -> List[List[str]]:
+def rows(rng: random.Random, frame: Frame) -> list[list[str]]:
     """One sentence: word, lemma, and a bracketed cell for each predicate."""
     names, predicates = frame
-    words: List[str] = []
-    lemmas: List[str] = []
+    words: list[str] = []
+    lemmas: list[str] = []
     starts, ends = [], []
     for name in names:
         before, _, kind = name.rpartition("_")
@@ -99,7 +98,7 @@ def rows(rng: random.Random, frame: Frame) -> List[List[str]]:
     return [list(row) for row in zip(words, lemmas, *cells)]
 
 
-def conll(split: str, sentence: List[List[str]]) -> str:
+def conll(split: str, sentence: list[list[str]]) -> str:
     """A sentence in the columns of CoNLL-2012; what it does not say is `-`, `*` or XX."""
     last = len(sentence) - 1
     lines = []
@@ -111,11 +110,11 @@ def conll(split: str, sentence: List[List[str]]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def make() -> Dict[str, str]:
+def make() -> dict[str, str]:
     """Every file's path beside this one, and its text. No sentence is written twice."""
     rng = random.Random("srl")
     choices = frames()
-    seen: Set[str] = set()
+    seen: set[str] = set()
     files = {}
     for split, number in SIZES.items():
         texts = []

@@ -8,7 +8,7 @@ own.
 
 import random
 from pathlib import Path
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 SIZES = {"train": 400, "dev": 120, "test": 120}
 
@@ -85,13 +85,13 @@ def sentence(rng: random.Random) -> Tree:
     return join(tree.sentiment, tree, word("."))
 
 
-def make(seed: int = 5) -> Dict[str, str]:
+def make(seed: int = 5) -> dict[str, str]:
     """The text of each file by name; no sentence occurs twice."""
     rng = random.Random(seed)
     seen: set[str] = set()
     files = {}
     for split, size in SIZES.items():
-        lines: List[str] = []
+        lines: list[str] = []
         while len(lines) < size:
             line = str(sentence(rng))
             if line not in seen:

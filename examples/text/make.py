@@ -8,12 +8,11 @@ the sentence before, and both directions have something to learn.
 
 import random
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 SCENES = {"train": 180, "heldout": 30}
 
 # Name, pronouns as subject, object and possessive.
-PEOPLE: List[Tuple[str, str, str, str]] = [
+PEOPLE: list[tuple[str, str, str, str]] = [
     ("Anna", "she", "her", "her"),
     ("Clara", "she", "her", "her"),
     ("Mrs. Lowell", "she", "her", "her"),
@@ -55,7 +54,7 @@ ENDINGS = [
 ]
 
 
-def scene(rng: random.Random) -> List[str]:
+def scene(rng: random.Random) -> list[str]:
     """The sentences of one scene."""
     name, subject, thing_of, whose = rng.choice(PEOPLE)
     place, preposition, things = rng.choice(PLACES)
@@ -88,7 +87,7 @@ def scene(rng: random.Random) -> List[str]:
     return [sentence[0].upper() + sentence[1:] for sentence in sentences]
 
 
-def make() -> Dict[str, str]:
+def make() -> dict[str, str]:
     """The files' contents by name."""
     rng = random.Random(1802)
     return {

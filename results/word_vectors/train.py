@@ -13,8 +13,9 @@ worker, the fixed seed and `PYTHONHASHSEED=0` give the same vectors again.
 import argparse
 import gzip
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any
 
 from gensim.models import FastText, Word2Vec
 
@@ -22,11 +23,11 @@ from gensim.models import FastText, Word2Vec
 class Sentences:
     """The lines of text files as tokens; files side by side, in proportion to their lengths."""
 
-    def __init__(self, paths: List[Path], lowercase: bool) -> None:
+    def __init__(self, paths: list[Path], lowercase: bool) -> None:
         self.paths = [path for path in paths if path.stat().st_size]
         self.lowercase = lowercase
 
-    def __iter__(self) -> Iterator[List[str]]:
+    def __iter__(self) -> Iterator[list[str]]:
         largest = max(path.stat().st_size for path in self.paths)
         files = [path.open(encoding="utf-8") for path in self.paths]
         # How far each file is to be read after each share of the largest one.

@@ -1,6 +1,7 @@
 """Which sentences run together."""
 
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 # Sentences are sorted by length within this many batches' worth of tokens.
 WINDOW_BATCHES = 16
@@ -54,7 +55,7 @@ def read_sentences(
 
 
 def windows(
-    sentences: Iterable[Sentence], max_tokens: int, carried_batch_size: Optional[int] = None
+    sentences: Iterable[Sentence], max_tokens: int, carried_batch_size: int | None = None
 ) -> Iterator[list[Sentence]]:
     """
     Cuts a stream into what is sorted by length as a whole.
@@ -88,7 +89,7 @@ def windows(
 
 
 def batches(
-    num_steps: Sequence[int], max_tokens: int, batch_size: Optional[int] = None
+    num_steps: Sequence[int], max_tokens: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """
     Cuts a window into batches of similar lengths, the longest first: what does not fit in memory

@@ -1,6 +1,6 @@
 """Very long sentences in memory that does not grow with them."""
 
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 

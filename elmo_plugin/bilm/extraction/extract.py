@@ -2,9 +2,10 @@
 
 import hashlib
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Any
 
 import numpy
 import torch

@@ -11,8 +11,9 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Iterator, Optional, Sequence
+from typing import Any, BinaryIO
 
 import numpy
 
@@ -170,7 +171,7 @@ class Journal:
         num_sentences: int,
         digest: str,
         finished: bool = False,
-        state: Optional[dict[str, numpy.ndarray]] = None,
+        state: dict[str, numpy.ndarray] | None = None,
     ) -> None:
         """
         From here on a run goes on behind what was written until now.
@@ -204,7 +205,7 @@ class Journal:
         if previous != num_sentences:
             self._state_path(previous).unlink(missing_ok=True)
 
-    def state(self) -> Optional[dict[str, numpy.ndarray]]:
+    def state(self) -> dict[str, numpy.ndarray] | None:
         """What was given to the last `commit`."""
         path = self._state_path(self.num_sentences)
         if not path.exists():

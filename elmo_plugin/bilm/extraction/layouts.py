@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any
 
 import h5py
 import numpy
@@ -83,7 +84,7 @@ def write_file(
             _write_sentences(file, journal, vectors, wanted)
 
 
-def read_about(path: Path) -> Optional[dict[str, Any]]:
+def read_about(path: Path) -> dict[str, Any] | None:
     """What `write_file` was told; `None` for a file of another kind."""
     try:
         with h5py.File(path, "r") as file:

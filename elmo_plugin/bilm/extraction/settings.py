@@ -1,7 +1,6 @@
 """What is wanted of an extraction."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 LAYERS = ("all", "top", "average")
 DTYPES = ("float32", "float16")
@@ -44,7 +43,7 @@ class Extraction:
     """
 
     layers: str = "all"
-    batch_size: Optional[int] = None
+    batch_size: int | None = None
     max_tokens: int = 4096
     dtype: str = "float32"
     layout: str = "sentences"

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import stat
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Iterable, Mapping
 
 logger = logging.getLogger(__name__)
 

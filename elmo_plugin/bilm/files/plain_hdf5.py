@@ -2,9 +2,9 @@
 
 import errno
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
 
 import h5py
 

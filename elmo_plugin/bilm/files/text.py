@@ -1,7 +1,7 @@
 """The lines of a text file: one reader for everything that is read line by line."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Union
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Characters of a line that a message quotes.
@@ -9,7 +9,7 @@ QUOTED = 80
 
 
 def read_lines(
-    path: Union[str, Path], name: Optional[str] = None, *, keep_bad_bytes: bool = False
+    path: str | Path, name: str | None = None, *, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
     """
     The lines of a UTF-8 text file, read as they are needed.

@@ -7,8 +7,9 @@ only. Layout: bilm-tf's `dump_weights`
 """
 
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy

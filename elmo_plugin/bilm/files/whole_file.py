@@ -5,9 +5,9 @@ import itertools
 import os
 import re
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
 
 _numbers = itertools.count()
 _being_written: set[Path] = set()

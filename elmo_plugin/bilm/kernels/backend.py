@@ -7,9 +7,10 @@ The door to the kernels, and the only one: the model calls `backend()`, and
 runs the definition instead of what is fast here.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Callable, Iterator, Sequence, TypeVar
+from typing import TypeVar
 
 import torch
 

@@ -3,7 +3,7 @@ Which kernel runs. The only file that looks at a device, a precision, or at what
 what it chooses changes how fast a number comes, not which.
 """
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 

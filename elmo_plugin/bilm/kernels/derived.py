@@ -6,7 +6,8 @@ its `state_dict` or of a copy of it; it goes when the weight goes.
 """
 
 import weakref
-from typing import Any, Callable, Hashable, NamedTuple, Sequence, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 

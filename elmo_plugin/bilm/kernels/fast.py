@@ -1,6 +1,6 @@
 """The backend that runs unless another is asked for: the kernels that `chooser.py` names."""
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional

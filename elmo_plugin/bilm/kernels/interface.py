@@ -1,6 +1,7 @@
 """What a kernel is given, and what it must do."""
 
-from typing import Callable, NamedTuple, Protocol, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 

@@ -1,7 +1,7 @@
 """A frozen LSTM layer, its weights prepacked: the loop over its steps, and a step by PyTorch."""
 
 from abc import ABC, abstractmethod
-from typing import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 

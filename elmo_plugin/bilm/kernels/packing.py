@@ -1,6 +1,6 @@
 """Padded batches to packed, time-major rows, and how much of them is run at once."""
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import torch
 

@@ -8,7 +8,7 @@ the same numbers come from public operators.
 """
 
 import functools
-from typing import Callable
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional

@@ -6,7 +6,7 @@ Rows are *packed*, as PyTorch's `PackedSequence` packs them: sentences sorted by
 first step of all of them, then the second of those that have one, and so on.
 """
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional

@@ -1,7 +1,7 @@
 """Vectors of the tokens seen last, so that a frozen char-CNN computes a token once."""
 
 import threading
-from typing import Callable
+from collections.abc import Callable
 
 import torch
 

@@ -4,7 +4,8 @@ widest, no further than the longest token needs, tokens of about the same length
 """
 
 import functools
-from typing import Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional

@@ -1,6 +1,7 @@
 """Products with weights that train, and their gradients."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional

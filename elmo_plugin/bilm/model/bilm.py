@@ -1,6 +1,7 @@
 """The biLM: token layer and bidirectional LSTM, from a start state to an end state."""
 
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 

@@ -7,8 +7,8 @@ A token is its UTF-8 bytes between a begin-of-word and an end-of-word mark, fill
 here.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Optional, Sequence
 
 import numpy
 import torch
@@ -33,7 +33,7 @@ SENTENCE_MARKS = {
 
 
 def token_to_ids(
-    token: str, num_characters: int = 50, tokens_to_add: Optional[dict[str, int]] = None
+    token: str, num_characters: int = 50, tokens_to_add: dict[str, int] | None = None
 ) -> list[int]:
     """
     One token's row of character ids.

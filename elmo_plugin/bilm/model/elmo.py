@@ -1,6 +1,7 @@
 """ELMo: mixes of a biLM's layers."""
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 

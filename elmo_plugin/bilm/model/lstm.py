@@ -6,8 +6,8 @@ Rows are *packed*, as PyTorch's `PackedSequence` packs them (`kernels/reference.
 that were reversed within their own length.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Sequence
 
 import torch
 from torch.nn import functional

@@ -1,6 +1,6 @@
 """The learned weighted sum of the biLM's layers."""
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -31,7 +31,7 @@ class ScalarMix(torch.nn.Module):
         self,
         mixture_size: int,
         do_layer_norm: bool = False,
-        initial_scalar_parameters: Optional[Sequence[float]] = None,
+        initial_scalar_parameters: Sequence[float] | None = None,
         trainable: bool = True,
     ) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class ScalarMix(torch.nn.Module):
         self.gamma = torch.nn.Parameter(torch.ones(1), requires_grad=trainable)
 
     def forward(
-        self, layers: Sequence[torch.Tensor], mask: Optional[torch.Tensor] = None
+        self, layers: Sequence[torch.Tensor], mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
         # Parameters

@@ -1,6 +1,6 @@
 """Where a sentence's LSTM state starts."""
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional

@@ -4,7 +4,7 @@ import json
 import pickle
 import re
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 
@@ -20,9 +20,9 @@ PREFIX = "language_model."
 
 
 def export_checkpoint(
-    run: Union[str, Path],
-    directory: Union[str, Path],
-    checkpoint: Optional[str] = None,
+    run: str | Path,
+    directory: str | Path,
+    checkpoint: str | None = None,
     dtype: str = "float32",
 ) -> str:
     """

@@ -1,7 +1,8 @@
 """Held-out perplexity."""
 
 import math
-from typing import Iterable, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 
@@ -47,7 +48,7 @@ def perplexity(model: LanguageModel, batches: Iterable[BatchPair]) -> Perplexity
     """
     was_training = model.training
     model.eval()
-    states: Optional[tuple[LstmState, LstmState]] = None
+    states: tuple[LstmState, LstmState] | None = None
     forward = backward = 0.0
     count = 0
     try:

@@ -4,7 +4,7 @@ What a pretraining run leaves for use: the released format, its vocabulary and s
 
 import json
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 import h5py
 import torch
@@ -26,11 +26,11 @@ CARD_FILE = "card.json"
 
 def export_bilm(
     bilm: BiLm,
-    directory: Union[str, Path],
+    directory: str | Path,
     *,
-    vocabulary: Optional[WordVocabulary] = None,
-    softmax: Optional[WordSoftmax] = None,
-    card: Optional[dict[str, Any]] = None,
+    vocabulary: WordVocabulary | None = None,
+    softmax: WordSoftmax | None = None,
+    card: dict[str, Any] | None = None,
     dtype: str = "float32",
 ) -> None:
     """
@@ -64,7 +64,7 @@ def export_bilm(
     _save_json(options_dict(bilm.options), directory / OPTIONS_FILE)
 
 
-def load_softmax(softmax: WordSoftmax, path: Union[str, Path]) -> None:
+def load_softmax(softmax: WordSoftmax, path: str | Path) -> None:
     """
     Fills a softmax from a `softmax.hdf5`.
 

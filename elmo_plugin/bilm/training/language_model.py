@@ -1,6 +1,6 @@
 """A biLM in training: both directions' next-word losses over streams, with the state carried."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -58,7 +58,7 @@ class LanguageModel(torch.nn.Module):
         bilm: BiLm,
         softmax: WordSoftmax,
         dropout: float = 0.1,
-        dtype: Optional[str] = None,
+        dtype: str | None = None,
     ) -> None:
         super().__init__()
         if dtype is not None and dtype not in TRAINING_DTYPES:
@@ -71,7 +71,7 @@ class LanguageModel(torch.nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, batch: BatchPair, states: Optional[tuple[LstmState, LstmState]] = None
+        self, batch: BatchPair, states: tuple[LstmState, LstmState] | None = None
     ) -> StepOutput:
         """
         # Parameters

@@ -3,9 +3,10 @@
 import json
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -66,7 +67,7 @@ def pretrain(
     heldout_paths: Sequence[Path],
     directory: Path,
     settings: LoopSettings,
-    card: Optional[dict[str, Any]] = None,
+    card: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """
     Trains with AdamW and writes the released format at every evaluation (to `directory/latest`) and
@@ -155,7 +156,7 @@ def pretrain(
 def _update(
     model: LanguageModel,
     batch: BatchPair,
-    states: Optional[tuple[LstmState, LstmState]],
+    states: tuple[LstmState, LstmState] | None,
     optimizer: torch.optim.Optimizer,
     clip_norm: float,
 ) -> tuple[float, tuple[LstmState, LstmState]]:

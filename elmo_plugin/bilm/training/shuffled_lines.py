@@ -2,13 +2,13 @@
 
 import random
 from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Sequence, Union
 
 from elmo_plugin.bilm.files.text import read_lines
 
 
-def shuffled_lines(paths: Sequence[Union[str, Path]], seed: str) -> Iterator[tuple[str, int, str]]:
+def shuffled_lines(paths: Sequence[str | Path], seed: str) -> Iterator[tuple[str, int, str]]:
     """
     Every line that is not blank once, the files' lines among each other.
 

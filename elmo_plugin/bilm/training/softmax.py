@@ -7,7 +7,7 @@ negatives that are the target removed.
 """
 
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -54,7 +54,7 @@ class LogUniformSampler:
         self.num_words = num_words
         self.num_samples = num_samples
 
-    def sample(self, generator: Optional[torch.Generator] = None) -> Negatives:
+    def sample(self, generator: torch.Generator | None = None) -> Negatives:
         """Draws until `num_samples` distinct words have been seen."""
         draws = numpy.empty(0, dtype=numpy.int64)
         wanted = 2 * self.num_samples
@@ -99,13 +99,13 @@ class WordSoftmax(torch.nn.Module):
         self,
         num_words: int,
         projection_dim: int,
-        num_samples: Optional[int] = None,
+        num_samples: int | None = None,
         sparse: bool = False,
     ) -> None:
         super().__init__()
         self.num_words = num_words
         self.sparse = sparse
-        self.training_dtype: Optional[str] = None
+        self.training_dtype: str | None = None
         self.sampler = LogUniformSampler(num_words, num_samples) if num_samples else None
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
@@ -115,7 +115,7 @@ class WordSoftmax(torch.nn.Module):
         self,
         outputs: torch.Tensor,
         targets: torch.Tensor,
-        negatives: Optional[Negatives] = None,
+        negatives: Negatives | None = None,
     ) -> torch.Tensor:
         """
         # Parameters

@@ -8,8 +8,9 @@ streams over differently shuffled sentences.
 
 import itertools
 import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -84,7 +85,7 @@ class TokenStreams:
 
     def __init__(
         self,
-        paths: Sequence[Union[str, Path]],
+        paths: Sequence[str | Path],
         vocabulary: WordVocabulary,
         direction: str,
         *,
@@ -128,7 +129,7 @@ class TokenStreams:
 
     def batches(
         self,
-        start: Optional[StreamPosition] = None,
+        start: StreamPosition | None = None,
         endless: bool = False,
         worker: int = 0,
         num_workers: int = 1,
@@ -153,7 +154,7 @@ class TokenStreams:
             If `start` belongs to another number of streams.
         """
         position = start or StreamPosition()
-        rows: list[Optional[Pending]] = list(position.rows) or [None] * self.num_rows
+        rows: list[Pending | None] = list(position.rows) or [None] * self.num_rows
         if len(rows) != self.num_rows:
             raise ValueError(
                 f"the position to go on from has {len(rows)} streams, expected {self.num_rows}"
@@ -254,10 +255,10 @@ class BatchPair(NamedTuple):
 
 
 def both_directions(
-    paths: Sequence[Union[str, Path]],
+    paths: Sequence[str | Path],
     vocabulary: WordVocabulary,
     epoch: int = 0,
-    limit: Optional[int] = None,
+    limit: int | None = None,
     **options: Any,
 ) -> Iterator[BatchPair]:
     """

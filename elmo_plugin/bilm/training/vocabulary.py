@@ -3,8 +3,8 @@
 import glob
 import heapq
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Sequence
 
 from elmo_plugin.bilm.files.text import read_lines
 from elmo_plugin.bilm.files.whole_file import whole_file

@@ -4,9 +4,9 @@ import heapq
 import itertools
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterable, Iterator, Sequence
 
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_limits, read_sentences
 

@@ -1,6 +1,6 @@
 """AllenNLP's `vocab_to_cache`: the token layer of a vocabulary, computed once."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 

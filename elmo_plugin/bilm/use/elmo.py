@@ -1,6 +1,7 @@
 """`Elmo` as AllenNLP's users call it: from names, files or URLs."""
 
-from typing import Any, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -58,19 +59,19 @@ class Elmo(ElmoMixes):
 
     def __init__(
         self,
-        options_file: Optional[Union[str, dict[str, Any]]] = None,
-        weight_file: Optional[str] = None,
+        options_file: str | dict[str, Any] | None = None,
+        weight_file: str | None = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: Optional[Sequence[str]] = None,
+        vocab_to_cache: Sequence[str] | None = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Optional[Sequence[float]] = None,
-        module: Optional[torch.nn.Module] = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: torch.nn.Module | None = None,
         state: str = "carry",
-        dtype: Optional[str] = None,
-        cache: Optional[str] = None,
+        dtype: str | None = None,
+        cache: str | None = None,
     ) -> None:
         if cache is not None and (
             requires_grad or vocab_to_cache or state == "carry" or module is not None
@@ -125,7 +126,7 @@ class Elmo(ElmoMixes):
             self._cache.weights.doubt()
         return super().train(mode)
 
-    def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:
+    def _layers(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None) -> dict[str, Any]:
         frozen = not any(one.requires_grad for one in self._elmo_lstm.parameters())
         if self._cache is not None and frozen:
             return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]

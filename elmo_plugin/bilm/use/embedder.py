@@ -2,8 +2,9 @@
 
 import itertools
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Iterable, Iterator, Optional, Sequence, Union
+from typing import IO, Any
 
 import numpy
 import torch
@@ -42,8 +43,8 @@ class ElmoEmbedder:
 
     def __init__(
         self,
-        options_file: Optional[Union[str, Path, dict[str, Any]]] = None,
-        weight_file: Optional[Union[str, Path]] = None,
+        options_file: str | Path | dict[str, Any] | None = None,
+        weight_file: str | Path | None = None,
         cuda_device: int = -1,
         state: str = "primed",
     ) -> None:
@@ -149,7 +150,7 @@ class ElmoEmbedder:
     def embed_file(
         self,
         input_file: IO[str],
-        output_file_path: Union[str, Path],
+        output_file_path: str | Path,
         output_format: str = "all",
         batch_size: int = DEFAULT_BATCH_SIZE,
         forget_sentences: bool = False,
@@ -185,8 +186,8 @@ class ElmoEmbedder:
 
 def load_or_embedded(
     caller: str,
-    options_file: Optional[Union[str, Path, dict[str, Any]]],
-    weight_file: Optional[Union[str, Path]],
+    options_file: str | Path | dict[str, Any] | None,
+    weight_file: str | Path | None,
     state: str,
 ) -> BiLm:
     """

@@ -1,7 +1,8 @@
 """The outputs of TensorFlow Hub's `google/elmo` modules."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional, Sequence, Union
+from typing import Any
 
 import torch
 
@@ -30,8 +31,8 @@ class ElmoHub(torch.nn.Module):
 
     def __init__(
         self,
-        options_file: Optional[Union[str, Path, dict[str, Any]]] = None,
-        weight_file: Optional[Union[str, Path]] = None,
+        options_file: str | Path | dict[str, Any] | None = None,
+        weight_file: str | Path | None = None,
         train_lstm: bool = False,
         state: str = "primed",
     ) -> None:
@@ -42,8 +43,8 @@ class ElmoHub(torch.nn.Module):
 
     def forward(
         self,
-        sentences: Sequence[Union[str, Sequence[str]]],
-        sequence_len: Optional[Union[Sequence[int], torch.Tensor]] = None,
+        sentences: Sequence[str | Sequence[str]],
+        sequence_len: Sequence[int] | torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """
         # Parameters
@@ -86,8 +87,8 @@ class ElmoHub(torch.nn.Module):
 
 
 def _tokens(
-    sentences: Sequence[Union[str, Sequence[str]]],
-    sequence_len: Optional[Union[Sequence[int], torch.Tensor]],
+    sentences: Sequence[str | Sequence[str]],
+    sequence_len: Sequence[int] | torch.Tensor | None,
 ) -> list[list[str]]:
     if isinstance(sentences, str):
         raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")

@@ -2,8 +2,9 @@
 
 import hashlib
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Iterable, Mapping
+from typing import Any
 
 import numpy
 import torch

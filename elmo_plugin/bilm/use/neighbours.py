@@ -1,6 +1,7 @@
 """Nearest neighbours of a word in its sentence (Peters et al. 2018, Table 4)."""
 
-from typing import Iterable, NamedTuple, Optional, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -35,7 +36,7 @@ def nearest_neighbours(
     count: int = 5,
     same_word: bool = False,
     max_tokens: int = 4096,
-    progress: Optional[tqdm] = None,
+    progress: tqdm | None = None,
 ) -> list[list[Neighbour]]:
     """
     The words of a text whose vectors are the most similar to that of a word in a sentence.
@@ -108,7 +109,7 @@ class _Best:
     def __init__(self, count: int) -> None:
         self.count = count
         self.by_name: dict[str, Neighbour] = {}
-        self.furthest: Optional[tuple[float, int, int]] = None
+        self.furthest: tuple[float, int, int] | None = None
 
     def add(self, name: str, neighbour: Neighbour) -> None:
         if self.furthest is not None and _order(neighbour) >= self.furthest:

@@ -3,8 +3,9 @@
 import contextlib
 import gzip
 import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Sequence, TextIO, Union
+from typing import TextIO
 
 import h5py
 import numpy
@@ -22,7 +23,7 @@ ALLENNLP_UNKNOWN = "@@UNKNOWN@@"
 BATCH_SIZE = 1024
 
 
-def read_vocabulary(path: Union[str, Path]) -> list[str]:
+def read_vocabulary(path: str | Path) -> list[str]:
     """
     # Parameters
 
@@ -59,7 +60,7 @@ def with_boundaries(tokens: Sequence[str]) -> list[str]:
 
 
 def write_token_vectors(
-    bilm: BiLm, tokens: Sequence[str], path: Union[str, Path], header: bool = False
+    bilm: BiLm, tokens: Sequence[str], path: str | Path, header: bool = False
 ) -> None:
     """
     Writes the token layer of a vocabulary: `projection_dim` numbers for each token.
