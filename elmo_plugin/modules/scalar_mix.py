@@ -18,7 +18,7 @@ class ScalarMix(scalar_mix.ScalarMix):
     mixture_size : `int`
         How many layers are mixed; 3 for the published models.
     do_layer_norm : `bool`, optional (default = `False`)
-        See there.
+        As in `elmo_plugin.bilm.model.scalar_mix.ScalarMix`.
     initial_scalar_parameters : `Optional[List[float]]`, optional (default = `None`)
         Weights before the softmax; zeros if not given.
     trainable : `bool`, optional (default = `True`)

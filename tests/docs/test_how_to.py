@@ -78,8 +78,9 @@ def test_the_page_runs(tmp_path):
 @pytest.mark.slow
 def test_the_commands_that_train_run(tmp_path):
     chosen = [block for block in blocks() if needs_training(block)]
-    assert run_page(tmp_path, chosen) == 2
+    assert run_page(tmp_path, chosen) == 3
     assert (tmp_path / "layer_weights.svg").read_text().startswith("<?xml")
+    assert "Holm" in (tmp_path / "entities.html").read_text()
 
 
 def test_no_block_is_passed_over():

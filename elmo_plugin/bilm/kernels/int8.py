@@ -49,12 +49,12 @@ class FloatInt8Kernel:
 
 class OneDnnInt8Kernel:
     """
-    As `FloatInt8Kernel`; float32 on a CPU.
+    The same products; float32 on a CPU.
 
     # Parameters
 
     integers, scales : `torch.Tensor`
-        See there.
+        As in `FloatInt8Kernel`.
     """
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:
@@ -72,12 +72,12 @@ class OneDnnInt8Kernel:
 
 class FbgemmInt8Kernel:
     """
-    As `FloatInt8Kernel`; float32 on a CPU of the x86 family.
+    The same products; float32 on a CPU of the x86 family.
 
     # Parameters
 
     integers, scales : `torch.Tensor`
-        See there.
+        As in `FloatInt8Kernel`.
     """
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:

@@ -85,9 +85,12 @@ class PrepackedLinear(LinearKernel):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(prepack(weight))
+        self._least_rows = least_rows(*weight.shape, torch.get_num_threads())
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return onednn_linear(rows, self.weight, bias)
+        # Or the last bits of a row's product would depend on how many rows are beside it.
+        padded = pad_rows(rows, self._least_rows - len(rows))
+        return onednn_linear(padded, self.weight, bias)[: len(rows)]
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
         sums.add_(self(rows))
@@ -196,6 +199,26 @@ def onednn_linear(
 ) -> torch.Tensor:
     """`functional.linear` by oneDNN; the weight prepacked or as it is."""
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+
+
+@functools.cache
+def least_rows(output_dim: int, input_dim: int, num_threads: int) -> int:
+    """
+    From how many rows on oneDNN adds up a row of a float32 product in the same order, whatever is
+    beside it. Tried once a shape: which shapes and how many rows depends on the processor (on AMD
+    with AVX-512 and on Intel with AMX it was 16 at most).
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows, weight = (
+        torch.randn(shape, generator=generator, device="cpu")
+        for shape in ((2 * tuning.MOST_LEAST_ROWS, input_dim), (output_dim, input_dim))
+    )
+    weight = prepack(weight)
+    together = onednn_linear(rows, weight, None)
+    for count in range(tuning.MOST_LEAST_ROWS - 1, 0, -1):
+        if not torch.equal(onednn_linear(rows[:count], weight, None), together[:count]):
+            return count + 1
+    return 1
 
 
 @functools.cache

@@ -193,8 +193,7 @@ class BiLm(WeightsModule):
 
         # Returns
 
-        `dict[str, Any]`
-            `"activations"` and `"mask"`: `layers` and `mask` of `BiLmOutput`.
+        `"activations"` and `"mask"`: `layers` and `mask` of `BiLmOutput`.
         """
         self.check(inputs)
         output = self.run(inputs, self.start_states(len(inputs)), word_inputs)

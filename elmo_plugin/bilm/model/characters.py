@@ -78,13 +78,6 @@ def batch_to_ids(batch: Sequence[Sequence[str]], num_characters: int = 50) -> to
     """
     Character ids of a batch of tokenized sentences, padded on the right.
 
-    # Parameters
-
-    batch : `Sequence[Sequence[str]]`
-        Tokenized sentences.
-    num_characters : `int`, optional (default = `50`)
-        Character ids per token.
-
     # Returns
 
     `torch.Tensor`

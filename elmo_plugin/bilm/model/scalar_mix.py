@@ -24,10 +24,7 @@ class ScalarMix(torch.nn.Module):
     trainable : `bool`, optional (default = `True`)
         Whether `s` and `gamma` train.
 
-    # Raises
-
-    `ValueError`
-        If `initial_scalar_parameters` does not hold `mixture_size` numbers.
+    A `ValueError` says that `initial_scalar_parameters` does not hold `mixture_size` numbers.
     """
 
     def __init__(

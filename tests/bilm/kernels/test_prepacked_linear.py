@@ -86,6 +86,20 @@ def test_the_last_bits_of_the_originals_products_do_not_depend_on_the_number_of_
         assert torch.equal(product(rows[:num_rows]), together[:num_rows])
 
 
+@pytest.mark.parametrize(
+    ("input_dim", "output_dim"), [(128, 4096), (112, 2048), (4096, 512), (512, 1024), (70, 48)]
+)
+def test_the_last_bits_of_a_row_do_not_depend_on_the_rows_beside_it(input_dim, output_dim):
+    """Few rows are padded to as many as this processor wants for that."""
+    if not onednn_works("float32"):
+        pytest.skip("oneDNN is not what runs")
+    rows, weight = rows_and_weight(600, input_dim, output_dim)
+    product, bias = linear_kernel(weight), torch.randn(output_dim)
+    together = product(rows, bias)
+    for num_rows in (*range(1, 34), 64, 333):
+        assert torch.equal(product(rows[:num_rows], bias), together[:num_rows])
+
+
 @pytest.mark.parametrize("num_rows", [31, 32])
 def test_without_the_private_operators_many_rows_go_to_onednn_all_the_same(num_rows, monkeypatch):
     if not torch.backends.mkldnn.is_available():

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import h5py
 import numpy
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import elmo_plugin
+from elmo_plugin.bilm.kernels.prepacked_linear import onednn_works
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.tiny_bilm import BATCHES, OPTIONS, write
 
@@ -141,3 +143,19 @@ def test_a_string_is_no_sentence():
     ):
         with pytest.raises(ValueError, match=r"the string 'A dog \.' .* \['A', 'dog', '\.'\]"):
             call()
+
+
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_a_sentence_has_the_same_bits_alone_and_in_any_batch(state):
+    """In float32, where oneDNN multiplies; tokens are not remembered from one run to the other."""
+    if not onednn_works("float32"):
+        pytest.skip("oneDNN is not what runs")
+    text = Path(__file__).parents[3] / "examples" / "text" / "heldout.txt"
+    sentences = [line.split() for line in text.read_text(encoding="utf-8").splitlines()[:40]]
+    embedder = ElmoEmbedder("embedded", state=state)
+    alone = list(embedder.embed_sentences(sentences, batch_size=1))
+    for batch_size in (2, 7, 40):
+        embedder.elmo_bilm.forget_derived()
+        found = embedder.embed_sentences(sentences, batch_size=batch_size)
+        for ours, theirs in zip(found, alone, strict=True):
+            assert numpy.array_equal(ours, theirs)
