@@ -28,9 +28,9 @@ from allennlp.modules import FeedForward, TextFieldEmbedder
 from allennlp.nn import Activation
 
 from benchmarks.memory import status
-from elmo_plugin.models import coref
 from elmo_plugin.models.coref import CoreferenceResolver
-from elmo_plugin.modules.coref.pairs import Antecedents
+from elmo_plugin.modules.coref import pairs
+from elmo_plugin.modules.coref.antecedents import Antecedents
 from elmo_plugin.modules.coupled_lstm import CoupledLstm
 
 WORD_DIM, ELMO_DIM, HIDDEN, FEATURE = 500, 1024, 200, 20
@@ -142,8 +142,8 @@ def concatenated(
     phi = features.new_zeros(*mask.shape, features.size(-1)).masked_scatter(
         mask.unsqueeze(-1), features
     )
-    pairs = torch.cat([left, right, left * right, phi], dim=-1)
-    scores = antecedents.scores + scorer(feedforward(pairs)).squeeze(-1)
+    vectors = torch.cat([left, right, left * right, phi], dim=-1)
+    scores = antecedents.scores + scorer(feedforward(vectors)).squeeze(-1)
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.cat([scores.new_zeros(*mask.shape[:2], 1), scores], dim=2)
 
@@ -184,7 +184,7 @@ def main() -> None:
     kind, num_tokens = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(1)
     if kind == "concatenated":
-        coref.pair_scores = concatenated  # type: ignore[assignment]
+        pairs.pair_scores = concatenated  # type: ignore[assignment]
     # A first step of any optimizer imports modules of PyTorch.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     before = status("VmRSS")

@@ -62,6 +62,7 @@ import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
 import elmo_plugin.training.warmup_cosine
 import elmo_plugin.metrics.conll_coref
+import elmo_plugin.metrics.mention_recall
 import elmo_plugin.data.readers.coref
 import elmo_plugin.models.coref
 import elmo_plugin.predictors.coref

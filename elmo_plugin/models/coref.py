@@ -3,7 +3,6 @@
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import (
@@ -17,33 +16,14 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
-from elmo_plugin.metrics.conll_coref import (
-    ConllCorefScores,
-    MentionRecall,
-    antecedents_to_clusters,
-)
+from elmo_plugin.modules.coref.antecedents import coarse_antecedents, nearest_antecedents
 from elmo_plugin.modules.coref.checks import check_dimensions, check_genres, check_positive
-from elmo_plugin.modules.coref.document_features import genre_ids, speaker_ids
-from elmo_plugin.modules.coref.pairs import (
-    Antecedents,
-    coarse_antecedents,
-    expected_antecedents,
-    marginal_loss,
-    nearest_antecedents,
-    pair_scores,
-)
-from elmo_plugin.modules.coref.sentences import (
-    Documents,
-    Sentences,
-    from_metadata,
-    random_window,
-)
-from elmo_plugin.modules.coref.spans import (
-    SpanParts,
-    after_first_layer,
-    head_attention,
-    kept_spans,
-)
+from elmo_plugin.modules.coref.decoding import AntecedentDecoder
+from elmo_plugin.modules.coref.pair_features import pair_features
+from elmo_plugin.modules.coref.pairs import antecedent_scores
+from elmo_plugin.modules.coref.pruning import kept_spans
+from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metadata, random_window
+from elmo_plugin.modules.coref.spans import mention_scores, span_parts
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
@@ -51,7 +31,7 @@ NUM_DISTANCE_BUCKETS = 10
 
 
 @Model.register("coref", exist_ok=True)
-class CoreferenceResolver(Model):
+class CoreferenceResolver(AntecedentDecoder):
     """
     Scores spans as mentions, keeps the best, and links each to its best antecedent or to none
     (Lee et al. 2017; `coarse_to_fine` and `inference_order`: Lee et al. 2018). With the arguments
@@ -68,10 +48,8 @@ class CoreferenceResolver(Model):
         Embeds the tokens, all but the key `elmo` if `elmo` is given.
     context_layer : `Seq2SeqEncoder`
         Between embedding and spans.
-    mention_feedforward : `FeedForward`
-        From a span's vector to what its mention score is linear in.
-    antecedent_feedforward : `FeedForward`
-        From a pair's vector to what its score is linear in.
+    mention_feedforward, antecedent_feedforward : `FeedForward`
+        From a span's vector, and from a pair's, to what its score is linear in.
     feature_size : `int`
         Of the embedded width, and of each of a pair's features.
     max_span_width : `int`
@@ -109,10 +87,8 @@ class CoreferenceResolver(Model):
         itself, not of the batch's longest.
     max_training_sentences : `int`, optional (default = `None`)
         In training, a longer document is cut to so many sentences in a row, anew each time.
-    context_dropout : `float`, optional (default = `0.0`)
-        Probability, on the outputs of `context_layer`.
-    feature_dropout : `float`, optional (default = `0.0`)
-        Probability, on the embedded width and on a pair's features.
+    context_dropout, feature_dropout : `float`, optional (default = `0.0`)
+        Probability, on the outputs of `context_layer`; on the embedded width and a pair's features.
 
     # Raises
 
@@ -173,7 +149,7 @@ class CoreferenceResolver(Model):
         self._antecedent_scorer = TimeDistributed(
             torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
         )
-        # The next two hold parameters, under allennlp-models' names; `SpanParts` computes.
+        # The next two hold parameters, under allennlp-models' names; `span_parts` computes.
         self._endpoint_span_extractor = EndpointSpanExtractor(
             context_layer.get_output_dim(),
             num_width_embeddings=max_span_width,
@@ -189,7 +165,6 @@ class CoreferenceResolver(Model):
         self._genre_embedding = Embedding(feature_size, len(genres)) if genres else None
 
         self._encode_by_sentence = encode_by_sentence
-        self._max_span_width = max_span_width
         self._spans_per_word = spans_per_word
         self._allow_crossing_spans = allow_crossing_spans
         self._max_antecedents = max_antecedents
@@ -205,18 +180,12 @@ class CoreferenceResolver(Model):
         )
 
         span_dim = mention_feedforward.get_input_dim()
-        self._coarse_to_fine = coarse_to_fine
-        if coarse_to_fine:
-            self._coarse2fine_scorer = torch.nn.Linear(span_dim, span_dim)
+        self._coarse2fine_scorer = torch.nn.Linear(span_dim, span_dim) if coarse_to_fine else None
         self._inference_order = inference_order
-        if inference_order > 1:
-            self._span_updating_gated_sum = GatedSum(span_dim)
-
+        self._span_updating_gated_sum = GatedSum(span_dim) if inference_order > 1 else None
         self._lexical_dropout = torch.nn.Dropout(lexical_dropout)
         self._context_dropout = torch.nn.Dropout(context_dropout)
         self._feature_dropout = torch.nn.Dropout(feature_dropout)
-        self._mention_recall = MentionRecall()
-        self._conll_coref_scores = ConllCorefScores()
         initializer(self)
 
     def forward(
@@ -260,42 +229,57 @@ class CoreferenceResolver(Model):
             text, spans, span_labels, metadata = random_window(
                 Documents(text, spans, span_labels, metadata or []), self._max_training_sentences
             )
-        mask = spans[:, :, 0] >= 0
-        spans = spans.clamp(min=0)
         embedded, context = self._encode(text, metadata)
-        candidates = self._span_parts(embedded, context, spans)
-        hidden = candidates.project(self._mention_feedforward._module._linear_layers[0])
-        hidden = after_first_layer(self._mention_feedforward._module, hidden)
-        mention_scores = self._mention_scorer(hidden).squeeze(-1)
+        candidates = span_parts(
+            spans.clamp(min=0),
+            context,
+            embedded,
+            context if self._head_scores_from_context else embedded,
+            self._endpoint_span_extractor,
+            self._attentive_span_extractor,
+            self._feature_dropout,
+        )
+        candidate_scores = mention_scores(
+            candidates, self._mention_feedforward._module, self._mention_scorer._module
+        )
         kept, kept_mask = kept_spans(
-            mention_scores,
-            mask,
-            spans,
+            candidate_scores,
+            spans[:, :, 0] >= 0,
+            candidates.spans,
             util.get_text_field_mask(text),
             self._spans_per_word,
             self._allow_crossing_spans,
         )
+        top, top_scores = candidates.select(kept), candidate_scores.gather(1, kept)
+        embeddings = top.embeddings()
 
-        top = candidates.select(kept)
-        top_embeddings = top.embeddings()
-        antecedents = self._antecedents(mention_scores.gather(1, kept), kept_mask, top_embeddings)
-        scores = self._scores(top_embeddings, top.spans, antecedents, metadata)
-        # Spans that are padding have no antecedent.
-        predicted = (scores.argmax(dim=2) - 1).masked_fill(~kept_mask, -1)
-        output: Dict[str, Any] = {
-            "top_spans": top.spans,
-            "antecedent_indices": antecedents.indices,
-            "predicted_antecedents": predicted,
-        }
-        if span_labels is not None:
-            labels = span_labels.gather(1, kept)
-            output["loss"] = marginal_loss(scores, labels, kept_mask, antecedents)
-            gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
-            self._mention_recall(top.spans, gold)
-            self._conll_coref_scores(top.spans, antecedents.indices, predicted, gold)
-        if metadata is not None:
-            output["document"] = [document["original_text"] for document in metadata]
-        return output
+        if self._coarse2fine_scorer is None:
+            antecedents = nearest_antecedents(top_scores, self._max_antecedents)
+        else:
+            projected = self._coarse2fine_scorer(embeddings)
+            antecedents = coarse_antecedents(
+                top_scores, kept_mask, embeddings, projected, self._max_antecedents
+            )
+        features = pair_features(
+            antecedents,
+            top.spans,
+            metadata,
+            self._distance_embedding,
+            self._speaker_embedding,
+            self._genre_embedding,
+            self._genres,
+        )
+        scores = antecedent_scores(
+            embeddings,
+            antecedents,
+            self._feature_dropout(features),
+            self._antecedent_feedforward._module,
+            self._antecedent_scorer._module,
+            self._span_updating_gated_sum,
+            self._inference_order,
+        )
+        labels = None if span_labels is None else span_labels.gather(1, kept)
+        return self.decode(scores, antecedents, top.spans, kept_mask, labels, metadata)
 
     def _encode(
         self, text: TextFieldTensors, metadata: Optional[List[Dict[str, Any]]]
@@ -314,104 +298,3 @@ class CoreferenceResolver(Model):
         if sentences is None:
             return embedded, context
         return sentences.join(embedded), sentences.join(context)
-
-    def _span_parts(
-        self, embedded: torch.Tensor, context: torch.Tensor, spans: torch.Tensor
-    ) -> SpanParts:
-        widths = spans[..., 1] - spans[..., 0]
-        if int(widths.max()) >= self._max_span_width:
-            raise ConfigurationError(
-                f"found a span of {int(widths.max()) + 1} tokens, expected at most "
-                f"{self._max_span_width}, the model's max_span_width; the reader's is to be equal"
-            )
-        scored = context if self._head_scores_from_context else embedded
-        scores = self._attentive_span_extractor._global_attention(scored).squeeze(-1)
-        embedding: Any = self._endpoint_span_extractor._span_width_embedding
-        return SpanParts(
-            spans=spans,
-            context=context,
-            values=embedded,
-            widths=self._feature_dropout(embedding(widths)),
-            attention=head_attention(scores, spans),
-        )
-
-    def _antecedents(
-        self, mention_scores: torch.Tensor, kept_mask: torch.Tensor, embeddings: torch.Tensor
-    ) -> Antecedents:
-        number = min(self._max_antecedents, mention_scores.size(1))
-        if not self._coarse_to_fine:
-            return nearest_antecedents(mention_scores, number)
-        projected = self._coarse2fine_scorer(embeddings)
-        return coarse_antecedents(mention_scores, kept_mask, embeddings, projected, number)
-
-    def _scores(
-        self,
-        embeddings: torch.Tensor,
-        spans: torch.Tensor,
-        antecedents: Antecedents,
-        metadata: Optional[List[Dict[str, Any]]],
-    ) -> torch.Tensor:
-        """Of no antecedent, 0, and of each; shape `(batch_size, num_kept, 1 + num_antecedents)`."""
-        features = self._features(spans, antecedents, metadata)
-        feedforward = self._antecedent_feedforward._module
-        scorer = self._antecedent_scorer._module
-        scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
-        for _ in range(self._inference_order - 1):
-            expected = expected_antecedents(embeddings, antecedents, scores)
-            embeddings = self._span_updating_gated_sum(embeddings, expected)
-            scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
-        return scores
-
-    def _features(
-        self,
-        spans: torch.Tensor,
-        antecedents: Antecedents,
-        metadata: Optional[List[Dict[str, Any]]],
-    ) -> torch.Tensor:
-        """Of the real pairs: distance, speaker, genre. Shape `(num_pairs, feature_dim)`."""
-        mask, indices = antecedents.mask, antecedents.indices
-        position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
-        distance = util.bucket_values(
-            (position - indices)[mask], num_total_buckets=NUM_DISTANCE_BUCKETS
-        )
-        features = [self._distance_embedding(distance)]
-        if self._speaker_embedding is not None:
-            speakers = speaker_ids(from_metadata(metadata, "speakers"), spans)
-            same = speakers.unsqueeze(2) == antecedents.select(speakers)
-            features.append(self._speaker_embedding(same[mask].long()))
-        if self._genre_embedding is not None and self._genres is not None:
-            genres = genre_ids(metadata, self._genres).to(mask.device)
-            vectors = self._genre_embedding(genres.clamp(min=0)) * (genres >= 0).unsqueeze(1)
-            features.append(vectors[mask.nonzero()[:, 0]])
-        return self._feature_dropout(torch.cat(features, dim=-1))
-
-    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """
-        Adds `clusters`: for each document a list of clusters, each a list of mentions, each the
-        first and the last token.
-        """
-        output_dict["clusters"] = [
-            antecedents_to_clusters(*document)
-            for document in zip(
-                output_dict["top_spans"].detach().cpu(),
-                output_dict["antecedent_indices"].detach().cpu(),
-                output_dict["predicted_antecedents"].detach().cpu(),
-            )
-        ]
-        return output_dict
-
-    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
-        """
-        # Returns
-
-        `Dict[str, float]`
-            `coref_precision`, `coref_recall` and `coref_f1`, as `ConllCorefScores` gives them, and
-            `mention_recall`, as fractions.
-        """
-        precision, recall, f1 = self._conll_coref_scores.get_metric(reset)
-        return {
-            "coref_precision": precision,
-            "coref_recall": recall,
-            "coref_f1": f1,
-            "mention_recall": self._mention_recall.get_metric(reset),
-        }

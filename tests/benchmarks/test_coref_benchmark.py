@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from benchmarks import coref
-from elmo_plugin.models import coref as model
+from elmo_plugin.modules.coref import pairs
 
 
 def test_concatenated_pairs_give_the_same_scores(monkeypatch):
     resolver, batch = coref.model().eval(), coref.document(60)
     expected = resolver(**batch)["loss"]
-    monkeypatch.setattr(model, "pair_scores", coref.concatenated)
+    monkeypatch.setattr(pairs, "pair_scores", coref.concatenated)
     torch.testing.assert_close(resolver(**batch)["loss"], expected)
 
 

@@ -5,12 +5,12 @@ from allennlp.training.metrics import Metric
 
 from elmo_plugin.metrics.conll_coref import (
     ConllCorefScores,
-    MentionRecall,
     antecedents_to_clusters,
     b_cubed,
     ceafe,
     muc,
 )
+from elmo_plugin.metrics.mention_recall import MentionRecall
 
 
 def clusters(text):

@@ -14,7 +14,8 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.models.archival import load_archive
 
 from elmo_plugin.data.readers.coref import ConllCorefReader
-from elmo_plugin.metrics.conll_coref import ConllCorefScores, MentionRecall
+from elmo_plugin.metrics.conll_coref import ConllCorefScores
+from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.models.coref import CoreferenceResolver
 from tests.models.coref_cases import MAX_SPAN_WIDTH, build, config, document, tensors
 

@@ -1,109 +1,17 @@
-"""Pairs of a kept span and a possible antecedent: which there are, their scores, the loss."""
+"""Pairs of a kept span and a possible antecedent: their scores, and the loss."""
 
 import math
-from typing import Any, NamedTuple, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
-from allennlp.modules import FeedForward
+from allennlp.modules import FeedForward, GatedSum
 from allennlp.nn import util
 from torch.autograd.function import once_differentiable
 
+from elmo_plugin.modules.coref.antecedents import Antecedents
 from elmo_plugin.modules.coref.spans import after_first_layer
 
 PAIRS_AT_ONCE = 1024
-
-
-class Antecedents(NamedTuple):
-    """
-    The possible antecedents of kept spans.
-
-    # Parameters
-
-    indices : `torch.Tensor`
-        Which kept span each is, shape `(batch_size, num_kept, num_antecedents)`.
-    mask : `torch.Tensor`
-        Whether it is one, of the same shape.
-    scores : `torch.Tensor`
-        What is known of the pair's score, of the same shape: both mention scores, and the coarse
-        score if there is one.
-    """
-
-    indices: torch.Tensor
-    mask: torch.Tensor
-    scores: torch.Tensor
-
-    def select(self, values: torch.Tensor) -> torch.Tensor:
-        """
-        # Parameters
-
-        values : `torch.Tensor`
-            Of the kept spans, shape `(batch_size, num_kept)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Those of the antecedents, shape `(batch_size, num_kept, num_antecedents)`.
-        """
-        return values.gather(1, self.indices.flatten(1)).view_as(self.indices)
-
-
-def nearest_antecedents(mention_scores: torch.Tensor, number: int) -> Antecedents:
-    """
-    # Parameters
-
-    mention_scores : `torch.Tensor`
-        Of the kept spans, shape `(batch_size, num_kept)`.
-    number : `int`
-        How many spans before it a span may have as antecedents.
-
-    # Returns
-
-    `Antecedents`
-        The nearest first.
-    """
-    batch_size, num_kept = mention_scores.shape
-    position = torch.arange(num_kept, device=mention_scores.device)
-    indices = position.unsqueeze(1) - 1 - position[:number]
-    mask = (indices >= 0).expand(batch_size, -1, -1)
-    indices = indices.clamp(min=0).expand(batch_size, -1, -1)
-    antecedents = Antecedents(indices, mask, mention_scores)
-    scores = mention_scores.unsqueeze(2) + antecedents.select(mention_scores)
-    return antecedents._replace(scores=scores)
-
-
-def coarse_antecedents(
-    mention_scores: torch.Tensor,
-    kept_mask: torch.Tensor,
-    embeddings: torch.Tensor,
-    projected: torch.Tensor,
-    number: int,
-) -> Antecedents:
-    """
-    The antecedents that a bilinear score likes best (Lee et al. 2018).
-
-    # Parameters
-
-    mention_scores : `torch.Tensor`
-        Of the kept spans, shape `(batch_size, num_kept)`.
-    kept_mask : `torch.Tensor`
-        Which are real, shape `(batch_size, num_kept)`.
-    embeddings, projected : `torch.Tensor`
-        The two sides of the bilinear score, shape `(batch_size, num_kept, span_dim)`.
-    number : `int`
-        How many antecedents a span has.
-
-    # Returns
-
-    `Antecedents`
-        In the order of the document.
-    """
-    num_kept = mention_scores.size(1)
-    scores = mention_scores.unsqueeze(1) + mention_scores.unsqueeze(2)
-    scores = scores + embeddings @ projected.transpose(1, 2)
-    earlier = torch.ones(num_kept, num_kept, dtype=torch.bool, device=scores.device).tril(-1)
-    mask = kept_mask.unsqueeze(2) & earlier
-    scores, mask, indices = util.masked_topk(scores, mask, number)  # type: ignore[arg-type]
-    return Antecedents(indices, mask, scores)
 
 
 class _PairProduct(torch.autograd.Function):
@@ -215,6 +123,42 @@ def expected_antecedents(
     square = weights.new_zeros(*embeddings.shape[:2], embeddings.size(1))
     square = square.scatter_add(2, antecedents.indices, weights[..., 1:] * antecedents.mask)
     return weights[..., :1] * embeddings + square @ embeddings
+
+
+def antecedent_scores(
+    embeddings: torch.Tensor,
+    antecedents: Antecedents,
+    features: torch.Tensor,
+    feedforward: FeedForward,
+    scorer: torch.nn.Linear,
+    gated_sum: Optional[GatedSum],
+    inference_order: int,
+) -> torch.Tensor:
+    """
+    Scores pairs, and anew after each move of the spans towards their expected antecedents (Lee et
+    al. 2018, section 3).
+
+    # Parameters
+
+    embeddings, antecedents, features, feedforward, scorer
+        As for `pair_scores`.
+    gated_sum : `GatedSum`, optional
+        Moves the spans; `None` where `inference_order` is 1.
+    inference_order : `int`
+        How often pairs are scored.
+
+    # Returns
+
+    `torch.Tensor`
+        The last scores, as `pair_scores` gives them.
+    """
+    scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
+    if gated_sum is not None:
+        for _ in range(inference_order - 1):
+            expected = expected_antecedents(embeddings, antecedents, scores)
+            embeddings = gated_sum(embeddings, expected)
+            scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
+    return scores
 
 
 def marginal_loss(

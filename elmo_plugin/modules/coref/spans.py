@@ -1,10 +1,12 @@
-"""Candidate spans: their vectors, their scores, and which of them are kept."""
+"""Candidate spans: their vectors, and their scores as mentions."""
 
 import math
-from typing import List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
+from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
 from allennlp.nn import util
 
 
@@ -148,79 +150,73 @@ def head_attention(scores: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
     return found.masked_fill(~inside, -math.inf).softmax(dim=-1)
 
 
-def kept_spans(
-    scores: torch.Tensor,
-    mask: torch.Tensor,
+def span_parts(
     spans: torch.Tensor,
-    text_mask: torch.Tensor,
-    spans_per_word: float,
-    allow_crossing: bool,
-) -> Tuple[torch.Tensor, torch.Tensor]:
+    context: torch.Tensor,
+    values: torch.Tensor,
+    scored: torch.Tensor,
+    endpoint_extractor: EndpointSpanExtractor,
+    attentive_extractor: SelfAttentiveSpanExtractor,
+    dropout: torch.nn.Dropout,
+) -> SpanParts:
     """
     # Parameters
 
-    scores : `torch.Tensor`
-        Of the candidates, shape `(batch_size, num_spans)`.
-    mask : `torch.Tensor`
-        Which candidates are real, shape `(batch_size, num_spans)`.
-    spans : `torch.Tensor`
-        Their first and last tokens, shape `(batch_size, num_spans, 2)`.
-    text_mask : `torch.Tensor`
-        Which tokens are real, shape `(batch_size, num_tokens)`.
-    spans_per_word : `float`
-        How many to keep for each token: with crossing spans, as in allennlp-models, of the batch's
-        longest document, else of its own.
-    allow_crossing : `bool`
-        Whether kept spans may cross.
+    spans, context, values : `torch.Tensor`
+        As in `SpanParts`.
+    scored : `torch.Tensor`
+        What the scores of tokens in heads come from, shape `(batch_size, num_tokens, scored_dim)`.
+    endpoint_extractor : `EndpointSpanExtractor`
+        Whose width embedding is taken.
+    attentive_extractor : `SelfAttentiveSpanExtractor`
+        Whose scores of tokens are taken.
+    dropout : `torch.nn.Dropout`
+        On the embedded widths.
 
     # Returns
 
-    `Tuple[torch.Tensor, torch.Tensor]`
-        The best ones' indices, in the order of the candidates, and which of them are real, both of
-        shape `(batch_size, num_kept)`.
+    `SpanParts`
+
+    # Raises
+
+    `ConfigurationError`
+        If a span is wider than widths are embedded.
     """
-    if allow_crossing:
-        number = max(1, math.floor(spans_per_word * text_mask.size(1)))
-        _, kept_mask, indices = util.masked_topk(scores, mask, min(number, scores.size(1)))  # type: ignore[arg-type]
-        return indices, kept_mask
-    numbers = [max(1, math.floor(spans_per_word * n)) for n in text_mask.sum(1).tolist()]
-    return _without_crossing(scores, mask, spans, numbers)
+    widths = spans[..., 1] - spans[..., 0]
+    width_embedding: Any = endpoint_extractor._span_width_embedding
+    if int(widths.max()) >= width_embedding.num_embeddings:
+        raise ConfigurationError(
+            f"found a span of {int(widths.max()) + 1} tokens, expected at most "
+            f"{width_embedding.num_embeddings}, the model's max_span_width; the reader's is to be "
+            "equal"
+        )
+    scores = attentive_extractor._global_attention(scored).squeeze(-1)
+    return SpanParts(
+        spans=spans,
+        context=context,
+        values=values,
+        widths=dropout(width_embedding(widths)),
+        attention=head_attention(scores, spans),
+    )
 
 
-def _without_crossing(
-    scores: torch.Tensor, mask: torch.Tensor, spans: torch.Tensor, numbers: List[int]
-) -> Tuple[torch.Tensor, torch.Tensor]:
+def mention_scores(
+    candidates: SpanParts, feedforward: FeedForward, scorer: torch.nn.Linear
+) -> torch.Tensor:
     """
-    The best first, but none that crosses one that is kept: that begins inside it and ends behind
-    it, or the other way round (Lee et al. 2017; e2e-coref at 53c4116, coref_kernels.cc:146-214).
+    The scores of Lee et al. 2017, equation 3: `scorer(feedforward(candidates.embeddings()))`.
+
+    # Parameters
+
+    candidates : `SpanParts`
+    feedforward : `FeedForward`
+    scorer : `torch.nn.Linear`
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(batch_size, num_spans)`.
     """
-    kept = []
-    best = (
-        scores.detach().masked_fill(~mask, -math.inf).argsort(dim=-1, descending=True, stable=True)
-    )
-    for order, real, pairs, number in zip(
-        best.tolist(), mask.sum(1).tolist(), spans.tolist(), numbers
-    ):
-        chosen: List[int] = []
-        # Of the kept spans that begin at a token the last end, of those that end there the first
-        # start.
-        last_end = [-1] * (1 + max(end for _, end in pairs))
-        first_start = [len(last_end)] * len(last_end)
-        for index in order[:real]:
-            if len(chosen) == number:
-                break
-            start, end = pairs[index]
-            if any(last > end for last in last_end[start + 1 : end + 1]):
-                continue
-            if any(first < start for first in first_start[start:end]):
-                continue
-            chosen.append(index)
-            last_end[start] = max(last_end[start], end)
-            first_start[end] = min(first_start[end], start)
-        kept.append(sorted(chosen))
-    longest = max(map(len, kept))
-    indices = torch.tensor(
-        [chosen + [0] * (longest - len(chosen)) for chosen in kept], device=scores.device
-    )
-    lengths = torch.tensor([len(chosen) for chosen in kept], device=scores.device)
-    return indices, util.get_mask_from_sequence_lengths(lengths, longest)
+    first: Any = feedforward._linear_layers[0]
+    hidden = after_first_layer(feedforward, candidates.project(first))
+    return scorer(hidden).squeeze(-1)

@@ -3,6 +3,7 @@ from allennlp.modules import FeedForward
 from allennlp.nn import Activation
 
 from elmo_plugin.modules.coref import pairs
+from elmo_plugin.modules.coref.antecedents import Antecedents, nearest_antecedents
 
 
 def test_the_product_and_its_gradient():
@@ -22,7 +23,7 @@ def scores(monkeypatch, pairs_at_once):
     monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", pairs_at_once)
     torch.manual_seed(1)
     embeddings = torch.randn(2, 8, 3, dtype=torch.float64, requires_grad=True)
-    antecedents = pairs.nearest_antecedents(torch.randn(2, 8, dtype=torch.float64), 5)
+    antecedents = nearest_antecedents(torch.randn(2, 8, dtype=torch.float64), 5)
     features = torch.randn(int(antecedents.mask.sum()), 2, dtype=torch.float64)
     relu = Activation.by_name("relu")()
     feedforward = FeedForward(11, 2, 6, relu).double()
@@ -62,7 +63,7 @@ def test_the_loss_by_hand():
     # Three spans, the second and the third in one cluster; the third may be linked to both.
     mask = torch.tensor([[[False, False], [True, False], [True, True]]])
     indices = torch.tensor([[[0, 0], [0, 0], [1, 0]]])
-    antecedents = pairs.Antecedents(indices, mask, torch.zeros(1, 3, 2))
+    antecedents = Antecedents(indices, mask, torch.zeros(1, 3, 2))
     least = torch.finfo(torch.float32).min
     table = torch.tensor([[[0.0, least, least], [0.0, 1.0, least], [0.0, 2.0, 3.0]]])
     labels, kept = torch.tensor([[-1, 0, 0]]), torch.ones(1, 3, dtype=torch.bool)
