@@ -111,8 +111,6 @@ class BiLm(WeightsModule):
         """`embedding_dim`."""
         return self.options.embedding_dim
 
-    # --- the function --------------------------------------------------------------------------
-
     def run(
         self,
         inputs: torch.Tensor,
@@ -180,8 +178,6 @@ class BiLm(WeightsModule):
                         f"inputs hold the character id {character}, expected 0 to "
                         f"{NUM_CHARACTER_EMBEDDINGS}"
                     )
-
-    # --- where a sentence starts -----------------------------------------------------------------
 
     def forward(
         self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
@@ -262,8 +258,6 @@ class BiLm(WeightsModule):
         super()._apply(fn, recurse)
         self._policy.move(fn)
         return self
-
-    # --- tokens alone ----------------------------------------------------------------------------
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """
