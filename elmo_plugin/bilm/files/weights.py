@@ -64,30 +64,42 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
     `MemoryError`
         If memory runs out. The biLM is unchanged, whatever is raised.
     """
-    staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+    with torch.no_grad():
+        for target, new in list(_checked_values(bilm, path)):
+            target.copy_(new)
+
+
+@torch.no_grad()
+def fill_weights(bilm: BiLm, path: str | Path) -> None:
+    """
+    `load_weights` for a biLM that is thrown away if this fails, when some of its parameters may
+    have changed: tensor by tensor, without a second copy.
+    """
+    for target, new in _checked_values(bilm, path):
+        target.copy_(new)
+
+
+def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Each parameter and its new values; raises at the end if the checksum is another."""
     checksum = 0
     with plain_hdf5(path, "weight file") as file:
-        entries = _checked(file, bilm, str(path))
-        for entry in entries:
+        for entry in _checked(file, bilm, str(path)):
             array = _read(file[entry.key])
             checksum = _checksum(entry.key, array, checksum)
             for target, values in entry.put(array):
-                new = torch.from_numpy(numpy.ascontiguousarray(values)).to(target.dtype)
+                new = torch.from_numpy(values).to(target.dtype)
                 if not torch.isfinite(new).all():
                     raise ValueError(
                         f"{path}: {entry.key} holds NaN or infinity, or more than {target.dtype} "
                         "can hold, expected finite numbers"
                     )
-                staged.append((target, new))
+                yield target, new
         written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(
                 f"{path} is damaged: its numbers have the checksum {checksum:08x}, those that were "
                 f"written had {written}"
             )
-    with torch.no_grad():
-        for target, new in staged:
-            target.copy_(new)
 
 
 def check_weights(options: ElmoOptions, path: str | Path) -> None:

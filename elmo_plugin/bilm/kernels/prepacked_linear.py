@@ -85,7 +85,7 @@ class PrepackedLinear(LinearKernel):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(prepack(weight))
-        self._least_rows = least_rows(*weight.shape, torch.get_num_threads())
+        self._least_rows = least_rows(self.weight, *weight.shape)
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         # Or the last bits of a row's product would depend on how many rows are beside it.
@@ -201,24 +201,31 @@ def onednn_linear(
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
-@functools.cache
-def least_rows(output_dim: int, input_dim: int, num_threads: int) -> int:
+# By output_dim, input_dim and threads.
+_least_rows: dict[tuple[int, int, int], int] = {}
+
+
+def least_rows(prepacked: torch.Tensor, output_dim: int, input_dim: int) -> int:
     """
     From how many rows on oneDNN adds up a row of a float32 product in the same order, whatever is
-    beside it. Tried once a shape: which shapes and how many rows depends on the processor (on AMD
-    with AVX-512 and on Intel with AMX it was 16 at most).
+    beside it. Tried once a shape: which shapes and how many rows depends on the processor (on Intel
+    with AMX it was 16 at most).
     """
-    generator = torch.Generator().manual_seed(0)
-    rows, weight = (
-        torch.randn(shape, generator=generator, device="cpu")
-        for shape in ((2 * tuning.MOST_LEAST_ROWS, input_dim), (output_dim, input_dim))
-    )
-    weight = prepack(weight)
-    together = onednn_linear(rows, weight, None)
-    for count in range(tuning.MOST_LEAST_ROWS - 1, 0, -1):
-        if not torch.equal(onednn_linear(rows[:count], weight, None), together[:count]):
-            return count + 1
-    return 1
+    shape = output_dim, input_dim, torch.get_num_threads()
+    if shape not in _least_rows:
+        generator = torch.Generator().manual_seed(0)
+        most = tuning.MOST_LEAST_ROWS
+        rows = torch.randn(2 * most, input_dim, generator=generator, device="cpu")
+        together = onednn_linear(rows, prepacked, None)
+        _least_rows[shape] = 1 + max(
+            (
+                count
+                for count in range(1, most)
+                if not torch.equal(onednn_linear(rows[:count], prepacked, None), together[:count])
+            ),
+            default=0,
+        )
+    return _least_rows[shape]
 
 
 @functools.cache
