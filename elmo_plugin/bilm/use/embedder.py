@@ -21,6 +21,7 @@ DEFAULT_BATCH_SIZE = 64
 class ElmoEmbedder:
     """
     Interactive use of a biLM, with the methods and shapes of AllenNLP 0.9's `ElmoEmbedder`.
+    Several threads may call one, unless it carries its state.
 
     # Parameters
 
