@@ -102,7 +102,7 @@ def extract(
     mixed = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
     token_bytes = mixed * bilm.options.embedding_dim * numpy.dtype(wanted.dtype).itemsize
     # The number of threads may change the last digit of a product.
-    run_settings = {**settings, "threads": torch.get_num_threads(), "device": _device(bilm).type}
+    run_settings = {**settings, "threads": torch.get_num_threads(), "device": bilm.device.type}
     journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
     try:
         _Run(bilm, wanted, journal, progress).over(sentences)
@@ -201,7 +201,7 @@ class _Run:
                 yield 0, first, self._stored(chunk)
                 first += chunk.shape[1]
             return
-        ids = batch_to_ids(sentences, self.bilm.options.num_characters).to(_device(self.bilm))
+        ids = batch_to_ids(sentences, self.bilm.options.num_characters).to(self.bilm.device)
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
         output = self.bilm.run(ids, self.bilm.start_states_of(rows))
         self.bilm.keep_states_of(rows, *output.end)
@@ -238,7 +238,7 @@ class _Run:
                 states = [
                     LstmState(
                         *(
-                            torch.from_numpy(arrays[f"{direction}_{part}"]).to(_device(self.bilm))
+                            torch.from_numpy(arrays[f"{direction}_{part}"]).to(self.bilm.device)
                             for part in LstmState._fields
                         )
                     )
@@ -264,7 +264,3 @@ def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
         )
     remove_leftover(output, about["digest"])
     return count
-
-
-def _device(bilm: BiLm) -> torch.device:
-    return bilm.device

@@ -192,8 +192,7 @@ class BiLm(WeightsModule):
 
         `"activations"` and `"mask"`: `layers` and `mask` of `BiLmOutput`.
         """
-        self.check(inputs)
-        output = self.run(inputs, self.start_states(len(inputs)), word_inputs)
+        output = self.run(inputs, self.start_states(inputs.shape[:1].numel()), word_inputs)
         self.keep_states(*output.end)
         return {"activations": output.layers, "mask": output.mask}
 
