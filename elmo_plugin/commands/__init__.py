@@ -80,6 +80,10 @@ COMMANDS = {
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
     ),
+    "convert-checkpoint": Command(
+        "elmo_plugin.commands.convert_checkpoint",
+        "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
+    ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
     ),
