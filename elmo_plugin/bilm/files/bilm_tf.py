@@ -11,27 +11,22 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
-import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict, parse_options
-from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.tensorflow.checkpoint import TensorFlowCheckpoint, latest_checkpoint
 from elmo_plugin.bilm.files.weights import CHECKSUM, checksum_of, layout
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 
 OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
 SOFTMAX_FILE, CARD_FILE = "softmax.hdf5", "card.json"
 ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
 ADAGRAD = "/Adagrad"
-# bilm-tf's Adagrad starts at it.
-INITIAL_ACCUMULATOR = 1.0
 
 # An LSTM's variables as TensorFlow 1.2 and later call them, and as 1.0 and 1.1 do.
 _CELL = re.compile(r"(RNN_\d)/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(W_0|B|W_P_0)")
@@ -162,72 +157,6 @@ class BilmTfCheckpoint:
         if "global_step" not in self._checkpoint.variables:
             return None
         return int(self._checkpoint.read("global_step"))
-
-
-class Accumulators(NamedTuple):
-    """
-    Adagrad's sums of squared gradients. `bilm`: by the names of a `BiLm`'s parameters.
-    `softmax_weight`, `softmax_bias`: shapes `(num_words, projection_dim)` and `(num_words, 1)`.
-    """
-
-    bilm: dict[str, torch.Tensor]
-    softmax_weight: torch.Tensor | None
-    softmax_bias: torch.Tensor | None
-
-
-def read_accumulators(options: ElmoOptions, path: str | Path) -> Accumulators:
-    """
-    What `BilmTfCheckpoint.write` put into `adagrad.hdf5`, in the shapes and order of our
-    parameters.
-
-    # Parameters
-
-    options : `ElmoOptions`
-        Of the biLM.
-    path : `str | Path`
-        The file.
-
-    # Returns
-
-    `Accumulators`
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        If it is not there, damaged, or of a biLM with other options.
-    """
-    shadow = BiLm(options)
-    checksum = 0
-    softmax: dict[str, torch.Tensor] = {}
-    with plain_hdf5(path, "file of Adagrad's accumulators") as file, torch.no_grad():
-        for parameter in shadow.parameters():
-            parameter.fill_(INITIAL_ACCUMULATOR)
-        for entry in layout(shadow):
-            found = file[entry.key].shape if entry.key in file else None
-            if found != entry.shape:
-                raise ValueError(
-                    f"{path}: {entry.key} has shape {found}, expected {entry.shape}: the "
-                    "accumulators of a biLM with these options"
-                )
-            array = file[entry.key][...]
-            checksum = checksum_of(entry.key, array, checksum)
-            # What the layout adds (a forget bias) and turns (a sign) is of weights alone.
-            zeros = entry.put(numpy.zeros(array.shape))
-            for (target, values), (_, nothing) in zip(entry.put(array.astype("float64")), zeros):
-                target.copy_(torch.from_numpy(numpy.abs(values - nothing)))
-        for key in SOFTMAX_KEYS:
-            if key in file:
-                array = file[key][...]
-                checksum = checksum_of(key, array, checksum)
-                softmax[key] = torch.from_numpy(array)
-        if file["char_embed"].file.attrs.get(CHECKSUM, checksum) != checksum:
-            raise ValueError(f"{path} is damaged: its numbers have another checksum")
-    weight, bias = (softmax.get(key) for key in SOFTMAX_KEYS)
-    return Accumulators(
-        {name: one.detach() for name, one in shadow.named_parameters()},
-        weight,
-        None if bias is None else bias.unsqueeze(-1),
-    )
 
 
 def _names(key: str) -> Iterator[str]:

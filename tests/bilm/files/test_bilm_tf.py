@@ -11,7 +11,8 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files import bilm_tf
-from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint, read_accumulators
+from elmo_plugin.bilm.files.adagrad_state import read_accumulators
+from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.weights import save_weights
