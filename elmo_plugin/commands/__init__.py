@@ -64,6 +64,9 @@ COMMANDS = {
         "elmo_plugin.commands.neighbours",
         "nearest neighbours of a word in context (Peters et al. 2018, table 4)",
     ),
+    "score": Command(
+        "elmo_plugin.commands.score", "how likely sentences are, and what else might stand there"
+    ),
     "layer-weights": Command(
         "elmo_plugin.commands.layer_weights",
         "learned weights of the layers, as a plot (Peters et al. 2018, figure 2)",
