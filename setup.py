@@ -58,6 +58,9 @@ setup(
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
+        "scikit-learn": ["scikit-learn"],  # elmo_plugin.scikit_learn
+        "sentence-transformers": ["sentence-transformers>=5.5"],
+        "onnx": ["onnx", "onnxscript"],  # `elmo-plugin export-onnx`
         "spacy": ["spacy>=3.8"],  # the component `elmo`; `elmo-plugin sentences`
     },
     entry_points={
