@@ -57,6 +57,8 @@ setup(
     # says how it goes on top.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
+        "parquet": ["pyarrow>=21"],  # `elmo-plugin embed-corpus`
+        "ray": ["ray>=2.50", "pyarrow>=21"],  # its `--engine ray`
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
         "spacy": ["spacy>=3.8"],  # `elmo-plugin sentences`
     },

@@ -15,6 +15,8 @@ from typing import NamedTuple
 # What is no part of the core, and how it is had (setup.py's extras).
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
+    "pyarrow": "pip install 'elmo_plugin[parquet]'",
+    "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
@@ -57,6 +59,9 @@ def _say(text: str, status: int) -> int:
 # One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
 COMMANDS = {
     "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
+    "embed-corpus": Command(
+        "elmo_plugin.commands.embed_corpus", "a corpus's vectors, to Parquet, by many processes"
+    ),
     "token-vectors": Command(
         "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
     ),
