@@ -5,13 +5,15 @@ PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS_STAMP := $(PEERS)/.installed
+LIBRARIES := .venv-libraries
+LIBRARIES_STAMP := $(LIBRARIES)/.installed
 PIP := -m pip --disable-pip-version-check install
 
 # Nothing here needs the network once set up, and two cores are shared by torch and the tests.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help install demo test test-slow lint types format bench peers wheel check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench peers libraries wheel check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -65,6 +67,16 @@ $(PEERS_STAMP): $(STAMP) requirements-peers.txt
 peers: $(PEERS_STAMP)  ## compare with allennlp-models (installs it in .venv-peers)
 	$(PEERS)/bin/python -m pytest -m peers
 
+$(LIBRARIES_STAMP): $(STAMP) requirements-libraries.txt
+	$(BIN)/python -m venv $(LIBRARIES)
+	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
+	  > "$$($(LIBRARIES)/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+	$(LIBRARIES)/bin/python $(PIP) --no-deps -r requirements-libraries.txt
+	@touch $@
+
+libraries: $(LIBRARIES_STAMP)  ## compare with TensorFlow, onnxruntime, sentence-transformers (installs them in .venv-libraries)
+	$(LIBRARIES)/bin/python -m pytest -m libraries
+
 wheel: $(STAMP)  ## build dist/*.whl: the core, with the configs
 	rm -rf build dist
 	$(BIN)/python -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation -w dist .
@@ -74,5 +86,5 @@ check-wheel: wheel  ## install it in an environment of its own, without AllenNLP
 	.ci/check_wheel
 
 clean:  ## remove what make and the tools made
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(LIBRARIES) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

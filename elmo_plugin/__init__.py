@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.use.elmo import Elmo as Elmo
     from elmo_plugin.bilm.use.embedder import ElmoEmbedder as ElmoEmbedder
     from elmo_plugin.bilm.use.hub import ElmoHub as ElmoHub
+    from elmo_plugin.bilm.use.scoring import LanguageScorer as LanguageScorer
     from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer
     from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
 
@@ -41,6 +42,7 @@ _HOMES = {
     "ElmoOptions": "elmo_plugin.bilm.model.options",
     "ScalarMix": "elmo_plugin.bilm.model.scalar_mix",
     "ElmoHub": "elmo_plugin.bilm.use.hub",
+    "LanguageScorer": "elmo_plugin.bilm.use.scoring",
     "ElmoEmbedder": "elmo_plugin.bilm.use.embedder",
     "extract": "elmo_plugin.bilm.extraction.extract",
     "Extraction": "elmo_plugin.bilm.extraction.settings",

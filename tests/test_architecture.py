@@ -98,7 +98,8 @@ ROOMS = {
     "training": ("files", "model", "kernels"),
     "extraction": ("files", "model", "kernels"),
     "corpus": ("extraction", "files", "model", "kernels"),
-    "use": ("extraction", "files", "model", "kernels"),
+    # The scorer reads a language model's softmax and vocabulary.
+    "use": ("training", "extraction", "files", "model", "kernels"),
 }
 # The model knows the kernels by this door alone.
 DOOR = "elmo_plugin.bilm.kernels.backend"

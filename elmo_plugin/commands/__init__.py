@@ -69,6 +69,9 @@ COMMANDS = {
         "elmo_plugin.commands.neighbours",
         "nearest neighbours of a word in context (Peters et al. 2018, table 4)",
     ),
+    "score": Command(
+        "elmo_plugin.commands.score", "how likely sentences are, and what else might stand there"
+    ),
     "layer-weights": Command(
         "elmo_plugin.commands.layer_weights",
         "learned weights of the layers, as a plot (Peters et al. 2018, figure 2)",
@@ -88,6 +91,10 @@ COMMANDS = {
     "table1": Command(
         "elmo_plugin.commands.table1",
         "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
+    ),
+    "convert-checkpoint": Command(
+        "elmo_plugin.commands.convert_checkpoint",
+        "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
     ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
