@@ -16,7 +16,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.table1.tasks import TASKS
 
 ARGUMENTS = ["--tasks", "ner", "--seeds", "1", "--fraction", "0.4", "1", "--processes", "2"]
-SHORT = '{"trainer": {"num_epochs": 2}, "model": {"encoder": {"hidden_size": 8}}}'
+SHORT = '{"trainer.num_epochs": 2, "model.encoder.hidden_size": 8}'
 
 
 @pytest.fixture
