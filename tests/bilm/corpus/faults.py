@@ -36,7 +36,7 @@ MOST_SECONDS = 400
 class Corpus:
     """A small corpus, its biLM, and the parts of an undisturbed run."""
 
-    def __init__(self, folder, lines=1500):
+    def __init__(self, folder, lines=600):
         self.folder = folder
         write(folder)
         for seed in range(3):
@@ -45,10 +45,12 @@ class Corpus:
         self.expected = digests(folder / "expected")
         assert len(self.expected) > 20
 
-    def start(self, engine, output, **environment):
+    def start(self, engine, output, address="local"):
+        """The command; on Ray with a cluster of its own, or that of the address."""
         command = ["embed-corpus", "*.txt", output, "--engine", engine, "--workers", "2"]
-        command += ["--shard-tokens", "2500", "--max-tokens", "300", "--timeout", str(TIMEOUT)]
+        command += ["--shard-tokens", "1000", "--max-tokens", "200", "--timeout", str(TIMEOUT)]
         command += ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
+        command += ["--ray-address", address]
         package = str(Path(__file__).parents[3])
         log = (self.folder / f"{output}.log").open("a")
         return subprocess.Popen(
@@ -58,7 +60,6 @@ class Corpus:
                 **os.environ,
                 "PYTHONPATH": package,
                 "RAY_USAGE_STATS_ENABLED": "0",
-                **environment,
             },
             stdout=log,
             stderr=log,
