@@ -36,8 +36,11 @@ MOST_SECONDS = 400
 class Corpus:
     """A small corpus, its biLM, and the parts of an undisturbed run."""
 
+    package = Path(__file__).parents[3]
+
     def __init__(self, folder, lines=600):
         self.folder = folder
+        self.shard_tokens = lines * 5 // 3  # some thirty parts
         write(folder)
         for seed in range(3):
             (folder / f"{seed}.txt").write_text("".join(f"{x}\n" for x in text(lines, seed, 30)))
@@ -48,17 +51,23 @@ class Corpus:
     def start(self, engine, output, address="local"):
         """The command; on Ray with a cluster of its own, or that of the address."""
         command = ["embed-corpus", "*.txt", output, "--engine", engine, "--workers", "2"]
-        command += ["--shard-tokens", "1000", "--max-tokens", "200", "--timeout", str(TIMEOUT)]
+        command += [
+            "--shard-tokens",
+            str(self.shard_tokens),
+            "--max-tokens",
+            "200",
+            "--timeout",
+            str(TIMEOUT),
+        ]
         command += ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
         command += ["--ray-address", address]
-        package = str(Path(__file__).parents[3])
         log = (self.folder / f"{output}.log").open("a")
         return subprocess.Popen(
             [sys.executable, "-m", "elmo_plugin", *command],
             cwd=self.folder,
             env={
                 **os.environ,
-                "PYTHONPATH": package,
+                "PYTHONPATH": str(self.package),
                 "RAY_USAGE_STATS_ENABLED": "0",
             },
             stdout=log,
