@@ -112,9 +112,7 @@ def embed_corpus(
         plan = _planned(list(inputs), place, settings, source, progress)
         found = {n for n in range(len(plan.shards)) if is_whole(output / part_name(n), plan, n)}
         todo = [number for number in range(len(plan.shards)) if number not in found]
-        progress.total = sum(shard.tokens for shard in plan.shards)
-        # Not counted into tokens a second.
-        progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
+        _begin_at(progress, plan, found)
         if todo:
             threads = settings.threads
             crew: Engine = (
@@ -204,6 +202,14 @@ def _work(
             f"{', '.join(map(str, sorted(failed)))}; of shard {number} "
             f"({describe(plan.shards[number], plan.names)}): {reason}"
         )
+
+
+def _begin_at(progress: tqdm, plan: Plan, found: set[int]) -> None:
+    """What is there, and the time until now, are not counted into tokens a second."""
+    progress.reset(sum(shard.tokens for shard in plan.shards))
+    progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
+    if not progress.disable:
+        progress.last_print_n = progress.n
 
 
 def _say(progress: tqdm, text: str) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.bilm.corpus.faults import FAULTS, Corpus, digests, run_with_fault, wait_for_parts
+from tests.bilm.corpus.faults import FAULTS, RAY, Corpus, digests, run_with_faults, wait_for_parts
 
 pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
 
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
 @pytest.mark.parametrize(("engine", "fault"), CASES)
 def test_after_a_fault_the_same_command_gives_the_same_bytes(corpus, engine, fault):
     generator = random.Random(f"{engine} {fault}")
-    print(run_with_fault(corpus, engine, fault, f"{engine}-{fault}", generator))
+    print(run_with_faults(corpus, engine, [fault], f"{engine}-{fault}", generator))
 
 
 @needs_ray
@@ -40,7 +40,8 @@ def test_two_raylets_lose_one_and_finish(corpus, monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("PYTHONPATH", str(corpus.package))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in RAY.items():
+        monkeypatch.setenv(name, value)
     node = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
