@@ -2,18 +2,20 @@
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
+RAY := .venv-ray
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS_STAMP := $(PEERS)/.installed
 LIBRARIES := .venv-libraries
 LIBRARIES_STAMP := $(LIBRARIES)/.installed
+RAY_STAMP := $(RAY)/.installed
 PIP := -m pip --disable-pip-version-check install
 
 # Nothing here needs the network once set up, and two cores are shared by torch and the tests.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help install demo test test-slow lint types format bench peers libraries wheel check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench peers libraries wheel check-wheel clean test-ray
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -76,6 +78,16 @@ $(LIBRARIES_STAMP): $(STAMP) requirements-libraries.txt
 
 libraries: $(LIBRARIES_STAMP)  ## compare with TensorFlow, onnxruntime, sentence-transformers (installs them in .venv-libraries)
 	$(LIBRARIES)/bin/python -m pytest -m libraries
+$(RAY_STAMP): $(STAMP) requirements-ray.txt
+	$(BIN)/python -m venv $(RAY)
+	# As above.
+	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
+	  > "$$($(RAY)/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+	$(RAY)/bin/python $(PIP) --no-deps -r requirements-ray.txt
+	@touch $@
+
+test-ray: $(RAY_STAMP)  ## embed-corpus, on Ray too (installs it in .venv-ray)
+	$(RAY)/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/commands/test_embed_corpus_command.py
 
 wheel: $(STAMP)  ## build dist/*.whl: the core, with the configs
 	rm -rf build dist
@@ -87,4 +99,5 @@ check-wheel: wheel  ## install it in an environment of its own, without AllenNLP
 
 clean:  ## remove what make and the tools made
 	rm -rf $(VENV) $(PEERS) $(LIBRARIES) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(RAY) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

@@ -24,8 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("local", "ray"),
         default="local",
-        help="processes of this machine, or a Ray cluster: the one of RAY_ADDRESS or of this "
-        "machine (default: local)",
+        help="processes of this machine, or of a Ray cluster (default: local)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        help="the cluster's; local for one of this machine alone, for this run (default: "
+        "RAY_ADDRESS, or one that was started here, or local)",
     )
     parser.add_argument(
         "--workers", type=int, help="processes (default: as many as there are processors for)"
@@ -113,6 +117,7 @@ def run(args: argparse.Namespace) -> None:
                 options_file=args.options_file,
                 weight_file=args.weight_file,
                 engine=args.engine,
+                ray_address=args.ray_address,
                 workers=args.workers,
                 timeout=args.timeout,
                 force=args.force,

@@ -1,6 +1,7 @@
 """Workers on the machines of a Ray cluster, each an actor."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -71,8 +72,7 @@ class ShardActor:
 
 class RayEngine:
     """
-    The cluster that `ray.init` finds: that of this process, of the variable `RAY_ADDRESS`, or of
-    this machine (`ray start`); where there is none, one of this machine alone, for this run.
+    A cluster's.
 
     # Parameters
 
@@ -80,13 +80,17 @@ class RayEngine:
         What its workers are to work on; on every machine the same, that is, on a shared disk.
     threads : `int`
         Processors that a worker takes.
+    address : `str | None`, optional (default = `None`)
+        Of the cluster; `"local"` for one of this machine alone, for this run. If not given, that of
+        this process, of the variable `RAY_ADDRESS`, one that was started on this machine, or
+        `"local"`, whichever is there first.
     """
 
-    def __init__(self, place: Place, threads: int) -> None:
+    def __init__(self, place: Place, threads: int, address: str | None = None) -> None:
         ray = ray_module()
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(include_dashboard=False, log_to_driver=False)
+            ray.init(address, include_dashboard=False, log_to_driver=False)
         self._place = place
         # Restarts and retries are the supervisor's, which counts them.
         self._actor = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(ShardActor)
@@ -133,6 +137,7 @@ class RayEngine:
 
 
 def _said(error: Exception) -> str:
-    """Of many lines; the first says what, the last why."""
+    """Of many lines the last, where that is an error of Python's; else the first."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([lines[0], lines[-1]]))}"
+    said = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]
+    return f"{type(error).__name__}: {said}"

@@ -32,6 +32,7 @@ from elmo_plugin.bilm.files.folder_lock import lock_folder
 from elmo_plugin.bilm.files.whole_file import whole_file
 
 ENGINES = ("local", "ray")
+UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
 
 
 def embed_corpus(
@@ -42,6 +43,7 @@ def embed_corpus(
     options_file: str | Path | None = None,
     weight_file: str | Path | None = None,
     engine: str = "local",
+    ray_address: str | None = None,
     workers: int | None = None,
     timeout: float = 600.0,
     force: bool = False,
@@ -67,7 +69,9 @@ def embed_corpus(
     options_file, weight_file
         See `load_bilm`; if not given, the embedded biLM.
     engine : `str`, optional (default = `"local"`)
-        `"local"`: processes of this machine. `"ray"`: a Ray cluster, see `RayEngine`.
+        `"local"`: processes of this machine. `"ray"`: of a Ray cluster.
+    ray_address : `str | None`, optional (default = `None`)
+        Which, see `RayEngine`.
     workers : `int | None`, optional (default = `None`)
         If not given, as many as there are processors for their threads.
     timeout : `float`, optional (default = `600.0`)
@@ -108,11 +112,17 @@ def embed_corpus(
         plan = _planned(list(inputs), place, settings, source, progress)
         found = {n for n in range(len(plan.shards)) if is_whole(output / part_name(n), plan, n)}
         todo = [number for number in range(len(plan.shards)) if number not in found]
-        progress.total = sum(shard.tokens for shard in plan.shards)
-        # Not counted into tokens a second.
-        progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
+        _begin_at(progress, plan, found)
         if todo:
-            _work(plan, place, engine, workers, timeout, todo, progress)
+            threads = settings.threads
+            crew: Engine = (
+                LocalEngine(place) if engine == "local" else RayEngine(place, threads, ray_address)
+            )
+            try:
+                most = workers or max(1, crew.num_processors // threads)
+                _work(plan, crew, min(most, len(todo)), timeout, todo, progress)
+            finally:
+                crew.close()
         return _complete(plan, output)
 
 
@@ -166,48 +176,40 @@ def _planned(
     return plan
 
 
-UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
-
-
 def _work(
-    plan: Plan,
-    place: Place,
-    engine_name: str,
-    workers: int | None,
-    timeout: float,
-    todo: list[int],
-    progress: tqdm,
+    plan: Plan, engine: Engine, size: int, timeout: float, todo: list[int], progress: tqdm
 ) -> None:
-    threads = plan.settings.threads
-    engine: Engine = LocalEngine(place) if engine_name == "local" else RayEngine(place, threads)
-    try:
-        size = min(workers or max(1, engine.num_processors // threads), len(todo))
-        left = len(todo)
+    count, left = len(plan.shards), len(todo)
 
-        def done(number: int) -> None:
-            nonlocal left
-            left -= 1
-            show()
+    def show() -> None:
+        _say(progress, f"{count - left} of {count} shards, {size} workers")
 
-        def show() -> None:
-            count = len(plan.shards)
-            _say(progress, f"{count - left} of {count} shards, {size} workers")
-
+    def done(number: int) -> None:
+        nonlocal left
+        left -= 1
         show()
-        supervisor = Supervisor(engine, size, timeout, lambda text: _note(progress, text), progress)
-        failed = supervisor.run(todo, done)
-    finally:
-        engine.close()
+
+    show()
+    supervisor = Supervisor(engine, size, timeout, lambda text: _note(progress, text), progress)
+    failed = supervisor.run(todo, done)
     for machine in supervisor.machines:
         if machine != plan.machine:
             _note(progress, f"planned on {plan.machine}, a worker on {machine}: {UP_TO_ROUNDING}")
     if failed:
         number, reason = next(iter(failed.items()))
         raise OSError(
-            f"{len(failed)} of {len(plan.shards)} shards failed {MOST_TRIES} times: "
+            f"{len(failed)} of {count} shards failed {MOST_TRIES} times: "
             f"{', '.join(map(str, sorted(failed)))}; of shard {number} "
             f"({describe(plan.shards[number], plan.names)}): {reason}"
         )
+
+
+def _begin_at(progress: tqdm, plan: Plan, found: set[int]) -> None:
+    """What is there, and the time until now, are not counted into tokens a second."""
+    progress.reset(sum(shard.tokens for shard in plan.shards))
+    progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
+    if not progress.disable:
+        progress.last_print_n = progress.n
 
 
 def _say(progress: tqdm, text: str) -> None:

@@ -75,6 +75,20 @@ def test_datasets_reads_them(parts, tmp_path):
     check(list(found), shape_of(parts), parts)
 
 
+@pytest.mark.slow
+def test_ray_reads_them(parts):
+    ray = pytest.importorskip("ray", reason="ray is not installed (make test-ray)")
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    from ray import data
+
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        rows = data.read_parquet(parts).to_pandas().to_dict("records")
+    finally:
+        ray.shutdown()
+    check(sorted(rows, key=lambda row: row["line"]), shape_of(parts), parts)
+
+
 def test_a_page_that_was_damaged_is_an_error(parts, tmp_path):
     folder = Path(parts[0]).parent
     for path in folder.iterdir():
