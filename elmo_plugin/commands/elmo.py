@@ -90,9 +90,11 @@ def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--options-file",
         help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
-        "5.5B; default: embedded)",
+        "5.5B; default: embedded); or a folder or ZIP of NLPL, simple_elmo or ELMoForManyLangs",
     )
-    parser.add_argument("--weight-file", help="its weights.hdf5; not needed with a name")
+    parser.add_argument(
+        "--weight-file", help="its weights.hdf5; not needed with a name, a folder or a ZIP"
+    )
     parser.add_argument(
         "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
     )

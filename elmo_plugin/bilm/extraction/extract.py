@@ -19,7 +19,6 @@ from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
 
 # A killed run loses this much work, or a window where that takes longer; in carry, where a window
@@ -201,7 +200,7 @@ class _Run:
                 yield 0, first, self._stored(chunk)
                 first += chunk.shape[1]
             return
-        ids = batch_to_ids(sentences, self.bilm.options.num_characters).to(self.bilm.device)
+        ids = self.bilm.batch_to_ids(sentences).to(self.bilm.device)
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
         output = self.bilm.run(ids, self.bilm.start_states_of(rows))
         self.bilm.keep_states_of(rows, *output.end)
