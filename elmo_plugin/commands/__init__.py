@@ -80,6 +80,10 @@ COMMANDS = {
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
     ),
+    "table1": Command(
+        "elmo_plugin.commands.table1",
+        "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
+    ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
     ),
