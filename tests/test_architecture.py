@@ -94,12 +94,13 @@ def test_an_import_of_training_is_seen():
 ROOMS = {
     "kernels": (),
     "model": ("kernels",),
-    "files": ("model", "kernels"),
+    "manylangs": ("model",),
+    "files": ("manylangs", "model", "kernels"),
     "training": ("files", "model", "kernels"),
     "extraction": ("files", "model", "kernels"),
     "corpus": ("extraction", "files", "model", "kernels"),
     # The scorer reads a language model's softmax and vocabulary.
-    "use": ("training", "extraction", "files", "model", "kernels"),
+    "use": ("training", "extraction", "files", "manylangs", "model", "kernels"),
 }
 # The model knows the kernels by this door alone.
 DOOR = "elmo_plugin.bilm.kernels.backend"

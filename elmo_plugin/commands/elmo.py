@@ -96,9 +96,11 @@ def add_bilm_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--options-file",
         help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
-        "5.5B; default: embedded)",
+        "5.5B; default: embedded); or a folder or ZIP of NLPL, simple_elmo or ELMoForManyLangs",
     )
-    parser.add_argument("--weight-file", help="its weights.hdf5; not needed with a name")
+    parser.add_argument(
+        "--weight-file", help="its weights.hdf5; not needed with a name, a folder or a ZIP"
+    )
 
 
 def load(args: argparse.Namespace, state: str = "primed") -> Any:

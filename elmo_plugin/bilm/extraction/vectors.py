@@ -10,7 +10,6 @@ from elmo_plugin.bilm.extraction.batches import Sentence, batches
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.settings import Extraction
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 
 
 class Piece(NamedTuple):
@@ -58,7 +57,7 @@ def window_vectors(
                 yield [Piece(places[0], first, _stored(chunk, wanted))]
                 first += chunk.shape[1]
             continue
-        ids = batch_to_ids(sentences, bilm.options.num_characters).to(bilm.device)
+        ids = bilm.batch_to_ids(sentences).to(bilm.device)
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
         output = bilm.run(ids, bilm.start_states_of(batch))
         bilm.keep_states_of(batch, *output.end)
