@@ -185,7 +185,8 @@ def private_names(source):
                 names.add(node.attr)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+    # `_` is what nobody reads, and spaCy's `doc._`.
+    return {name for name in names if re.match("_[^_]", name)}
 
 
 def reaches_into(source, private):
