@@ -23,8 +23,8 @@ HEAD = (
     """# Word senses
 
 Each use of a word gets the sense of the nearest other use of the same word, by the cosine of its
-vectors in one layer of the embedded biLM; half of the uses have each of two senses. The sentences are
-ours (`examples/senses`); `python results/word_senses/senses.py` writes this page.
+vectors in one layer of the embedded biLM; half of the uses have each of two senses. The sentences
+are ours (`examples/senses`); `python results/word_senses/senses.py` writes this page.
 """.splitlines()
     + [""]
 )
