@@ -19,15 +19,13 @@ from elmo_plugin.bilm.files.whole_file import whole_file
 HERE = Path(__file__).parent
 LAYERS = ("token layer", "first LSTM layer", "second LSTM layer")
 
-HEAD = (
-    """# Word senses
+HEAD = """# Word senses
 
 Each use of a word gets the sense of the nearest other use of the same word, by the cosine of its
 vectors in one layer of the embedded biLM; half of the uses have each of two senses. The sentences
 are ours (`examples/senses`); `python results/word_senses/senses.py` writes this page.
+
 """.splitlines()
-    + [""]
-)
 
 
 def main() -> None:
