@@ -57,6 +57,8 @@ setup(
     # says how it goes on top.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
+        "parquet": ["pyarrow>=21"],  # `elmo-plugin embed-corpus`
+        "ray": ["ray>=2.50", "pyarrow>=21"],  # its `--engine ray`
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
         "scikit-learn": ["scikit-learn"],  # elmo_plugin.scikit_learn
         "sentence-transformers": ["sentence-transformers>=5.5"],

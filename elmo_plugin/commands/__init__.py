@@ -15,6 +15,8 @@ from typing import NamedTuple
 # What is no part of the core, and how it is had (setup.py's extras).
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
+    "pyarrow": "pip install 'elmo_plugin[parquet]'",
+    "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
@@ -59,6 +61,9 @@ def _say(text: str, status: int) -> int:
 # One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
 COMMANDS = {
     "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
+    "embed-corpus": Command(
+        "elmo_plugin.commands.embed_corpus", "a corpus's vectors, to Parquet, by many processes"
+    ),
     "token-vectors": Command(
         "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
     ),
@@ -84,6 +89,10 @@ COMMANDS = {
     ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
+    ),
+    "table1": Command(
+        "elmo_plugin.commands.table1",
+        "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
     ),
     "convert-checkpoint": Command(
         "elmo_plugin.commands.convert_checkpoint",

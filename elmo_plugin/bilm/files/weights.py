@@ -17,6 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -133,7 +134,7 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     # Parameters
 
     bilm : `BiLm`
-        Any biLM.
+        Any biLM but one of ELMoForManyLangs: that is a `ValueError`.
     path : `str | Path`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
@@ -198,6 +199,8 @@ def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
 
 def layout(bilm: BiLm) -> Iterator[Entry]:
     """Every dataset of a biLM's file, in its order."""
+    if isinstance(bilm.options, ManyLangsOptions):
+        raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
     table = char_cnn.char_embedding
     # The padding token's row of zeros is ours alone.
