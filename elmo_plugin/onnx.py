@@ -12,13 +12,8 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.kernels import reference
 from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import (
-    BEGIN_OF_SENTENCE,
-    END_OF_SENTENCE,
-    batch_to_ids,
-    token_to_ids,
-)
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
 
 IDS = "character_ids"
@@ -43,10 +38,7 @@ class OnnxBilm(torch.nn.Module):
     def __init__(self, bilm: BiLm) -> None:
         super().__init__()
         self.bilm = bilm
-        begin, end = (
-            torch.tensor(token_to_ids(mark, bilm.options.num_characters))
-            for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
-        )
+        begin, end = bilm.batch_to_ids([bilm.char_cnn.boundaries])[0]
         self.register_buffer("begin", begin)
         self.register_buffer("end", end)
 
@@ -176,8 +168,11 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     # Raises
 
     `ValueError`
-        If the biLM's state is `"carry"`: feed the states that come out to the next call instead.
+        If the biLM's state is `"carry"`: feed the states that come out to the next call instead. If
+        it is a model of ELMoForManyLangs, whose token layer reads dictionaries.
     """
+    if isinstance(bilm.options, ManyLangsOptions):
+        raise ValueError("found an ELMoForManyLangs model, expected one of bilm-tf's kind")
     if bilm.state == "carry":
         raise ValueError(
             "state is 'carry', expected 'primed' or 'reset'; to carry, give the states that come "
@@ -188,7 +183,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     model = OnnxBilm(bilm).eval()
     start = model.start()
-    ids = batch_to_ids([["a", "b", "c"], ["d"]], bilm.options.num_characters)
+    ids = bilm.batch_to_ids([["a", "b", "c"], ["d"]])
     dim = torch.export.Dim
     states = {1: dim("num_states", min=1)}
     with torch.no_grad():

@@ -7,7 +7,6 @@ import torch
 from sentence_transformers.base.modules import InputModule
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.hub import ElmoHub
 
 
@@ -46,7 +45,7 @@ class ElmoTokens(InputModule):
     ) -> dict[str, torch.Tensor]:
         """Texts, split on white space, to character ids and a mask."""
         tokens = [((prompt or "") + text).split() for text in inputs]
-        ids = batch_to_ids(tokens, self.hub.bilm.options.num_characters)
+        ids = self.hub.bilm.batch_to_ids(tokens)
         return {"character_ids": ids, "attention_mask": (ids > 0).any(dim=-1).long()}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
