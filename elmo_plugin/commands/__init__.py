@@ -84,6 +84,9 @@ COMMANDS = {
         "elmo_plugin.commands.table1",
         "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
     ),
+    "run": Command(
+        "elmo_plugin.commands.run", "a program written for AllenNLP 0.9's ELMo, as it is"
+    ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
     ),
