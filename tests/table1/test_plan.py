@@ -105,7 +105,7 @@ def test_variants_change_one_thing(vectors):
 
 
 def test_a_part_is_of_training_alone(vectors):
-    values = config(Run("ner", BASELINE, 0.1, 2), "/d", vectors, {"trainer": {"num_epochs": 1}})
+    values = config(Run("ner", BASELINE, 0.1, 2), "/d", vectors, {"trainer.num_epochs": 1})
     reader = values["dataset_reader"]
     assert (reader["type"], reader["fraction"], reader["seed"]) == ("sampled", 0.1, 2)
     assert values["validation_dataset_reader"] == reader["reader"]

@@ -31,7 +31,6 @@ local dim = 50;
   trainer+: stand_in.trainer {
     optimizer: { type: 'adam', lr: 0.002 },
     moving_average: { type: 'exponential', decay: 0.99 },
-    num_epochs: 10,
-    patience: 2,
+    num_epochs: 5,
   },
 }
