@@ -92,6 +92,9 @@ COMMANDS = {
         "elmo_plugin.commands.table1",
         "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
     ),
+    "run": Command(
+        "elmo_plugin.commands.run", "a program written for AllenNLP 0.9's ELMo, as it is"
+    ),
     "convert-checkpoint": Command(
         "elmo_plugin.commands.convert_checkpoint",
         "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
