@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.use.scoring import LanguageScorer as LanguageScorer
     from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer
     from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
+    from elmo_plugin.scikit_learn import ElmoTransformer as ElmoTransformer
 
 # ... and for Python, where each is imported when it is first used. A test compares the two.
 _HOMES = {
@@ -54,6 +55,7 @@ _HOMES = {
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",
     "ElmoTokenEmbedder": "elmo_plugin.modules.token_embedder",
+    "ElmoTransformer": "elmo_plugin.scikit_learn",
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 

@@ -18,6 +18,8 @@ MISSING = {
     "pyarrow": "pip install 'elmo_plugin[parquet]'",
     "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
+    "onnx": "pip install 'elmo_plugin[onnx]'",
+    "onnxscript": "pip install 'elmo_plugin[onnx]'",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 
@@ -98,6 +100,9 @@ COMMANDS = {
     "convert-checkpoint": Command(
         "elmo_plugin.commands.convert_checkpoint",
         "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
+    ),
+    "export-onnx": Command(
+        "elmo_plugin.commands.export_onnx", "a biLM as an ONNX file, for onnxruntime"
     ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"

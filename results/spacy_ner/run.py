@@ -54,7 +54,7 @@ def convert(source: Path, target: Path) -> None:
 def train(name: str, seed: int, out: Path) -> float:
     """Dev F1 in per cent of the best step of one run, which is not repeated if it has been made."""
     directory = out / f"{name}-{seed}"
-    if not (directory / "model-best").exists():
+    if not (directory / "model-last").exists():
         settings = {"paths.train": out / "train.spacy", "paths.dev": out / "dev.spacy"}
         settings |= {"system.seed": seed} | {f"training.{k}": v for k, v in SETTINGS.items()}
         command = ["-m", "spacy", "train", str(CONFIGS[name]), "--output", str(directory)]
