@@ -57,6 +57,7 @@ setup(
     # says how it goes on top.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
+        "jsonnet": ["jsonnet"],  # `elmo-plugin pretrain` with a .jsonnet
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
         "spacy": ["spacy>=3.8"],  # `elmo-plugin sentences`
     },

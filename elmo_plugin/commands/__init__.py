@@ -16,6 +16,7 @@ from typing import NamedTuple
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 
@@ -76,6 +77,9 @@ COMMANDS = {
     ),
     "vocabulary": Command(
         "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
+    ),
+    "pretrain": Command(
+        "elmo_plugin.commands.pretrain", "a biLM from plain text, in one process or in many"
     ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
