@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -21,6 +22,7 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.training.bilm_trainer import BilmTrainer
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +96,7 @@ def check_keys(config: Dict[str, Any]) -> None:
             Trainer.by_name(trainer.get("type", Trainer.default_implementation))
         ).parameters
     )
+    arguments |= {one.name for one in fields(LoopSettings)} if "settings" in arguments else set()
     # The trainer takes any key and drops those it does not know, without a word.
     unknown = set(trainer) - {"type"} - (arguments - {"kwargs"})
     assert not unknown, f"unknown trainer keys: {unknown}"

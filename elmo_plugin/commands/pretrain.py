@@ -62,6 +62,7 @@ def _run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.training.processes import Processes
     from elmo_plugin.bilm.training.stop_request import Stopped
     from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+    from elmo_plugin.bilm.training.watch import end_together
     from elmo_plugin.commands import pretraining_config as configs
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -72,7 +73,8 @@ def _run(args: argparse.Namespace) -> None:
     device = _device(config["trainer"].get("cuda_device"))
     with _process_group(device, args.timeout):
         processes = Processes(device)
-        processes.first_alone("prepare", lambda: _prepare(folder, config, args))
+        with end_together():
+            processes.first_alone("prepare", lambda: _prepare(folder, config, args))
         words = WordVocabulary.from_file(folder / VOCABULARY)
         torch.manual_seed(config.get("pytorch_seed", configs.PYTORCH_SEED))
         model = make_language_model(words, **configs.make_model_arguments(config)).to(device)

@@ -34,30 +34,19 @@ class BilmTrainer(Trainer):
         A `token_streams`.
     validation_data_loader : `Optional[DataLoader]`, optional (default = `None`)
         Another, looked at after each epoch.
-    serialization_dir : `Optional[str]`, optional (default = `None`)
-        The run's directory.
     directory : `Optional[str]`, optional (default = `None`)
         Not in a config: the run's directory where several nodes share it.
     callbacks : `Optional[List[Union[str, Dict[str, Any]]]]`, optional (default = `None`)
         `export_bilm`, which may have a `card`; AllenNLP's, whose `on_start`, `on_batch` (of
         training), `on_epoch` and `on_end` are called.
-    seed : `int`, optional (default = `133`)
-        Of dropout and negatives.
-    optimizer : `Dict[str, Any]`
-    num_epochs : `int`, optional (default = `20`)
-    learning_rate_scheduler : `Optional[Dict[str, Any]]`, optional (default = `None`)
-    grad_norm : `Optional[float]`, optional (default = `None`)
-    num_gradient_accumulation_steps : `int`, optional (default = `1`)
-    validation_metric : `str`, optional (default = `"-perplexity"`)
-    patience : `Optional[int]`, optional (default = `None`)
-    checkpointer : `Optional[Dict[str, Any]]`, optional (default = `None`)
-    tensorboard : `bool`, optional (default = `False`)
-        See `LoopSettings`.
+    serialization_dir : `Optional[str]`, optional (default = `None`)
     cuda_device : `Optional[int]`, optional (default = `None`)
     distributed : `bool`, optional (default = `False`)
     local_rank : `int`, optional (default = `0`)
     world_size : `int`, optional (default = `1`)
         As in AllenNLP's trainers.
+    settings : `Any`
+        Keys of `LoopSettings`; see `loop_settings`.
 
     # Raises
 
@@ -69,24 +58,15 @@ class BilmTrainer(Trainer):
         self,
         model: Model,
         data_loader: DataLoader,
-        optimizer: Dict[str, Any],
         validation_data_loader: Optional[DataLoader] = None,
-        serialization_dir: Optional[str] = None,
         directory: Optional[str] = None,
-        num_epochs: int = 20,
-        learning_rate_scheduler: Optional[Dict[str, Any]] = None,
-        grad_norm: Optional[float] = None,
-        num_gradient_accumulation_steps: int = 1,
-        validation_metric: str = "-perplexity",
-        patience: Optional[int] = None,
-        checkpointer: Optional[Dict[str, Any]] = None,
         callbacks: Optional[List[Union[str, Dict[str, Any]]]] = None,
-        tensorboard: bool = False,
-        seed: int = 133,
+        serialization_dir: Optional[str] = None,
         cuda_device: Optional[int] = None,
         distributed: bool = False,
         local_rank: int = 0,
         world_size: int = 1,
+        **settings: Any,
     ) -> None:
         super().__init__(
             directory or serialization_dir,  # type: ignore[arg-type]
@@ -115,20 +95,8 @@ class BilmTrainer(Trainer):
             if one["type"] != "export_bilm"
         ]
         try:
-            settings = loop_settings(
-                {
-                    "optimizer": optimizer,
-                    "num_epochs": num_epochs,
-                    "learning_rate_scheduler": learning_rate_scheduler,
-                    "grad_norm": grad_norm,
-                    "num_gradient_accumulation_steps": num_gradient_accumulation_steps,
-                    "validation_metric": validation_metric,
-                    "patience": patience,
-                    "checkpointer": checkpointer,
-                    "callbacks": own,
-                    "tensorboard": tensorboard,
-                    "seed": seed,
-                },
+            loop = loop_settings(
+                {**settings, "callbacks": own},
                 gradient_scale=model.gradient_scale,
                 frozen_steps=model.frozen_steps,
                 command=["allennlp", *sys.argv[1:]],
@@ -139,7 +107,7 @@ class BilmTrainer(Trainer):
                 data_loader.text,  # type: ignore[attr-defined]
                 validation_data_loader.text if validation_data_loader is not None else None,  # type: ignore[attr-defined]
                 folder,
-                settings,
+                loop,
                 self._on_step,
                 self._on_epoch,
             )

@@ -1,5 +1,6 @@
 """The processes of a distributed run end together, also where they wait for each other."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -41,6 +42,7 @@ def end_together() -> Iterator[None]:
     if not dist.is_initialized() or threading.current_thread() is not threading.main_thread():
         yield
         return
+    atexit.register(_leave)
     watch = _Watch()
     try:
         yield
@@ -52,6 +54,13 @@ def end_together() -> Iterator[None]:
         raise RuntimeError(f"{lost}, and with it the run ends") from error
     finally:
         watch.end()
+
+
+def _leave() -> None:
+    # gloo's threads must not outlive the interpreter: one that then lets go of a Python object is
+    # ended in the middle of C++ ("terminate called without an active exception").
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
 
 
 def _is_of_a_collective(error: Exception) -> bool:
@@ -119,8 +128,10 @@ class _Watch:
         for rank in range(self.size):
             key = f"alive {rank}"
             sign = self.store.get(key).decode() if self.store.check([key]) else ""
-            # Counted in looks, not in seconds: a machine that stood still saw nothing either.
-            self.silent[rank] = self.silent[rank] + 1 if self.signs.get(rank) == sign else 0
+            # Counted in looks, not in seconds: a machine that stood still saw nothing either. One
+            # that has not yet begun is waited for.
+            unchanged = sign and self.signs.get(rank) == sign
+            self.silent[rank] = self.silent[rank] + 1 if unchanged else 0
             self.signs[rank] = sign
 
     def _gone(self, looks: int) -> str | None:
