@@ -20,6 +20,7 @@ MISSING = {
     "spacy": "pip install 'elmo_plugin[spacy]'",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 
@@ -86,6 +87,9 @@ COMMANDS = {
     ),
     "vocabulary": Command(
         "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
+    ),
+    "pretrain": Command(
+        "elmo_plugin.commands.pretrain", "a biLM from plain text, in one process or in many"
     ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
