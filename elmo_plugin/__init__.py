@@ -70,9 +70,11 @@ __all__ = ["__version__", *_HOMES]
 
 def _has_allennlp() -> bool:
     try:
-        return find_spec("allennlp") is not None
+        found = find_spec("allennlp")
     except ImportError:  # an importer may hide it so
         return False
+    # Not what `elmo_plugin.as_allennlp` puts in its place, which is in no file.
+    return found is not None and found.has_location
 
 
 if not TYPE_CHECKING:  # which would take any name for a public one

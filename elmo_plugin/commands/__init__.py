@@ -20,6 +20,7 @@ MISSING = {
     "spacy": "pip install 'elmo_plugin[spacy]'",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 
@@ -87,12 +88,18 @@ COMMANDS = {
     "vocabulary": Command(
         "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
     ),
+    "pretrain": Command(
+        "elmo_plugin.commands.pretrain", "a biLM from plain text, in one process or in many"
+    ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
     ),
     "table1": Command(
         "elmo_plugin.commands.table1",
         "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
+    ),
+    "run": Command(
+        "elmo_plugin.commands.run", "a program written for AllenNLP 0.9's ELMo, as it is"
     ),
     "convert-checkpoint": Command(
         "elmo_plugin.commands.convert_checkpoint",

@@ -192,9 +192,8 @@ def _read(dataset: h5py.Dataset) -> numpy.ndarray:
 def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
     """Of the numbers, however they are stored."""
     wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
-    return zlib.crc32(
-        numpy.ascontiguousarray(wide).data.cast("B"), zlib.crc32(key.encode(), before)
-    )
+    numbers = numpy.ascontiguousarray(wide).data.cast("B")
+    return zlib.crc32(numbers, zlib.crc32(key.encode(), before))
 
 
 def layout(bilm: BiLm) -> Iterator[Entry]:
