@@ -245,12 +245,8 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     def get_kernel() -> numpy.ndarray:
         return _swap_gates(torch.cat([inputs, states], dim=1).detach().cpu().numpy()).T
 
-    yield Entry(
-        f"{prefix}/W_0",
-        (input_dim + cell.projection_dim, 4 * cell.cell_size),
-        put_kernel,
-        get_kernel,
-    )
+    shape = (input_dim + cell.projection_dim, 4 * cell.cell_size)
+    yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
     yield Entry(
         f"{prefix}/B",
         (4 * cell.cell_size,),
