@@ -68,6 +68,7 @@ import elmo_plugin.modules.unit_length_embedding
 import elmo_plugin.data.document_qa_tokenizer
 import elmo_plugin.data.truncated_characters
 import elmo_plugin.data.readers.squad
+import elmo_plugin.data.readers.sampled
 import elmo_plugin.metrics.squad
 import elmo_plugin.modules.input_dropout
 import elmo_plugin.modules.truncated_normal

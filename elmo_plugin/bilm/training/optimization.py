@@ -7,9 +7,16 @@ from typing import Any
 
 import torch
 
-# What configs call them, and what of their arguments is given.
+from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
+
+# What configs call them, and their arguments where a config gives no others.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adagrad": (torch.optim.Adagrad, {}),
+    # From where a checkpoint of bilm-tf stopped, which `elmo-plugin convert-checkpoint` wrote.
+    "bilm_tf_adagrad": (
+        torch.optim.Adagrad,
+        {"lr": 0.2, "initial_accumulator_value": INITIAL_ACCUMULATOR},
+    ),
     "adam": (torch.optim.Adam, {}),
     "adamw": (torch.optim.AdamW, {}),
     # One pass over each parameter: several times faster, which counts for a large softmax.
@@ -28,17 +35,20 @@ def make_optimizer(
         By name.
     settings : `dict[str, Any]`
         `type`, one of `OPTIMIZERS`; `parameter_groups`, pairs of regular expressions and arguments
-        for the parameters whose names they are found in; the optimizer's own arguments.
+        for the parameters whose names they are found in; `directory` of `bilm_tf_adagrad`; the
+        optimizer's own arguments.
 
     # Raises
 
     `ValueError`
-        If it is another, or does not take an argument.
+        If it is another, or does not take an argument; see `restore_adagrad` too.
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer.type is {name!r}, expected one of {sorted(OPTIMIZERS)}")
+    parameters = list(parameters)
+    directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
     groups: list[dict[str, Any]] = [
         {"params": [], **more, "regexes": regexes}
         for regexes, more in arguments.pop("parameter_groups", None) or []
@@ -58,9 +68,14 @@ def make_optimizer(
         if group["params"]
     ]
     try:
-        return kind(filled, **more, **arguments)
+        optimizer = kind(filled, **{**more, **arguments})
     except TypeError as error:
         raise ValueError(f"optimizer {name}: {error}") from error
+    if name == "bilm_tf_adagrad":
+        if directory is None:
+            raise ValueError(f"optimizer {name}: the key 'directory' is missing")
+        restore_adagrad(optimizer, parameters, directory)
+    return optimizer
 
 
 def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> float:
