@@ -258,8 +258,8 @@ def test_one_of_four_is_killed_ten_times_and_no_bit_differs(text):
     settings = {"settings": KEPT, "dropout": 0.1}
     in_processes(4, text, train, text, "whole", torch.float32, settings)
     expected = ends(text, "whole", 4)[0]
-    for victim, at in KILLS:
-        out = f"killed_{victim}_{at}"
+    for number, (victim, at) in enumerate(KILLS):
+        out = f"killed_{number}"
         begun = time.monotonic()
         with pytest.raises(ProcessExitedException, match=f"process {victim} terminated"):
             in_processes(4, text, is_killed, text, out, victim, at)
