@@ -50,6 +50,22 @@ BY_HAND = [
         ((4 / 5 + 2 / 5) / 2, (4 / 5 + 2 / 5) / 2),
     ),
     ("ab cd", "ac bd", (0, 0), (1 / 2, 1 / 2), (1 / 2, 1 / 2)),
+    # Its cases D1 and E1 (b40fae4, test/CorefMetricTestConfig.pm), of Bagga and Baldwin 1998; the
+    # CEAFe of both by hand.
+    (
+        "abcde fg hijkl",
+        "abcde fghijkl",
+        (1, 9 / 10),
+        (1, 16 / 21),
+        ((1 + 10 / 12) / 3, (1 + 10 / 12) / 2),
+    ),
+    (
+        "abcde fg hijkl",
+        "abcdehijkl fg",
+        (1, 9 / 10),
+        (1, 7 / 12),
+        ((1 + 10 / 15) / 3, (1 + 10 / 15) / 2),
+    ),
     ("abc", "abc", (1, 1), (1, 1), (1, 1)),
 ]
 
