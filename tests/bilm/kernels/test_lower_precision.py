@@ -22,7 +22,7 @@ SIZES = {
     "projection_clip": 3.0,
 }
 # Least cosine of a token's vector with the exact one.
-COSINE = {"bfloat16": 0.9999, "int8": 0.9995}
+COSINE = {"float16": 0.999999, "bfloat16": 0.9999, "int8": 0.9995}
 
 
 def biLMs(dtype, **changes):
@@ -91,7 +91,9 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
 
 def test_a_wrong_type_and_a_biLM_that_trains(tmp_path):
     files = write(tmp_path)
-    with pytest.raises(ValueError, match=r"dtype is 'float16', expected None or one of \('bfl"):
-        Elmo(*files, dtype="float16")
+    with pytest.raises(
+        ValueError, match=r"dtype is 'float8', expected None or one of \('float16', 'bfl"
+    ):
+        Elmo(*files, dtype="float8")
     with pytest.raises(ValueError, match="expected a biLM that does not train"):
         Elmo(*files, dtype="int8", requires_grad=True)
