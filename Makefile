@@ -1,17 +1,17 @@
 # `make` lists the targets. Each sets up what it needs in .venv first.
 PYTHON ?= python3
 VENV := .venv
-PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PEERS_STAMP := $(PEERS)/.installed
+# Of what is compared with, and of the optional engines: each has an environment of its own.
+BESIDE := peers libraries interop ray
 PIP := -m pip --disable-pip-version-check install
 
 # Nothing here needs the network once set up, and two cores are shared by torch and the tests.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help install demo test test-slow lint types format bench peers wheel check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench $(filter-out ray,$(BESIDE)) test-ray wheel check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -38,7 +38,7 @@ test: lint types  ## lint, types and the quick tests
 	$(BIN)/python -m pytest
 
 test-slow: $(STAMP)  ## the slow tests
-	$(BIN)/python -m pytest -m 'slow and not gpu and not peers'
+	$(BIN)/python -m pytest -m 'slow and not gpu and not peers and not interop'
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -54,16 +54,25 @@ format: $(STAMP)  ## format the sources, fix what ruff can fix
 bench: $(STAMP)  ## benchmarks
 	$(BIN)/python -m benchmarks
 
-$(PEERS_STAMP): $(STAMP) requirements-peers.txt
-	$(BIN)/python -m venv $(PEERS)
-	# The run-time set is not installed twice: this environment looks into the other.
+# The run-time set is not installed twice: these environments look into the other.
+$(BESIDE:%=.venv-%/.installed): .venv-%/.installed: $(STAMP) requirements-%.txt
+	$(BIN)/python -m venv .venv-$*
 	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
-	  > "$$($(PEERS)/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
-	$(PEERS)/bin/python $(PIP) --no-deps -r requirements-peers.txt
+	  > "$$(.venv-$*/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+	.venv-$*/bin/python $(PIP) --no-deps -r requirements-$*.txt
 	@touch $@
 
-peers: $(PEERS_STAMP)  ## compare with allennlp-models (installs it in .venv-peers)
-	$(PEERS)/bin/python -m pytest -m peers
+peers: .venv-peers/.installed  ## compare with allennlp-models (installs it in .venv-peers)
+	.venv-peers/bin/python -m pytest -m peers
+
+libraries: .venv-libraries/.installed  ## compare with TensorFlow, onnxruntime, sentence-transformers (installs them in .venv-libraries)
+	.venv-libraries/bin/python -m pytest -m libraries
+
+interop: .venv-interop/.installed  ## run old programs and other ELMos unchanged, and compare (installs them in .venv-interop)
+	.venv-interop/bin/python -m pytest -m interop
+
+test-ray: .venv-ray/.installed  ## embed-corpus, on Ray too (installs it in .venv-ray)
+	.venv-ray/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/commands/test_embed_corpus_command.py
 
 wheel: $(STAMP)  ## build dist/*.whl: the core, with the configs
 	rm -rf build dist
@@ -74,5 +83,5 @@ check-wheel: wheel  ## install it in an environment of its own, without AllenNLP
 	.ci/check_wheel
 
 clean:  ## remove what make and the tools made
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BESIDE:%=.venv-%) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

@@ -57,8 +57,15 @@ setup(
     # says how it goes on top.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
+        "parquet": ["pyarrow>=21"],  # `elmo-plugin embed-corpus`
+        "ray": ["ray>=2.50", "pyarrow>=21"],  # its `--engine ray`
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
-        "spacy": ["spacy>=3.8"],  # `elmo-plugin sentences`
+        "spacy": ["spacy>=3.8"],  # the component `elmo`; `elmo-plugin sentences`
     },
-    entry_points={"console_scripts": ["elmo-plugin = elmo_plugin.__main__:main"]},
+    entry_points={
+        "console_scripts": ["elmo-plugin = elmo_plugin.__main__:main"],
+        # What spaCy's configs name without an import.
+        "spacy_factories": ["elmo = elmo_plugin.spacy.component:make_elmo"],
+        "spacy_architectures": ["elmo_plugin.ElmoMix.v1 = elmo_plugin.spacy.mix:elmo_mix"],
+    },
 )

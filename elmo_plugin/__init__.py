@@ -14,6 +14,9 @@ __version__ = "0.3.0.dev0"
 
 # Every public name twice: for editors and type checkers, which import nothing ...
 if TYPE_CHECKING:
+    from elmo_plugin.bilm.corpus.parquet import read_corpus as read_corpus
+    from elmo_plugin.bilm.corpus.run import embed_corpus as embed_corpus
+    from elmo_plugin.bilm.corpus.settings import CorpusSettings as CorpusSettings
     from elmo_plugin.bilm.extraction.extract import extract as extract
     from elmo_plugin.bilm.extraction.layouts import sentence_key as sentence_key
     from elmo_plugin.bilm.extraction.settings import Extraction as Extraction
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.use.elmo import Elmo as Elmo
     from elmo_plugin.bilm.use.embedder import ElmoEmbedder as ElmoEmbedder
     from elmo_plugin.bilm.use.hub import ElmoHub as ElmoHub
+    from elmo_plugin.bilm.use.scoring import LanguageScorer as LanguageScorer
     from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer
     from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
 
@@ -38,10 +42,14 @@ _HOMES = {
     "ElmoOptions": "elmo_plugin.bilm.model.options",
     "ScalarMix": "elmo_plugin.bilm.model.scalar_mix",
     "ElmoHub": "elmo_plugin.bilm.use.hub",
+    "LanguageScorer": "elmo_plugin.bilm.use.scoring",
     "ElmoEmbedder": "elmo_plugin.bilm.use.embedder",
     "extract": "elmo_plugin.bilm.extraction.extract",
     "Extraction": "elmo_plugin.bilm.extraction.settings",
     "sentence_key": "elmo_plugin.bilm.extraction.layouts",
+    "embed_corpus": "elmo_plugin.bilm.corpus.run",
+    "read_corpus": "elmo_plugin.bilm.corpus.parquet",
+    "CorpusSettings": "elmo_plugin.bilm.corpus.settings",
     "load_bilm": "elmo_plugin.bilm.files.load",
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",

@@ -56,6 +56,7 @@ import elmo_plugin.data.token_streams
 import elmo_plugin.training.bilm_language_model
 import elmo_plugin.training.export_bilm
 import elmo_plugin.training.fused_adamw
+import elmo_plugin.training.bilm_tf_adagrad
 import elmo_plugin.metrics.srl_eval
 import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
@@ -72,6 +73,7 @@ import elmo_plugin.modules.unit_length_embedding
 import elmo_plugin.data.document_qa_tokenizer
 import elmo_plugin.data.truncated_characters
 import elmo_plugin.data.readers.squad
+import elmo_plugin.data.readers.sampled
 import elmo_plugin.metrics.squad
 import elmo_plugin.modules.input_dropout
 import elmo_plugin.modules.truncated_normal

@@ -15,6 +15,8 @@ from typing import NamedTuple
 # What is no part of the core, and how it is had (setup.py's extras).
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
+    "pyarrow": "pip install 'elmo_plugin[parquet]'",
+    "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
@@ -57,12 +59,18 @@ def _say(text: str, status: int) -> int:
 # One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
 COMMANDS = {
     "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
+    "embed-corpus": Command(
+        "elmo_plugin.commands.embed_corpus", "a corpus's vectors, to Parquet, by many processes"
+    ),
     "token-vectors": Command(
         "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
     ),
     "neighbours": Command(
         "elmo_plugin.commands.neighbours",
         "nearest neighbours of a word in context (Peters et al. 2018, table 4)",
+    ),
+    "score": Command(
+        "elmo_plugin.commands.score", "how likely sentences are, and what else might stand there"
     ),
     "layer-weights": Command(
         "elmo_plugin.commands.layer_weights",
@@ -79,6 +87,14 @@ COMMANDS = {
     ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
+    ),
+    "table1": Command(
+        "elmo_plugin.commands.table1",
+        "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
+    ),
+    "convert-checkpoint": Command(
+        "elmo_plugin.commands.convert_checkpoint",
+        "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
     ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"

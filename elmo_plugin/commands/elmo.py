@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Iterator, Optional
 
+from elmo_plugin.commands.progress import add_progress_arguments, progress_bar
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """0.9's arguments; `--state` and those behind it are new."""
@@ -28,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sentences run together at most (default: 64 with --state carry, else as many as "
         "--max-tokens lets in)",
     )
-    parser.add_argument(
-        "--file-friendly-logging",
-        action="store_true",
-        help="progress on lines of its own, every 10 seconds",
-    )
+    add_progress_arguments(parser)
     parser.add_argument(
         "--forget-sentences",
         action="store_true",
@@ -87,14 +85,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
     """Which biLM, on which device."""
+    add_bilm_files(parser)
+    parser.add_argument(
+        "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
+    )
+
+
+def add_bilm_files(parser: argparse.ArgumentParser) -> None:
+    """Which biLM."""
     parser.add_argument(
         "--options-file",
         help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
-        "5.5B; default: embedded)",
+        "5.5B; default: embedded); or a folder or ZIP of NLPL, simple_elmo or ELMoForManyLangs",
     )
-    parser.add_argument("--weight-file", help="its weights.hdf5; not needed with a name")
     parser.add_argument(
-        "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
+        "--weight-file", help="its weights.hdf5; not needed with a name, a folder or a ZIP"
     )
 
 
@@ -146,8 +151,6 @@ def run(args: argparse.Namespace) -> None:
             "--include-sentence-indices was given with --forget-sentences or --use-sentence-keys, "
             "which leave them out; expected one of them"
         )
-    from tqdm import tqdm
-
     from elmo_plugin.bilm.extraction.extract import extract
     from elmo_plugin.bilm.extraction.settings import Extraction
     from elmo_plugin.commands.outputs import check_output
@@ -168,12 +171,7 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
-        bar = tqdm(
-            total=total,
-            unit=" sentences",
-            mininterval=10 if args.file_friendly_logging else 0.5,
-            file=_Lines() if args.file_friendly_logging else sys.stderr,
-        )
+        bar = progress_bar(args, " sentences", total)
         stack.enter_context(bar)
         try:
             count = extract(
@@ -227,15 +225,3 @@ def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
     while block := file.read(1 << 20):
         yield block
-
-
-class _Lines:
-    """For logs: a bar's states on lines of their own."""
-
-    def write(self, text: str) -> None:
-        text = text.strip("\r\n ")
-        if text:
-            sys.stderr.write(text + "\n")
-
-    def flush(self) -> None:
-        sys.stderr.flush()

@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> None:
     for path in filter(None, (args.output, args.output_vocabulary)):
         check_output(path, [args.vocabulary], args.force)
     tokens = read_vocabulary(args.vocabulary)
-    if args.sentence_boundaries:
-        tokens = with_boundaries(tokens)
     bilm = load(args)
+    if args.sentence_boundaries:
+        tokens = with_boundaries(tokens, bilm.char_cnn.boundaries)
     write_token_vectors(bilm, tokens, args.output, args.header)
     if args.output_vocabulary:
         with whole_file(args.output_vocabulary) as aside:

@@ -10,6 +10,7 @@ from allennlp.data.token_indexers.token_indexer import IndexedTokenList, TokenIn
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
 
+from elmo_plugin.bilm.manylangs.code_points import token_row
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, token_to_ids
 
 
@@ -29,12 +30,15 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         See `TokenIndexer`.
     max_characters_per_token : `int`, optional (default = `50`)
         The key of that name in the biLM's options.
+    code_points : `bool`, optional (default = `False`)
+        Whether characters are code points, for a model of ELMoForManyLangs, and not the bytes of
+        UTF-8.
 
     # Raises
 
     `ConfigurationError`
-        If `tokens_to_add` gives an id that the biLM has no row for, or `max_characters_per_token`
-        leaves no room for a word.
+        If `tokens_to_add` gives an id that the biLM has no row for, or is given with
+        `code_points`; or if `max_characters_per_token` leaves no room for a word.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         tokens_to_add: Optional[Dict[str, int]] = None,
         token_min_padding_length: int = 0,
         max_characters_per_token: int = 50,
+        code_points: bool = False,
     ) -> None:
         super().__init__(namespace, tokens_to_add or {}, token_min_padding_length)
         for token, character in (tokens_to_add or {}).items():
@@ -51,6 +56,10 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
                     f"tokens_to_add gives {token!r} the character id {character}, expected 0 to "
                     f"{NUM_CHARACTER_EMBEDDINGS - 1}"
                 )
+        if code_points and tokens_to_add:
+            raise ConfigurationError(
+                f"tokens_to_add {tokens_to_add} is given with code_points, expected it with bytes"
+            )
         if max_characters_per_token < 3:
             raise ConfigurationError(
                 f"max_characters_per_token is {max_characters_per_token}, expected at least 3 "
@@ -58,6 +67,7 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
             )
         self._tokens_to_add = tokens_to_add or {}
         self._num_characters = max_characters_per_token
+        self._code_points = code_points
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
         """Nothing to count: the characters are fixed."""
@@ -83,6 +93,8 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         return {"elmo_tokens": [self._row(token.ensure_text()) for token in tokens]}
 
     def _row(self, text: str) -> List[int]:
+        if self._code_points:
+            return token_row(text, self._num_characters).tolist()
         return token_to_ids(text, self._num_characters, self._tokens_to_add)
 
     def as_padded_tensor_dict(

@@ -241,6 +241,10 @@ class ConllCorefScores(Metric):
         means = [sum(column) / len(rows) for column in zip(*rows)]
         return means[0], means[1], means[2]
 
+    def counts(self) -> List[float]:
+        """Of MUC, B³ and CEAFe since the last reset, what each of the three functions gives."""
+        return self._counts.flatten().tolist()
+
     def reset(self) -> None:
         """Starts counting again."""
         # One row for each of MUC, B³ and CEAFe.

@@ -208,6 +208,10 @@ class Conlleval(Metric):
             self.reset()
         return metrics
 
+    def counts(self) -> List[float]:
+        """Correct, predicted and gold chunks of all types since the last reset."""
+        return (self._counts.sum(dim=0) + self._unseen_counts).double().tolist()
+
     def reset(self) -> None:
         """Starts counting again."""
         # Shape: (chunk types, 3): correct, predicted, in the gold standard

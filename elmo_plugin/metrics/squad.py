@@ -128,6 +128,10 @@ class SquadEmAndF1(Metric):
             self.reset()
         return result
 
+    def counts(self) -> List[float]:
+        """Exact matches, the sum of the F1, and questions, since the last reset."""
+        return [float(self._num_exact), float(self._total_f1), float(self._count)]
+
     def reset(self) -> None:
         """Starts counting anew."""
         self._num_exact = 0.0

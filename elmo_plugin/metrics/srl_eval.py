@@ -14,6 +14,7 @@ from allennlp.training.metrics import Metric
 DEFAULT_SRL_EVAL_PATH = "srl-eval.pl"
 
 OPENING = re.compile(r"\(((?:\\\*|[^*(])+)")
+Counts = Tuple[Counter, Counter, Counter]  # by role: correct, predicted in excess, missed
 CLOSING = re.compile(r"([^)]*)\)")
 
 
@@ -210,7 +211,7 @@ class SrlEvalScorer(Metric):
         `ValueError`
             If brackets do not match, or a column has more or fewer cells than the sentence tokens.
         """
-        counts: Tuple[Counter, Counter, Counter] = (Counter(), Counter(), Counter())
+        counts: Counts = (Counter(), Counter(), Counter())
         for verb_index, sentence, predicted, gold in zip(
             batch_verb_indices,
             batch_sentences,
@@ -234,12 +235,7 @@ class SrlEvalScorer(Metric):
             self._excess += batch[1]
             self._missed += batch[2]
 
-    def _count(
-        self,
-        predicted: Sequence[str],
-        gold: Sequence[str],
-        counts: Tuple[Counter, Counter, Counter],
-    ) -> None:
+    def _count(self, predicted: Sequence[str], gold: Sequence[str], counts: Counts) -> None:
         correct, excess, missed = counts
         wanted = {
             (argument.start, argument.end): argument
@@ -290,6 +286,12 @@ class SrlEvalScorer(Metric):
         if reset:
             self.reset()
         return metrics
+
+    def counts(self) -> List[float]:
+        """Correct, predicted and gold arguments of all roles since the last reset."""
+        by_role = (self._correct, self._excess, self._missed)
+        correct, excess, missed = (sum(one[r] for r in {*one} - self._ignored) for one in by_role)
+        return [correct, correct + excess, correct + missed]
 
     def reset(self) -> None:
         """Starts counting again."""

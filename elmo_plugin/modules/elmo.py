@@ -31,7 +31,8 @@ class Elmo(elmo.Elmo, _AllenNlpsElmo):  # type: ignore[misc]
 
     options_file : `Optional[Union[str, Dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. With nothing given, the released Original biLM is used.
+        path or a URL; or a folder or ZIP of the whole biLM, ELMoForManyLangs' too, for which the
+        indexer has `code_points`. With nothing given, the released Original biLM is used.
     weight_file : `Optional[str]`, optional (default = `None`)
         Its `weights.hdf5`, likewise.
     num_output_representations : `int`, optional (default = `1`)

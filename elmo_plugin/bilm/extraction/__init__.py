@@ -1,4 +1,4 @@
 """
-To HDF5: which sentences run together (`batches`), what an interrupted run leaves behind
-(`journal`), the files (`layouts`), and the run itself (`extract`).
+To HDF5: which sentences run together (`batches`), their vectors (`vectors`), what an interrupted
+run leaves behind (`journal`), the files (`layouts`), and the run itself (`extract`).
 """

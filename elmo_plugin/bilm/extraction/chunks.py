@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
 
 
@@ -39,6 +38,7 @@ def layers_in_chunks(
         order, without its boundaries.
     """
     num_steps = len(sentence) + 2
+    begin, end = bilm.char_cnn.boundaries
     chunks = [
         range(start, min(start + chunk_size, num_steps))
         for start in range(0, num_steps, chunk_size)
@@ -47,10 +47,10 @@ def layers_in_chunks(
     def vectors(chunk: range) -> torch.Tensor:
         tokens = list(sentence[max(chunk.start - 1, 0) : chunk.stop - 1])
         if chunk.start == 0:
-            tokens.insert(0, BEGIN_OF_SENTENCE)
+            tokens.insert(0, begin)
         if chunk.stop == num_steps:
-            tokens.append(END_OF_SENTENCE)
-        ids = batch_to_ids([tokens], bilm.options.num_characters)[0]
+            tokens.append(end)
+        ids = bilm.batch_to_ids([tokens])[0]
         return bilm.char_cnn(ids.to(bilm.device))
 
     def run(

@@ -11,16 +11,15 @@ import numpy
 import torch
 from tqdm import tqdm
 
-from elmo_plugin.bilm.extraction.batches import Sentence, batches, read_sentences, windows
-from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
+from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences, windows
 from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
+from elmo_plugin.bilm.extraction.vectors import window_vectors
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.kernels.processors import processor
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmState
 
 # A killed run loses this much work, or a window where that takes longer; in carry, where a window
@@ -183,45 +182,11 @@ class _Run:
     def _run(self, window: list[Sentence]) -> None:
         starts = self.journal.begin(window)
         self._advance(sum(not sentence.tokens for sentence in window))
-        # Places in the window of what is not blank; these are the rows of a carried batch.
-        rows = [index for index, sentence in enumerate(window) if sentence.tokens]
-        num_steps = [window[index].num_steps for index in rows]
-        for batch in batches(num_steps, self.wanted.max_tokens, self.batch_size):
-            places = [rows[row] for row in batch]
-            sentences = [window[place].tokens for place in places]
-            for row, first, layers in self._layers(sentences, batch):
-                self.journal.write(starts[places[row]], len(sentences[row]), first, layers)
-            self._advance(len(batch))
-
-    @torch.no_grad()
-    def _layers(
-        self, sentences: list[list[str]], rows: list[int]
-    ) -> Iterator[tuple[int, int, numpy.ndarray]]:
-        """
-        Which sentence, from which of its tokens, and the vectors. `rows` are the sentences' places
-        in the window, from which a carried state goes on.
-        """
-        if len(sentences) == 1 and len(sentences[0]) + 2 > self.wanted.max_tokens:
-            first = 0
-            for chunk in layers_in_chunks(self.bilm, sentences[0], self.wanted.max_tokens, rows[0]):
-                yield 0, first, self._stored(chunk)
-                first += chunk.shape[1]
-            return
-        ids = batch_to_ids(sentences, self.bilm.options.num_characters).to(self.bilm.device)
-        # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
-        output = self.bilm.run(ids, self.bilm.start_states_of(rows))
-        self.bilm.keep_states_of(rows, *output.end)
-        layers = torch.stack(output.layers)[:, :, 1:-1]
-        array = self._stored(layers)
-        for row, sentence in enumerate(sentences):
-            yield row, 0, array[:, row, : len(sentence)]
-
-    def _stored(self, layers: torch.Tensor) -> numpy.ndarray:
-        if self.wanted.layers == "top":
-            layers = layers[-1:]
-        elif self.wanted.layers == "average":
-            layers = layers.mean(dim=0, keepdim=True)
-        return layers.to(getattr(torch, self.wanted.dtype)).cpu().numpy()
+        for pieces in window_vectors(self.bilm, window, self.wanted, self.batch_size):
+            for place, first, vectors in pieces:
+                num_tokens = len(window[place].tokens)
+                self.journal.write(starts[place], num_tokens, first, vectors)
+                self._advance(int(first + vectors.shape[1] == num_tokens))
 
     def _advance(self, count: int) -> None:
         if self.progress is not None:

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 import numpy
 
 from elmo_plugin.bilm.extraction.batches import Sentence
+from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
+from elmo_plugin.bilm.files.folder_lock import lock_folder
 from elmo_plugin.bilm.files.whole_file import whole_file
 
 VECTORS, SENTENCES, LENGTHS = "vectors.bin", "sentences.jsonl", "lengths.bin"
@@ -61,7 +63,7 @@ class Journal:
         self._progress: dict[str, Any] = dict(NOTHING)
         is_new = not self.folder.exists()
         self.folder.mkdir(exist_ok=True)
-        self._lock = _lock(self.folder)
+        self._lock = lock_folder(self.folder)
         if restart and not resume:
             self._clear()
             is_new = True
@@ -110,7 +112,7 @@ class Journal:
 
     def _clear(self) -> None:
         for path in self.folder.iterdir():
-            if path.name != "lock":
+            if path.name != LOCK:
                 path.unlink()
 
     def _check(self, settings: dict[str, Any]) -> None:
@@ -259,21 +261,6 @@ def remove_leftover(output: Path, digest: str) -> None:
         progress = _read_json(note)
         if progress["finished"] and progress["digest"] == digest:
             shutil.rmtree(folder)
-
-
-def _lock(folder: Path) -> BinaryIO:
-    """Two processes must not write to one folder; the lock goes with the process."""
-    file = (folder / "lock").open("ab")
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # not on Windows
-        pass
-    except OSError as error:
-        file.close()
-        raise ValueError(f"{folder} is in use by another process, expected none") from error
-    return file
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

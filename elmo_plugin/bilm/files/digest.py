@@ -9,6 +9,7 @@ import torch
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels.derived import signs as changes_seen
+from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
@@ -19,8 +20,8 @@ NUM_COLUMNS = 1021
 
 def fingerprint(bilm: BiLm) -> str:
     """
-    Of the sizes, how products are taken, and every parameter: a cryptographic digest that
-    extraction keeps in its files and its interrupted runs, so that it must stay as it is.
+    Of the sizes, how products are taken, every parameter and dictionary: a cryptographic digest
+    that extraction keeps in its files and its interrupted runs, so that it must stay as it is.
 
     # Parameters
 
@@ -36,6 +37,9 @@ def fingerprint(bilm: BiLm) -> str:
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
     for parameter in bilm.parameters():
         digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)
+    for module in bilm.modules():
+        if isinstance(module, ManyLangsTokenLayer):
+            digest.update(module.get_extra_state().numpy().data)
     return digest.hexdigest()
 
 

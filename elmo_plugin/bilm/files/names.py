@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_plugin.bilm.files.fetch import RELEASED, fetch
+from elmo_plugin.bilm.files.folders import is_folder, options_in, unpacked
 from elmo_plugin.bilm.files.options import parse_options, read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -28,6 +29,8 @@ NAMED_BILMS = {
         for name, folder in _RELEASED_FOLDERS.items()
     },
 }
+# What names both of a biLM's files.
+WHOLE = f"one of the names {', '.join(NAMED_BILMS)}, a folder or a ZIP"
 
 
 def find_options(
@@ -39,9 +42,10 @@ def find_options(
     # Parameters
 
     options_file : `OptionsSource | None`
-        A name of `NAMED_BILMS`, a path, a URL, or the options themselves.
+        A name of `NAMED_BILMS`, a path, a URL, or the options themselves. A path or URL is of an
+        `options.json`, or of a folder or ZIP that holds it all (`folders.py`).
     weight_file : `str | Path | None`, optional (default = `None`)
-        Its name, where only the weights are named.
+        Its name, folder or ZIP, where only the weights are named.
 
     # Returns
 
@@ -58,14 +62,18 @@ def find_options(
     if isinstance(options_file, dict):
         return parse_options(options_file)
     if options_file is None:
-        if str(weight_file) not in NAMED_BILMS:
+        if not _is_whole(weight_file):
             raise ValueError(
                 f"weight_file {str(weight_file)!r} was given without options_file; "
-                f"expected both, or one of the names {', '.join(NAMED_BILMS)}"
+                f"expected both, or {WHOLE}"
             )
         options_file = weight_file
     location = NAMED_BILMS.get(str(options_file), (str(options_file), ""))[0]
-    return read_options(local_file(location, "options_file"))
+    path = local_file(location, "options_file")
+    if not is_folder(path):
+        return read_options(path)
+    with unpacked(path, with_weights=False) as folder:
+        return options_in(folder)
 
 
 def find_weights(options_file: OptionsSource | None, weight_file: str | Path | None) -> Path | None:
@@ -80,19 +88,28 @@ def find_weights(options_file: OptionsSource | None, weight_file: str | Path | N
     # Returns
 
     `Path | None`
-        `None` where only inlined options are given: an archive will bring the weights.
+        A weight file, or a folder or ZIP; `None` where only inlined options are given: an archive
+        will bring the weights.
     """
     if weight_file is None:
         if isinstance(options_file, dict):
             return None
-        if str(options_file) not in NAMED_BILMS:
+        if not _is_whole(options_file):
             raise ValueError(
                 f"options_file {str(options_file)!r} was given without weight_file; "
-                f"expected both, or one of the names {', '.join(NAMED_BILMS)}"
+                f"expected both, or {WHOLE}"
             )
         weight_file = options_file
     location = NAMED_BILMS.get(str(weight_file), ("", str(weight_file)))[1]
     return local_file(location, "weight_file")
+
+
+def _is_whole(source: str | Path | None) -> bool:
+    """Whether it names options and weights in one."""
+    named = str(source)
+    if named in NAMED_BILMS:
+        return True
+    return named.endswith(".zip") if "://" in named else is_folder(Path(named).expanduser())
 
 
 def local_file(location: str, argument: str) -> Path:
@@ -117,7 +134,7 @@ def local_file(location: str, argument: str) -> Path:
     )
     if "://" not in location:
         path = Path(location).expanduser()
-        if not path.is_file():
+        if not (path.is_file() or path.is_dir()):
             raise FileNotFoundError(
                 f"{argument}: there is no file {location}, and the names are "
                 f"{', '.join(NAMED_BILMS)}; {advice}"

@@ -10,13 +10,14 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 
 # The released files have some 340.
 MOST_BYTES = 1 << 20
 
 # More than any biLM has is a damaged file's: refused before memory is taken for it.
-MOST_LAYERS, MOST_UNITS, MOST_PARAMETERS = 2**8, 2**20, 2**32
+MOST_LAYERS, MOST_UNITS, MOST_WORDS, MOST_PARAMETERS = 2**8, 2**20, 2**26, 2**32
 
 
 def read_options(path: str | Path) -> ElmoOptions:
@@ -37,18 +38,36 @@ def read_options(path: str | Path) -> ElmoOptions:
     `ValueError`
         If it is not JSON, or not a biLM's options; the text names the file.
     """
+    return parse_options(read_json(path, "options file"), source=str(path))
+
+
+def read_json(path: str | Path, kind: str) -> Any:
+    """
+    # Parameters
+
+    path : `str | Path`
+        A small JSON file, UTF-8.
+    kind : `str`
+        What it should be, for errors: an "options file".
+
+    # Raises
+
+    `FileNotFoundError`
+        If there is no such file.
+    `ValueError`
+        If it is not JSON, or a key comes twice; the text names the file.
+    """
     if not Path(path).is_file():  # a FIFO would wait for ever
-        raise FileNotFoundError(f"there is no options file {path}")
+        raise FileNotFoundError(f"there is no {kind} {path}")
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected a biLM's options")
+        raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected fewer in an {kind}")
     try:
-        options = json.loads(content.decode("utf-8"), object_pairs_hook=_once)
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
     # Also numbers of thousands of digits; brackets in brackets without an end.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON file: {str(error)[:200]}") from error
-    return parse_options(options, source=str(path))
 
 
 def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptions:
@@ -68,7 +87,7 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
         If a key is missing or its value is not usable, or they make more than 2**32
         parameters; the text names source, key, value and need.
     """
-    reader = _Reader(options, source)
+    reader = OptionsReader(options, source)
     filters = reader.filters("char_cnn.filters")
     # bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the
     # padding token's id 0 added). The weight file always has 261 rows: both mean the same.
@@ -93,8 +112,14 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
         cell_clip=reader.clip("lstm.cell_clip"),
         projection_clip=reader.clip("lstm.proj_clip"),
     )
-    if (number := num_parameters(found)) > MOST_PARAMETERS:
-        raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
+    if "many_langs" in options:
+        found = ManyLangsOptions(
+            **vars(found),
+            num_embeddings=reader.count("many_langs.n_characters"),
+            num_words=reader.count("many_langs.n_words", least=0, most=MOST_WORDS),
+            word_dim=reader.count("many_langs.word_dim", least=0),
+        )
+    check_size(found, source)
     for part, known in options_dict(found).items():
         given = options[part].keys()
         unknown, absent = sorted(map(str, given - known.keys())), sorted(known.keys() - given)
@@ -104,8 +129,11 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
 
 
 def options_dict(options: ElmoOptions) -> dict[str, Any]:
-    """The released layout, as bilm-tf and AllenNLP read it for prediction."""
-    return {
+    """
+    The released layout, as bilm-tf and AllenNLP read it for prediction. An ELMoForManyLangs model,
+    which they do not read, has a part of its own.
+    """
+    found: dict[str, Any] = {
         "lstm": {
             "use_skip_connections": options.use_skip_connections,
             "projection_dim": options.projection_dim,
@@ -123,6 +151,20 @@ def options_dict(options: ElmoOptions) -> dict[str, Any]:
             "max_characters_per_token": options.num_characters,
         },
     }
+    if isinstance(options, ManyLangsOptions):
+        del found["char_cnn"]["n_characters"]
+        found["many_langs"] = {
+            "n_characters": options.num_embeddings,
+            "n_words": options.num_words,
+            "word_dim": options.word_dim,
+        }
+    return found
+
+
+def check_size(options: ElmoOptions, source: str) -> None:
+    """Raises a `ValueError` for more than 2**32 parameters; `source` is what has them."""
+    if (number := num_parameters(options)) > MOST_PARAMETERS:
+        raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
 
 
 def num_parameters(options: ElmoOptions) -> int:
@@ -132,7 +174,11 @@ def num_parameters(options: ElmoOptions) -> int:
     highways = options.num_highways * 2 * filters * (filters + 1)
     lstm_layer = 4 * cell * (2 * dim + 1) + cell * dim
     projection = (filters + 1) * dim if filters != dim else 0
-    tokens = 262 * options.char_embedding_dim + convolutions + highways + projection
+    characters, words = 262, 0
+    if isinstance(options, ManyLangsOptions):
+        characters, projection = options.num_embeddings + 1, (filters + 1) * dim
+        words = options.word_dim * (options.num_words + dim)
+    tokens = characters * options.char_embedding_dim + convolutions + highways + projection + words
     return tokens + 2 * options.num_layers * lstm_layer
 
 
@@ -146,14 +192,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-class _Reader:
-    """Looks up dotted keys, with errors that name the source, the key and the value."""
+class OptionsReader:
+    """
+    Looks up dotted keys, with errors that name the source, the key and the value.
+
+    # Parameters
+
+    options : `Any`
+        What was parsed.
+    source : `str`
+        What to call it: the file's name.
+    """
 
     def __init__(self, options: Any, source: str) -> None:
         self.options = options
         self.source = source
 
     def value(self, key: str, kind: type, **default: Any) -> Any:
+        """Of this type, or the default where it is not there."""
         found = self.options
         for part in key.split("."):
             if not isinstance(found, dict):
@@ -168,9 +224,11 @@ class _Reader:
         return found
 
     def error(self, key: str, found: Any, need: str) -> ValueError:
+        """To be raised."""
         return ValueError(f"{self.source}: {key} is {reprlib.repr(found)}, expected {need}")
 
     def count(self, key: str, least: int = 1, most: int = MOST_UNITS, **default: Any) -> int:
+        """An integer of this range."""
         number = self.value(key, int, **default)
         if not least <= number <= most:
             need = {0: "0 or more", 1: "a positive integer"}.get(least, f"at least {least}")
@@ -178,6 +236,7 @@ class _Reader:
         return number
 
     def filters(self, key: str) -> tuple[tuple[int, int], ...]:
+        """The char-CNN's widths and numbers."""
         pairs = self.value(key, list)
         if not pairs:
             raise ValueError(f"{self.source}: {key} is empty, expected at least one filter")
@@ -193,6 +252,7 @@ class _Reader:
         return tuple((width, number) for width, number in pairs)
 
     def clip(self, key: str) -> float | None:
+        """A limit; `None` for no clipping."""
         limit = self.value(key, object, default=0)
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         if not number or not 0 <= limit <= MOST_UNITS:  # NaN is neither

@@ -17,6 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -32,7 +33,7 @@ CHECKSUM = "elmo_plugin_crc32"
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """One dataset of the file: its key and shape, and how it meets the parameters."""
 
     key: str
@@ -85,7 +86,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
     with plain_hdf5(path, "weight file") as file:
         for entry in _checked(file, bilm, str(path)):
             array = _read(file[entry.key])
-            checksum = _checksum(entry.key, array, checksum)
+            checksum = checksum_of(entry.key, array, checksum)
             for target, values in entry.put(array):
                 new = torch.from_numpy(values).to(target.dtype)
                 if not torch.isfinite(new).all():
@@ -133,7 +134,7 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     # Parameters
 
     bilm : `BiLm`
-        Any biLM.
+        Any biLM but one of ELMoForManyLangs: that is a `ValueError`.
     path : `str | Path`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
@@ -142,18 +143,18 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     """
     checksum = 0
     with whole_file(path) as aside, h5py.File(aside, "w") as file:
-        for entry in _entries(bilm):
+        for entry in layout(bilm):
             compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
             array = entry.get().astype(stored)
             file.create_dataset(entry.key, data=array, **compression)
-            checksum = _checksum(entry.key, array, checksum)
+            checksum = checksum_of(entry.key, array, checksum)
         file.attrs[CHECKSUM] = checksum
 
 
-def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[_Entry]:
+def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry]:
     """What is to be read, when all of it is there in the right shape and nothing is left over."""
-    entries = list(_entries(bilm))
+    entries = list(layout(bilm))
     for entry in entries:
         if entry.key not in file:
             raise ValueError(
@@ -188,7 +189,7 @@ def _read(dataset: h5py.Dataset) -> numpy.ndarray:
     return dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32), copy=False)
 
 
-def _checksum(key: str, array: numpy.ndarray, before: int) -> int:
+def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
     """Of the numbers, however they are stored."""
     wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
     return zlib.crc32(
@@ -196,14 +197,17 @@ def _checksum(key: str, array: numpy.ndarray, before: int) -> int:
     )
 
 
-def _entries(bilm: BiLm) -> Iterator[_Entry]:
+def layout(bilm: BiLm) -> Iterator[Entry]:
+    """Every dataset of a biLM's file, in its order."""
+    if isinstance(bilm.options, ManyLangsOptions):
+        raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
     table = char_cnn.char_embedding
     # The padding token's row of zeros is ours alone.
     yield _plain("char_embed", table[1:], (NUM_CHARACTER_EMBEDDINGS, table.shape[1]))
     for index, convolution in enumerate(char_cnn.convolutions):
         number, dim, width = convolution.weight.shape
-        yield _Entry(
+        yield Entry(
             f"CNN/W_cnn_{index}",
             (1, width, dim, number),
             _putter(convolution.weight, lambda array: array[0].transpose(2, 1, 0)),
@@ -228,7 +232,7 @@ def _entries(bilm: BiLm) -> Iterator[_Entry]:
             yield from _cell_entries(f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", cell)
 
 
-def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[_Entry]:
+def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     inputs, states = cell.input_linearity.weight, cell.state_linearity.weight
     bias = cell.state_linearity.bias
     input_dim = inputs.shape[1]
@@ -242,13 +246,13 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[_Entry]
     def get_kernel() -> numpy.ndarray:
         return _swap_gates(torch.cat([inputs, states], dim=1).detach().cpu().numpy()).T
 
-    yield _Entry(
+    yield Entry(
         f"{prefix}/W_0",
         (input_dim + cell.projection_dim, 4 * cell.cell_size),
         put_kernel,
         get_kernel,
     )
-    yield _Entry(
+    yield Entry(
         f"{prefix}/B",
         (4 * cell.cell_size,),
         _putter(bias, lambda array: _swap_gates(array) + forget_bias),
@@ -265,9 +269,9 @@ def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
 
 def _plain(
     key: str, parameter: torch.Tensor, shape: tuple[int, ...] = (), sign: float = 1.0
-) -> _Entry:
+) -> Entry:
     """Stored as it is."""
-    return _Entry(
+    return Entry(
         key,
         shape or tuple(parameter.shape),
         _putter(parameter, lambda array: sign * array),
@@ -275,9 +279,9 @@ def _plain(
     )
 
 
-def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> _Entry:
+def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
     """Stored transposed: TensorFlow multiplies from the other side."""
-    return _Entry(
+    return Entry(
         key,
         tuple(reversed(parameter.shape)),
         _putter(parameter, lambda array: sign * array.T),

@@ -14,13 +14,7 @@ from elmo_plugin.bilm.kernels.backend import (
     derived,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.characters import (
-    BEGIN_OF_SENTENCE,
-    END_OF_SENTENCE,
-    NUM_CHARACTER_EMBEDDINGS,
-    batch_to_ids,
-    token_to_ids,
-)
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
@@ -61,6 +55,8 @@ class BiLm(WeightsModule):
         `"bfloat16"` or `"int8"`: matrix products in this precision while no gradient is wanted,
         several times faster and not quite the same numbers. Parameters, state and outputs keep
         their type. `None` for exact products.
+    token_layer : `CharCnn | None`, optional (default = `None`)
+        Another than that of these sizes.
 
     # Raises
 
@@ -69,7 +65,11 @@ class BiLm(WeightsModule):
     """
 
     def __init__(
-        self, options: ElmoOptions, state: str = "carry", dtype: str | None = None
+        self,
+        options: ElmoOptions,
+        state: str = "carry",
+        dtype: str | None = None,
+        token_layer: CharCnn | None = None,
     ) -> None:
         super().__init__()
         if dtype is not None and dtype not in DTYPES:
@@ -77,7 +77,7 @@ class BiLm(WeightsModule):
         self.options = options
         # AllenNLP's word for `mixture_size`; `Elmo(module=...)` asks any biLM for it.
         self.num_layers = options.num_layers + 1
-        self._token_embedder = CharCnn.from_options(options)
+        self._token_embedder = token_layer or CharCnn(options)
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -111,6 +111,10 @@ class BiLm(WeightsModule):
         """`embedding_dim`."""
         return self.options.embedding_dim
 
+    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
+        """Tokenized sentences as `inputs` of this biLM."""
+        return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
+
     def run(
         self,
         inputs: torch.Tensor,
@@ -139,10 +143,7 @@ class BiLm(WeightsModule):
         """
         self.check(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
-        begin, end = (
-            inputs.new_tensor(token_to_ids(mark, self.options.num_characters))
-            for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
-        )
+        begin, end = self.batch_to_ids([self._token_embedder.boundaries])[0].to(inputs.device)
         ids = with_boundaries(inputs, lengths, begin, end)
         return self.run_ids(ids, lengths, self._token_embedder, start)
 
@@ -173,10 +174,10 @@ class BiLm(WeightsModule):
             )
         if inputs.numel() > 0:
             for character in (int(found) for found in inputs.aminmax()):
-                if not 0 <= character <= NUM_CHARACTER_EMBEDDINGS:
+                if not 0 <= character <= self._token_embedder.greatest_id:
                     raise ValueError(
                         f"inputs hold the character id {character}, expected 0 to "
-                        f"{NUM_CHARACTER_EMBEDDINGS}"
+                        f"{self._token_embedder.greatest_id}"
                     )
 
     def forward(
@@ -246,7 +247,7 @@ class BiLm(WeightsModule):
             zeros = self._elmo_lstm.initial_state(1)
             state = (zeros, zeros)
             for line in WARM_UP_TEXT.splitlines():
-                ids = batch_to_ids([line.split()], self.options.num_characters)
+                ids = self.batch_to_ids([line.split()])
                 state = self.run(ids.to(self.device), state).end
             return state
 
@@ -265,7 +266,7 @@ class BiLm(WeightsModule):
         """
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
-            ids = batch_to_ids([tokens[start : start + batch_size]], self.options.num_characters)
+            ids = self.batch_to_ids([tokens[start : start + batch_size]])
             vectors.append(self._token_embedder(ids[0].to(self.device)))
         return torch.cat(vectors)
 

@@ -5,6 +5,9 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as bilm-tf builds it
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 """
 
+from collections.abc import Callable
+
+import numpy
 import torch
 
 from elmo_plugin.bilm.kernels.backend import (
@@ -14,7 +17,13 @@ from elmo_plugin.bilm.kernels.backend import (
     backend,
     forget_derived,
 )
-from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, PADDING_CHARACTER_ID
+from elmo_plugin.bilm.model.characters import (
+    BEGIN_OF_SENTENCE,
+    END_OF_SENTENCE,
+    NUM_CHARACTER_EMBEDDINGS,
+    PADDING_CHARACTER_ID,
+    token_row,
+)
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -27,50 +36,37 @@ class CharCnn(WeightsModule):
 
     # Parameters
 
-    char_embedding_dim, filters, num_highways, projection_dim, activation : `Any`
-        As in `ElmoOptions`. Where `projection_dim` equals the number of filters there is no
-        projection.
+    options : `ElmoOptions`
+        The sizes. Where `projection_dim` equals the number of filters there is no projection.
+    num_embeddings : `int`, optional (default = `261`)
+        Characters.
     """
 
+    # How tokens are read: the greatest id, the tokens that are boundaries, and a token's ids.
+    greatest_id = NUM_CHARACTER_EMBEDDINGS
+    boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
+    token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
+
     def __init__(
-        self,
-        *,
-        char_embedding_dim: int,
-        filters: tuple[tuple[int, int], ...],
-        num_highways: int,
-        projection_dim: int,
-        activation: str = "relu",
+        self, options: ElmoOptions, num_embeddings: int = NUM_CHARACTER_EMBEDDINGS
     ) -> None:
         super().__init__()
-        num_filters = sum(number for _, number in filters)
-        self.widest_filter = max(width for width, _ in filters)
-        self.num_convolutions = len(filters)
-        self.projection_dim = projection_dim
-        self._activation = ACTIVATIONS[activation]
+        self.widest_filter = max(width for width, _ in options.filters)
+        self.num_convolutions = len(options.filters)
+        self.projection_dim = options.projection_dim
+        self.padding_id = PADDING_CHARACTER_ID
+        self._activation = ACTIVATIONS[options.activation]
+        dim = options.char_embedding_dim
         # Row 0 is the padding token's and stays zero.
-        self._char_embedding_weights = torch.nn.Parameter(
-            torch.zeros(NUM_CHARACTER_EMBEDDINGS + 1, char_embedding_dim)
-        )
-        for index, (width, number) in enumerate(filters):
-            self.add_module(
-                f"char_conv_{index}", torch.nn.Conv1d(char_embedding_dim, number, width)
-            )
+        self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))
+        for index, (width, number) in enumerate(options.filters):
+            self.add_module(f"char_conv_{index}", torch.nn.Conv1d(dim, number, width))
+        num_filters, num_highways = options.num_filters, options.num_highways
         self._highways = Highway(num_filters, num_highways) if num_highways else None
         self._projection: torch.nn.Linear | None = None
-        if num_filters != projection_dim:
-            self._projection = torch.nn.Linear(num_filters, projection_dim)
-        self.reset_parameters(activation)
-
-    @classmethod
-    def from_options(cls, options: ElmoOptions) -> "CharCnn":
-        """The char-CNN of these sizes."""
-        return cls(
-            char_embedding_dim=options.char_embedding_dim,
-            filters=options.filters,
-            num_highways=options.num_highways,
-            projection_dim=options.projection_dim,
-            activation=options.activation,
-        )
+        if num_filters != self.projection_dim:
+            self._projection = torch.nn.Linear(num_filters, self.projection_dim)
+        self.reset_parameters(options.activation)
 
     def reset_parameters(self, activation: str) -> None:
         """bilm-tf's initial values (bilm/training.py at 7cffee2)."""
@@ -100,7 +96,7 @@ class CharCnn(WeightsModule):
 
     @property
     def char_embedding(self) -> torch.nn.Parameter:
-        """Shape `(262, char_embedding_dim)`; row 0 is the padding token's."""
+        """Shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is the padding token's."""
         return self._char_embedding_weights
 
     @property
@@ -123,7 +119,7 @@ class CharCnn(WeightsModule):
             self._activation,
             [] if self._highways is None else self._highways.weights,
             None if projection is None else Affine(projection.weight, projection.bias),
-            PADDING_CHARACTER_ID,
+            self.padding_id,
         )
 
     def forget_token_vectors(self) -> None:

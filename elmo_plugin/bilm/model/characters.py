@@ -7,7 +7,7 @@ A token is its UTF-8 bytes between a begin-of-word and an end-of-word mark, fill
 here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy
@@ -74,7 +74,11 @@ def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
     return row
 
 
-def batch_to_ids(batch: Sequence[Sequence[str]], num_characters: int = 50) -> torch.Tensor:
+def batch_to_ids(
+    batch: Sequence[Sequence[str]],
+    num_characters: int = 50,
+    row_of: Callable[[str, int], numpy.ndarray] = token_row,
+) -> torch.Tensor:
     """
     Character ids of a batch of tokenized sentences, padded on the right.
 
@@ -87,5 +91,5 @@ def batch_to_ids(batch: Sequence[Sequence[str]], num_characters: int = 50) -> to
     ids = numpy.zeros((len(batch), num_tokens, num_characters), dtype=numpy.int64)
     for row, sentence in zip(ids, batch):
         for position, token in enumerate(sentence):
-            row[position] = token_row(token, num_characters)
+            row[position] = row_of(token, num_characters)
     return torch.from_numpy(ids)

@@ -6,7 +6,7 @@ import torch
 
 from elmo_plugin.bilm.kernels.backend import BiLstmState
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput, with_boundaries
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 
@@ -20,13 +20,18 @@ class CachedVocabularyBiLm(BiLm):
     options : `ElmoOptions`
     state : `str`, optional (default = `"carry"`)
     dtype : `str | None`, optional (default = `None`)
+    token_layer : `CharCnn | None`, optional (default = `None`)
         As in `BiLm`.
     """
 
     def __init__(
-        self, options: ElmoOptions, state: str = "carry", dtype: str | None = None
+        self,
+        options: ElmoOptions,
+        state: str = "carry",
+        dtype: str | None = None,
+        token_layer: CharCnn | None = None,
     ) -> None:
-        super().__init__(options, state, dtype)
+        super().__init__(options, state, dtype, token_layer)
         self._word_embedding: torch.nn.Embedding | None = None
 
     def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
@@ -86,7 +91,7 @@ class CachedVocabularyBiLm(BiLm):
         known = self._word_embedding.num_embeddings
         vectors = self._word_embedding(ids.clamp(max=known - 1))
         # Not kept with the words: the weights may change, by an archive's for one.
-        boundaries = self.token_vectors([BEGIN_OF_SENTENCE, END_OF_SENTENCE])
+        boundaries = self.token_vectors(self.char_cnn.boundaries)
         for number, boundary in enumerate(boundaries, start=known):
             vectors = torch.where((ids == number).unsqueeze(1), boundary, vectors)
         return vectors

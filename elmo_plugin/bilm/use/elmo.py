@@ -21,9 +21,12 @@ class Elmo(ElmoMixes):
 
     options_file : `Optional[Union[str, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path, a URL, or its content. With neither file given, the released Original biLM is used.
+        path, a URL, or its content. A folder or ZIP holds both files, or an ELMoForManyLangs model,
+        whose inputs are `batch_to_ids`'s here. With neither file given, the released Original biLM
+        is used.
     weight_file : `Optional[str]`, optional (default = `None`)
-        Its `weights.hdf5`, likewise; found from a name in `options_file` if not given.
+        Its `weights.hdf5`, likewise; found from a name, folder or ZIP in `options_file` if not
+        given.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes, each with weights of its own, over one run of the biLM.
     requires_grad : `bool`, optional (default = `False`)
@@ -115,6 +118,21 @@ class Elmo(ElmoMixes):
     def _scalar_mixes(self) -> list[ScalarMix]:
         """AllenNLP's name for `scalar_mixes`, which people use."""
         return self.scalar_mixes
+
+    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
+        """
+        # Parameters
+
+        batch : `Sequence[Sequence[str]]`
+            Tokenized sentences.
+
+        # Returns
+
+        `torch.Tensor`
+            Character ids as this biLM takes them, whether of bytes or of code points; shape
+            `(batch_size, num_tokens, num_characters)`.
+        """
+        return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
     def forget_derived(self) -> None:
         """See `WeightsModule.forget_derived`; call it where weights were written by `.data`."""

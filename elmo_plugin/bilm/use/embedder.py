@@ -13,7 +13,6 @@ from elmo_plugin.bilm.extraction.extract import Extraction, extract
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 
 DEFAULT_BATCH_SIZE = 64
 
@@ -27,9 +26,10 @@ class ElmoEmbedder:
 
     options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. With neither file given, the embedded biLM is used.
+        path or a URL. A folder or ZIP holds both files, or an ELMoForManyLangs model. With neither
+        file given, the embedded biLM is used.
     weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
-        Its `weights.hdf5`; found from a name in `options_file` if not given.
+        Its `weights.hdf5`; found from a name, folder or ZIP in `options_file` if not given.
     cuda_device : `int`, optional (default = `-1`)
         The GPU's number; negative for the CPU.
     state : `str`, optional (default = `"primed"`)
@@ -69,7 +69,7 @@ class ElmoEmbedder:
             The layers, shape `(batch_size, mixture_size, num_tokens, embedding_dim)`, and the mask,
             bool, shape `(batch_size, num_tokens)`; sentence boundaries are left out.
         """
-        ids = batch_to_ids(batch, self.elmo_bilm.options.num_characters)
+        ids = self.elmo_bilm.batch_to_ids(batch)
         with torch.no_grad():
             output = self.elmo_bilm(ids.to(next(self.elmo_bilm.parameters()).device))
         mask = output["mask"][:, 2:]

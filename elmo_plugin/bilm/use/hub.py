@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.embedder import load_or_embedded
 
@@ -82,7 +81,7 @@ class ElmoHub(torch.nn.Module):
         }
 
     def _ids(self, tokens: list[list[str]]) -> torch.Tensor:
-        ids = batch_to_ids(tokens, self.bilm.options.num_characters)
+        ids = self.bilm.batch_to_ids(tokens)
         return ids.to(self.mix.gamma.device)
 
 

@@ -72,7 +72,8 @@ class LayerCache:
         if any(parameter.dtype != torch.float32 for parameter in bilm.parameters()):
             return bilm(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
-        on_cpu = inputs.to("cpu", torch.int16).numpy()
+        whole = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
+        on_cpu = inputs.to("cpu", whole).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
         keys = self._keys(bilm, sentences)
         found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))

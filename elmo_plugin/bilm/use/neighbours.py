@@ -9,7 +9,6 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 
 
 class Neighbour(NamedTuple):
@@ -133,7 +132,7 @@ def _order(neighbour: Neighbour) -> tuple[float, int, int]:
 
 def _vectors(bilm: BiLm, batch: list[list[str]]) -> torch.Tensor:
     """Shape `(mixture_size, batch_size, num_tokens, embedding_dim)`."""
-    ids = batch_to_ids(batch, bilm.options.num_characters)
+    ids = bilm.batch_to_ids(batch)
     with torch.no_grad():
         activations = bilm(ids.to(next(bilm.parameters()).device))["activations"]
     return torch.stack(activations)[:, :, 1:-1]

@@ -53,10 +53,12 @@ def read_vocabulary(path: str | Path) -> list[str]:
     return list(seen)
 
 
-def with_boundaries(tokens: Sequence[str]) -> list[str]:
+def with_boundaries(
+    tokens: Sequence[str], boundaries: Sequence[str] = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
+) -> list[str]:
     """`<S>` and `</S>` behind the first token, as AllenNLP 0.9's script puts them."""
-    rest = [token for token in tokens[1:] if token not in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)]
-    return [tokens[0], BEGIN_OF_SENTENCE, END_OF_SENTENCE, *rest]
+    rest = [token for token in tokens[1:] if token not in boundaries]
+    return [tokens[0], *boundaries, *rest]
 
 
 def write_token_vectors(

@@ -478,13 +478,13 @@ def test_what_training_left_in_a_file_does_no_harm(path):
 
 def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch):
     before = path.read_bytes()
-    entries = checkpoint._entries
+    entries = checkpoint.layout
 
     def fail_in_the_middle(bilm):
         yield from list(entries(bilm))[:7]
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_entries", fail_in_the_middle)
+    monkeypatch.setattr(checkpoint, "layout", fail_in_the_middle)
     with pytest.raises(OSError, match="No space left"):
         save_weights(random_bilm(seed=2), path)
     assert path.read_bytes() == before

@@ -6,6 +6,7 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels import prepacked_linear, token_layer, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
 
@@ -24,7 +25,7 @@ def plain(cnn, ids, activation):
 
 def test_by_hand():
     """One filter of width 2 over words of at most 4 ids; no highway, no projection."""
-    cnn = CharCnn(char_embedding_dim=1, filters=((2, 1),), num_highways=0, projection_dim=1)
+    cnn = CharCnn(ElmoOptions(1, 1, 1, char_embedding_dim=1, filters=((2, 1),), num_highways=0))
     assert cnn.projection is None
     with torch.no_grad():
         cnn.char_embedding[:, 0] = torch.arange(262.0) / 100
@@ -78,7 +79,7 @@ def test_gradients_in_float64():
 
 
 def test_the_padding_tokens_row_is_zero():
-    cnn = CharCnn(char_embedding_dim=4, filters=((1, 3),), num_highways=1, projection_dim=2)
+    cnn = CharCnn(ElmoOptions(2, 1, 1, char_embedding_dim=4, filters=((1, 3),), num_highways=1))
     assert not cnn.char_embedding[0].any()
     assert cnn.char_embedding[1:].abs().max() <= 1
 

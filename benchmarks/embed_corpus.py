@@ -1,0 +1,140 @@
+"""
+`embed-corpus` on this machine: tokens a second of one worker and of two, one thread each; or the
+peak memory of the driver and of its workers for short inputs and long ones.
+
+    python -m benchmarks.embed_corpus [--options-file O --weight-file W] [--tokens 100000]
+    python -m benchmarks.embed_corpus --memory 10000 1000000
+
+Nothing else should run while the rate is taken. Memory is Linux's VmHWM of each process.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from benchmarks.extraction_memory import write_sentences
+from benchmarks.rounds import machine
+from elmo_plugin import CorpusSettings, embed_corpus
+
+SHARDS = 20
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "moon", "."]
+
+
+class Times(tqdm):
+    """When each batch was told of."""
+
+    def __init__(self):
+        self.told = []
+        super().__init__(disable=True)
+
+    def update(self, n=1):
+        if n:
+            self.told.append((time.perf_counter(), n))
+
+    def rate(self):
+        """Tokens a second, from the first batch on: workers load their biLM before."""
+        (first, _), *later = self.told
+        return sum(n for _, n in later) / (later[-1][0] - first)
+
+
+def rate(lines, folder, workers, options, weights):
+    times = Times()
+    settings = CorpusSettings(shard_tokens=options.tokens // SHARDS, max_tokens=1024)
+    embed_corpus(
+        [lines],
+        folder / f"out{workers}",
+        settings,
+        options_file=options.options_file,
+        weight_file=weights,
+        workers=workers,
+        progress=times,
+    )
+    return times.rate()
+
+
+def peaks(command):
+    """Peak memory of a process and of the largest of its children, in MB, and its seconds."""
+    start = time.perf_counter()
+    driver = subprocess.Popen(command)
+    of_driver = of_worker = 0.0
+    while driver.poll() is None:
+        of_driver = max(of_driver, high_water(driver.pid))
+        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children")
+        try:
+            below = children.read_text().split()
+        except OSError:
+            continue
+        of_worker = max([of_worker, *map(high_water, below)])
+        time.sleep(0.2)
+    if driver.returncode:
+        sys.exit(f"status {driver.returncode} of {command}")
+    return of_driver, of_worker, time.perf_counter() - start
+
+
+def high_water(process):
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:  # it has ended
+        return 0.0
+    return max(
+        (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")),
+        default=0.0,
+    )
+
+
+def write_short_lines(path, count):
+    generator = random.Random(0)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            file.write(" ".join(generator.choices(WORDS, k=generator.randint(1, 4))) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--options-file", default="embedded")
+    parser.add_argument("--weight-file")
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--memory", type=int, nargs="+", metavar="LINES")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.memory:
+            print("lines    driver   worker  seconds")
+            for count in args.memory:
+                lines = folder / f"{count}.txt"
+                write_short_lines(lines, count)
+                command = [sys.executable, "-m", "elmo_plugin", "embed-corpus", str(lines)]
+                command += [str(folder / f"out{count}"), "--workers", "2"]
+                command += ["--options-file", args.options_file, "--file-friendly-logging"]
+                command += ["--weight-file", args.weight_file] if args.weight_file else []
+                driver, worker, seconds = peaks(command)
+                print(f"{count:8d} {driver:5.0f} MB {worker:5.0f} MB {seconds:6.0f}", flush=True)
+            return
+        write_sentences(folder / "lines.txt", args.tokens // 20)
+        rates = {
+            workers: rate(folder / "lines.txt", folder, workers, args, args.weight_file)
+            for workers in (1, 2)
+        }
+    print(
+        json.dumps(
+            {
+                "machine": machine(),
+                "tokens_per_second": {str(n): round(found, 1) for n, found in rates.items()},
+                "two_workers_to_one": round(rates[2] / rates[1], 3),
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What the last digit of a vector depends on beside the numbers that go in."""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from elmo_plugin.bilm.kernels import chooser
+from elmo_plugin.bilm.model.bilm import BiLm
+
+
+def machine_of(bilm: BiLm) -> dict[str, str]:
+    """
+    # Parameters
+
+    bilm : `BiLm`
+        What is to run.
+
+    # Returns
+
+    `dict[str, str]`
+        The kernel chosen for its products, the processor with the instructions that PyTorch uses on
+        it, and versions. Two processes of which all is the same give the same bits.
+    """
+    weight = max(bilm.lstm.parameters(), key=torch.numel)
+    return {
+        "kernel": type(chooser.linear_kernel(weight)).__name__,
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "pyarrow": version("pyarrow"),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()

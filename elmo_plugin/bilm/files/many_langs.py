@@ -1,0 +1,272 @@
+"""
+ELMoForManyLangs' folders: `config.json`, `char.dic`, `word.dic`, and two pickles of tensors.
+
+https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/elmo.py, as in 0.0.4.post2 on PyPI.
+Nothing of a pickle is executed: PyTorch reads tensors from it and refuses all else.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path, PureWindowsPath
+
+import torch
+
+from elmo_plugin.bilm.files.options import (
+    MOST_LAYERS,
+    MOST_WORDS,
+    OptionsReader,
+    check_size,
+    read_json,
+)
+from elmo_plugin.bilm.files.plain_tensors import plain_tensor, plain_tensors
+from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.bilm.manylangs.lexicon import Lexicon
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ACTIVATIONS
+
+CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
+TOKENS, LSTM = "token_embedder.pkl", "encoder.pkl"
+FILES = (CONFIG, CHARACTERS, WORDS, TOKENS, LSTM)
+
+# `config.json` names the file of the sizes, mostly by a path on the machine that trained. The
+# released models were trained with one that is not among their files, but came with the program.
+PROGRAMS_OWN = {
+    name: {
+        "encoder": {
+            "name": "elmo",
+            "projection_dim": 512,
+            "cell_clip": 3,
+            "proj_clip": 3,
+            "dim": 4096,
+            "n_layers": 2,
+        },
+        "token_embedder": {
+            "name": "cnn",
+            "activation": "relu",
+            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+            "n_highway": 2,
+            "word_dim": 100,
+            "char_dim": 50,
+            "max_characters_per_token": 50,
+        },
+    }
+    for name in ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
+}
+# What their program could train too.
+UNSUPPORTED = {
+    "encoder": "an LSTM without clips and skip connections in place of ELMo's",
+    "token_embedder": "an LSTM over a word's characters in place of the char-CNN",
+}
+EXPECTED = "expected a folder of ELMoForManyLangs: " + ", ".join(FILES)
+
+
+def is_many_langs(folder: Path) -> bool:
+    """Whether a folder has files that only an ELMoForManyLangs model has."""
+    return any((folder / name).exists() for name in (CHARACTERS, TOKENS, LSTM))
+
+
+def many_langs_options(folder: Path) -> ManyLangsOptions:
+    """
+    # Parameters
+
+    folder : `Path`
+        An ELMoForManyLangs model.
+
+    # Returns
+
+    `ManyLangsOptions`
+
+    # Raises
+
+    `FileNotFoundError`
+        If a file is missing.
+    `ValueError`
+        If one does not hold what it should, or the model is of a kind that is not supported.
+    """
+    for name in (CONFIG, CHARACTERS, TOKENS, LSTM):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder} has no file {name}, {EXPECTED}")
+    sizes = _sizes(folder)
+    for part, wanted in (("encoder", "elmo"), ("token_embedder", "cnn")):
+        found = sizes.value(f"{part}.name", str)
+        if found.lower() != wanted:
+            need = f"{wanted!r}; {UNSUPPORTED[part]} is not supported"
+            raise sizes.error(f"{part}.name", found, need)
+    if sizes.value("token_embedder.char_dim", int) == 0:
+        need = "a width; a model of words without characters is not supported"
+        raise sizes.error("token_embedder.char_dim", 0, need)
+    activation = sizes.value("token_embedder.activation", str)
+    if activation not in ACTIVATIONS:
+        raise sizes.error("token_embedder.activation", activation, f"one of {ACTIVATIONS}")
+    filters = sizes.filters("token_embedder.filters")
+    widest = max(3, *(width for width, _ in filters))
+    word_dim = sizes.count("token_embedder.word_dim", least=0)
+    options = ManyLangsOptions(
+        projection_dim=sizes.count("encoder.projection_dim"),
+        cell_size=sizes.count("encoder.dim"),
+        num_layers=sizes.count("encoder.n_layers", most=MOST_LAYERS),
+        char_embedding_dim=sizes.count("token_embedder.char_dim"),
+        filters=filters,
+        num_highways=sizes.count("token_embedder.n_highway", least=0, most=MOST_LAYERS),
+        num_characters=sizes.count("token_embedder.max_characters_per_token", widest),
+        activation=activation,
+        cell_clip=sizes.clip("encoder.cell_clip"),
+        projection_clip=sizes.clip("encoder.proj_clip"),
+        num_embeddings=len(_read_ids(folder / CHARACTERS)),
+        num_words=len(_read_ids(folder / WORDS)) if word_dim else 0,
+        word_dim=word_dim,
+    )
+    check_size(options, str(folder))
+    return options
+
+
+def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
+    """
+    # Parameters
+
+    folder : `Path`
+        An ELMoForManyLangs model.
+    options : `ManyLangsOptions`
+        Its sizes.
+
+    # Returns
+
+    `Lexicon`
+
+    # Raises
+
+    `FileNotFoundError`, `ValueError`
+        As `many_langs_options`.
+    """
+    characters = _read_ids(folder / CHARACTERS)
+    words = _read_ids(folder / WORDS) if options.word_dim else {}
+    for name, ids, number in (
+        (CHARACTERS, characters, options.num_embeddings),
+        (WORDS, words, options.num_words),
+    ):
+        if len(ids) != number:
+            raise ValueError(f"{folder / name} has {len(ids)} entries, the options say {number}")
+    try:
+        return Lexicon(characters, words)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+
+
+@torch.no_grad()
+def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
+    """
+    Fills the parameters of a biLM that is thrown away if this fails.
+
+    # Parameters
+
+    bilm : `BiLm`
+        With the token layer of the folder's options.
+    folder : `Path`
+        An ELMoForManyLangs model.
+
+    # Raises
+
+    `FileNotFoundError`
+        If a pickle is missing.
+    `ValueError`
+        If one is not whole, holds anything but tensors, or other tensors than the options say.
+    """
+    for name, places in ((TOKENS, dict(_token_places(bilm))), (LSTM, _lstm_places(bilm))):
+        tensors = plain_tensors(folder / name, "ELMoForManyLangs file of weights")
+        for key, targets in places.items():
+            # What stands side by side in the file.
+            shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))
+            new = plain_tensor(tensors, key, shape, folder / name)
+            for target, part in zip(targets, new.split([one.shape[-1] for one in targets], dim=-1)):
+                target.copy_(part)
+                if not torch.isfinite(target).all():
+                    raise ValueError(
+                        f"{folder / name}: {key} holds NaN or infinity, or more than "
+                        f"{target.dtype} can hold, expected finite numbers"
+                    )
+        if unused := sorted(map(str, tensors.keys() - places.keys())):
+            raise ValueError(
+                f"{folder / name}: the sizes in the config have no place for "
+                f"{', '.join(unused)[:500]}; expected the config of the same model"
+            )
+
+
+def _sizes(folder: Path) -> OptionsReader:
+    path = folder / CONFIG
+    named = OptionsReader(read_json(path, "ELMoForManyLangs config"), str(path))
+    # Of another machine, whose separators may be others.
+    name = PureWindowsPath(named.value("config_path", str)).name
+    beside = folder / name
+    if name != CONFIG and beside.is_file():
+        return OptionsReader(read_json(beside, "ELMoForManyLangs config"), str(beside))
+    if name in PROGRAMS_OWN:
+        return OptionsReader(PROGRAMS_OWN[name], f"{path}, {name}")
+    raise FileNotFoundError(
+        f"{path}: config_path is {quoted(named.value('config_path', str))}, but there is no file "
+        f"{name!r} in the folder; expected it there, or one of {', '.join(PROGRAMS_OWN)}"
+    )
+
+
+def _read_ids(path: Path) -> dict[str, int]:
+    """A `.dic`: a token, a tab and its id a line."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, {EXPECTED}")
+    ids: dict[str, int] = {}
+    used: dict[int, str] = {}
+    for number, line in read_lines(path):
+        # As in their program, where white space gets lost: U+3000 in the released models.
+        *tokens, last = line.strip().split("\t")
+        token = tokens[0] if tokens else "\u3000"
+        if len(tokens) > 1 or not (last.isascii() and last.isdigit()) or len(last) > 9:
+            raise ValueError(
+                f"{path}, line {number} is {quoted(line.rstrip())}, expected a token, a tab and "
+                "its id"
+            )
+        identifier = int(last)
+        if token in ids or identifier in used:
+            raise ValueError(
+                f"{path}, line {number}: the token {quoted(token)} or the id {identifier} is on an "
+                "earlier line too, expected each once"
+            )
+        if len(ids) == MOST_WORDS:
+            raise ValueError(f"{path} has more than {MOST_WORDS} entries, expected fewer")
+        ids[token] = identifier
+        used[identifier] = token
+    if greatest := max(used, default=0) + 1 - len(used):
+        raise ValueError(
+            f"{path} has {len(used)} entries, but the id {max(used, default=0)}; {greatest} are "
+            "missing, expected every id from 0"
+        )
+    return ids
+
+
+def _token_places(bilm: BiLm) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    layer = bilm.char_cnn
+    assert isinstance(layer, ManyLangsTokenLayer)
+    # The padding token's row of zeros is ours alone.
+    yield "char_emb_layer.embedding.weight", [layer.char_embedding[1:]]
+    for index, convolution in enumerate(layer.convolutions):
+        yield from _linear(f"convolutions.{index}", convolution)
+    for index, highway in enumerate(layer.highway_layers):
+        yield from _linear(f"highways._layers.{index}", highway)
+    assert layer.projection is not None
+    projections = [layer.projection.weight]
+    if layer.word_vectors is not None:
+        yield "word_emb_layer.embedding.weight", [layer.word_vectors]
+        projections.insert(0, layer.word_projection.weight)
+    yield "projection.weight", projections
+    yield "projection.bias", [layer.projection.bias]
+
+
+def _linear(
+    prefix: str, module: torch.nn.Conv1d | torch.nn.Linear
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    assert module.bias is not None
+    yield f"{prefix}.weight", [module.weight]
+    yield f"{prefix}.bias", [module.bias]
+
+
+def _lstm_places(bilm: BiLm) -> dict[str, list[torch.Tensor]]:
+    """AllenNLP's names and gates, as ours."""
+    return {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}

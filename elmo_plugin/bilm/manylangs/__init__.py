@@ -1,0 +1,1 @@
+"""What is computed in ELMoForManyLangs' models: another token layer before the same LSTM."""

@@ -1,0 +1,25 @@
+"""The sizes of an ELMoForManyLangs model."""
+
+from dataclasses import dataclass
+
+from elmo_plugin.bilm.model.options import ElmoOptions
+
+
+@dataclass(frozen=True)
+class ManyLangsOptions(ElmoOptions):
+    """
+    `ElmoOptions`, and the sizes of the model's own dictionaries.
+
+    # Parameters
+
+    num_embeddings : `int`
+        Characters of `char.dic`.
+    num_words : `int`, optional (default = `0`)
+        Words of `word.dic`; 0 where words have no vectors of their own.
+    word_dim : `int`, optional (default = `0`)
+        Width of a word's vector.
+    """
+
+    num_embeddings: int = 0
+    num_words: int = 0
+    word_dim: int = 0

@@ -1,0 +1,54 @@
+"""Progress on stderr: a bar, or lines for a log."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+
+def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--file-friendly-logging`."""
+    parser.add_argument(
+        "--file-friendly-logging",
+        action="store_true",
+        help="progress on lines of its own, every 10 seconds",
+    )
+
+
+def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = None) -> "tqdm":
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        From `add_progress_arguments`.
+    unit : `str`
+        What is counted.
+    total : `Optional[int]`, optional (default = `None`)
+        How many there will be.
+
+    # Returns
+
+    `tqdm`
+    """
+    from tqdm import tqdm
+
+    return tqdm(
+        total=total,
+        unit=unit,
+        mininterval=10 if args.file_friendly_logging else 0.5,
+        file=_Lines() if args.file_friendly_logging else sys.stderr,
+    )
+
+
+class _Lines:
+    """For logs: a bar's states on lines of their own."""
+
+    def write(self, text: str) -> None:
+        text = text.strip("\r\n ")
+        if text:
+            sys.stderr.write(text + "\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()

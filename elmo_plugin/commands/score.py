@@ -1,0 +1,144 @@
+"""`score DIRECTORY TEXT`: the biLM as a language model."""
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Iterator, List
+
+SENTENCES = ("line", "tokens", "unknown", "forward", "backward", "perplexity")
+TOKENS = ("line", "position", "token", "unknown", "forward", "backward")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`directory`, `text`, `--tokens`, `--substitutes`, and where from."""
+    parser.add_argument(
+        "directory",
+        help="with options.json, weights.hdf5, softmax.hdf5 and vocabulary.txt: a finished "
+        "pretraining run, or what export-bilm or convert-checkpoint wrote",
+    )
+    parser.add_argument(
+        "text", help="one sentence a line, tokens apart by white space; - for standard input"
+    )
+    parser.add_argument(
+        "--tokens", action="store_true", help="a line for each token (default: for each sentence)"
+    )
+    parser.add_argument(
+        "--substitutes",
+        type=int,
+        metavar="K",
+        help="with each token, the K most probable others in its place; implies --tokens",
+    )
+    parser.add_argument(
+        "--state",
+        choices=("primed", "reset", "carry"),
+        default="primed",
+        help="where a sentence's LSTM state starts: after a fixed text, at zero, or where the line "
+        "before ended, as in pretraining (default: primed)",
+    )
+    parser.add_argument("--vocabulary", help="the softmax's words, where they are elsewhere")
+    parser.add_argument(
+        "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        What `add_arguments` asks for.
+
+    # Raises
+
+    `ValueError`, `OSError`
+        If a file is not there or not what it should be, or a line is not UTF-8.
+    """
+    from elmo_plugin.bilm.files.text import decode_lines
+    from elmo_plugin.bilm.use.scoring import LanguageScorer
+
+    if args.substitutes is not None and args.substitutes < 1:
+        raise ValueError(f"--substitutes is {args.substitutes}, expected 1 or more")
+    if args.text != "-" and not Path(args.text).is_file():
+        raise FileNotFoundError(f"there is no text {args.text}, expected a file or -")
+    scorer = LanguageScorer.from_directory(
+        args.directory, args.state, args.cuda_device, args.vocabulary
+    )
+    with ExitStack() as stack:
+        raw = (
+            sys.stdin.buffer
+            if args.text == "-"
+            else stack.enter_context(Path(args.text).open("rb"))
+        )
+        numbers: List[int] = []
+
+        def sentences() -> Iterator[List[str]]:
+            for number, line in decode_lines(raw, args.text):
+                if tokens := line.split():
+                    numbers.append(number)
+                    yield tokens
+
+        by_token = args.tokens or args.substitutes is not None
+        print("\t".join(TOKENS if by_token else SENTENCES), end="")
+        print("\tsubstitutes" if args.substitutes is not None else "")
+        totals = [0, 0, 0, 0.0, 0.0]
+        for index, scores in enumerate(scorer.score(sentences())):
+            rows = (
+                _token_rows(scorer, scores, numbers[index], args.substitutes)
+                if by_token
+                else [_sentence_row(scores, numbers[index])]
+            )
+            for row in rows:
+                print("\t".join(map(str, row)))
+            for place, value in enumerate(
+                (
+                    1,
+                    scores.num_predictions,
+                    sum(scores.unknown),
+                    scores.forward_log_probability,
+                    scores.backward_log_probability,
+                )
+            ):
+                totals[place] += value
+    print(_summary(*totals), file=sys.stderr)
+
+
+def _sentence_row(scores: Any, number: int) -> List[Any]:
+    return [
+        number,
+        len(scores.tokens),
+        sum(scores.unknown),
+        f"{scores.forward_log_probability:.4f}",
+        f"{scores.backward_log_probability:.4f}",
+        f"{scores.perplexity:.2f}",
+    ]
+
+
+def _token_rows(scorer: Any, scores: Any, number: int, k: Any) -> Iterator[List[Any]]:
+    found = None if k is None else scorer.all_substitutes(scores.tokens, k)
+    rows = zip(scores.tokens, scores.unknown, scores.forward, scores.backward)
+    for position, (token, unknown, forward, backward) in enumerate(rows):
+        row = [number, position, token, int(unknown), f"{forward:.4f}", f"{backward:.4f}"]
+        yield row if found is None else [*row, " ".join(one.word for one in found[position])]
+    # What the sums of a sentence's log-probabilities have beside its tokens'.
+    for position, boundary in ((-1, "<S>"), (len(scores.tokens), "</S>")):
+        figures = ["", f"{scores.begin:.4f}"] if position < 0 else [f"{scores.end:.4f}", ""]
+        row = [number, position, boundary, 0, *figures]
+        yield row if found is None else [*row, ""]
+
+
+def _summary(
+    sentences: float, predictions: float, unknown: float, forward: float, backward: float
+) -> str:
+    import math
+
+    if not sentences:
+        return "no sentences"
+    figures = (
+        math.exp(-one / predictions) for one in (forward, backward, (forward + backward) / 2)
+    )
+    ahead, back, mean = (f"{one:.2f}" for one in figures)
+    return (
+        f"{sentences:.0f} sentences, {predictions - sentences:.0f} tokens, {unknown:.0f} of them "
+        f"scored as <UNK>: perplexity forward {ahead}, backward {back}, together {mean}"
+    )

@@ -1,0 +1,133 @@
+"""
+`table1 DATA OUT`: trains the rows of Table 1 with and without ELMo, and writes the table. Needs
+AllenNLP. What was made before is kept: started again, it goes on where it was stopped.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from elmo_plugin import __version__
+from elmo_plugin.table1.tasks import TASKS
+
+VARIANTS = ("mix", "placement", "state")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`data`, `out`, and what to train."""
+    parser.add_argument("data", help="the folder of the stand-ins' folders: wikigold, sst5, ...")
+    parser.add_argument("out", help="the table's folder; made if it is not there")
+    parser.add_argument(
+        "--tasks",
+        type=_tasks,
+        default=list(TASKS),
+        metavar="NAME,NAME",
+        help=f"of {', '.join(TASKS)} (default: all)",
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="runs a cell (default: 3)")
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        nargs="+",
+        default=[1.0],
+        help="parts of the training set; several draw Figure 1 (default: 1)",
+    )
+    parser.add_argument(
+        "--variants",
+        nargs="+",
+        choices=VARIANTS,
+        default=[],
+        help="Table 2 (mix), Table 3 (placement), the biLM's state between batches (state)",
+    )
+    parser.add_argument(
+        "--vectors", help="word vectors of both rows (default: DATA/vectors.txt.gz)"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="runs at a time (default: one a core)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, a tenth of the training set"
+    )
+    parser.add_argument("-o", "--overrides", default="{}", help="as `allennlp train` takes them")
+
+
+def _tasks(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in TASKS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no task, expected of {', '.join(TASKS)}")
+    return list(dict.fromkeys(names))
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    # Parameters
+
+    args : `argparse.Namespace`
+        What `add_arguments` asks for.
+
+    # Raises
+
+    `ValueError`
+        If data is missing, a number is out of range, or `out` was made with other settings.
+    """
+    import elmo_plugin.plugin  # noqa: F401
+    from elmo_plugin.table1 import figures, report
+    from elmo_plugin.table1.plan import check_data, config, plan
+    from elmo_plugin.table1.runner import train
+
+    seeds, fractions = (1, [0.1]) if args.quick else (args.seeds, args.fraction)
+    if seeds < 1 or args.processes < 1:
+        raise ValueError(
+            f"--seeds is {seeds} and --processes {args.processes}, expected at least 1 each"
+        )
+    for fraction in fractions:
+        if not 0 < fraction <= 1:
+            raise ValueError(f"--fraction is {fraction}, expected above 0 and at most 1")
+    try:
+        overrides = json.loads(args.overrides)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"--overrides is {args.overrides!r}, expected JSON: {error}") from error
+    data, out = str(Path(args.data).resolve()), Path(args.out).resolve()
+    vectors = str(Path(args.vectors or Path(data, "vectors.txt.gz")).resolve())
+    lines = check_data(args.tasks, data, vectors)
+    print("\n".join(lines), flush=True)
+    runs = plan(args.tasks, seeds, fractions, args.variants)
+    train(
+        runs,
+        out,
+        lambda one: config(one, data, vectors, overrides),
+        args.processes,
+        say=lambda line: print(line, flush=True),
+    )
+    about = {
+        "elmo_plugin": f"{__version__} {_commit()}".strip(),
+        "machine": f"{_processor()}, {args.processes} processes of one thread",
+    }
+    text = report.write(runs, out, about)
+    drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
+    written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
+    print(f"\n{text}\n{', '.join(map(str, written))}")
+
+
+def _commit() -> str:
+    """The checkout's commit, if this is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

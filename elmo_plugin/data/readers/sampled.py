@@ -1,0 +1,63 @@
+"""A part of what another reader reads: for learning curves."""
+
+import random
+from typing import Any, Iterator
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+
+
+@DatasetReader.register("sampled", exist_ok=True)
+class SampledDatasetReader(DatasetReader):
+    """
+    Keeps each instance with the same probability, in the order of the file. What a smaller fraction
+    keeps a larger one keeps too (Peters et al. 2018, Figure 1, samples at random as well).
+
+    # Parameters
+
+    reader : `DatasetReader`
+        Reads and indexes the instances; its `max_instances` comes first.
+    fraction : `float`
+        Above 0, at most 1.
+    seed : `int`, optional (default = `0`)
+        Another one keeps others.
+
+    # Raises
+
+    `ConfigurationError`
+        If `fraction` is not above 0 and at most 1; in reading, if nothing is left.
+    """
+
+    def __init__(
+        self, reader: DatasetReader, fraction: float, seed: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0 < fraction <= 1:
+            raise ConfigurationError(
+                f"fraction is {fraction}, expected a number above 0 and at most 1"
+            )
+        self._reader = reader
+        self._fraction = fraction
+        self._seed = seed
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        draws = random.Random(self._seed)
+        number = kept = 0
+        for instance in self._reader.read(file_path):
+            number += 1
+            if draws.random() < self._fraction:
+                kept += 1
+                yield instance
+        if number and not kept:
+            raise ConfigurationError(
+                f"{file_path}: a fraction of {self._fraction} keeps none of {number} instances; "
+                "expected a larger one"
+            )
+
+    def text_to_instance(self, *inputs: Any, **kwargs: Any) -> Instance:
+        """What `reader` makes of it."""
+        return self._reader.text_to_instance(*inputs, **kwargs)
+
+    def apply_token_indexers(self, instance: Instance) -> None:
+        """As `reader` does."""
+        self._reader.apply_token_indexers(instance)

@@ -1,0 +1,239 @@
+"""The component `elmo`: a frozen biLM's layers for the tokens of a Doc."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import srsly
+import torch
+from spacy.language import Language
+from spacy.pipeline import Pipe
+from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import minibatch
+
+from elmo_plugin.bilm.extraction.batches import batches
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.use.layer_cache import LayerCache
+
+OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
+STATES = ("primed", "reset")
+
+
+@Language.factory(
+    "elmo",
+    assigns=["doc._.elmo", "doc.tensor"],
+    default_config={
+        "options_file": "embedded",
+        "weight_file": None,
+        "state": "primed",
+        "dtype": None,
+        "max_tokens": 4096,
+        "cache": None,
+    },
+)
+def make_elmo(
+    nlp: Language,
+    name: str,
+    options_file: str,
+    weight_file: str | None,
+    state: str,
+    dtype: str | None,
+    max_tokens: int,
+    cache: str | None,
+) -> "ElmoComponent":
+    """spaCy's factory `elmo`; its arguments are those of `ElmoComponent`."""
+    return ElmoComponent(name, options_file, weight_file, state, dtype, max_tokens, cache)
+
+
+class ElmoComponent(Pipe):
+    """
+    Puts a biLM's layers into `doc._.elmo`, float32, shape
+    `(mixture_size, num_tokens, embedding_dim)`, and their mean into `doc.tensor`. It does not
+    train; in a training config it belongs into `annotating_components`, and the components behind
+    it mix the layers, each with weights of its own, by `elmo_plugin.ElmoMix.v1`.
+
+    A sentence is what the Doc says (`doc.sents`), or else the whole Doc. Tokens of white space have
+    zeros. Saved pipelines hold the biLM.
+
+    # Parameters
+
+    name : `str`, optional (default = `"elmo"`)
+        In the pipeline.
+    options_file : `str`, optional (default = `"embedded"`)
+        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
+        path or a URL. Read when it is first needed, and not at all where a pipeline is loaded.
+    weight_file : `Optional[str]`, optional (default = `None`)
+        Its `weights.hdf5`; not needed with a name.
+    state : `str`, optional (default = `"primed"`)
+        `"primed"` or `"reset"`, see `BiLm`; not `"carry"`, whose vectors depend on what was run
+        before.
+    dtype : `Optional[str]`, optional (default = `None`)
+        `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
+    max_tokens : `int`, optional (default = `4096`)
+        Tokens run together at most; longer sentences are run in chunks.
+    cache : `Optional[str]`, optional (default = `None`)
+        `"memory"` or a directory: the biLM runs once on a sentence, its layers are kept there (see
+        `LayerCache`); for training, which reads each sentence once an epoch.
+
+    # Raises
+
+    `ValueError`
+        If `state` is another, or `max_tokens` is not positive.
+    """
+
+    def __init__(
+        self,
+        name: str = "elmo",
+        options_file: str = "embedded",
+        weight_file: str | None = None,
+        state: str = "primed",
+        dtype: str | None = None,
+        max_tokens: int = 4096,
+        cache: str | None = None,
+    ) -> None:
+        if state not in STATES:
+            raise ValueError(f"elmo: state is {state!r}, expected one of {STATES}")
+        if max_tokens < 1:
+            raise ValueError(f"elmo: max_tokens is {max_tokens}, expected 1 or more")
+        self.name = name
+        self._files: tuple[Any, Any] = (options_file, weight_file)
+        self._settings: Any = {"state": state, "dtype": dtype}
+        self._max_tokens = max_tokens
+        self._cache = None if cache is None else LayerCache(cache)
+        self._bilm: BiLm | None = None
+
+    @property
+    def bilm(self) -> BiLm:
+        """The biLM, loaded when it is first needed; may be moved to a GPU (`.cuda()`)."""
+        if self._bilm is None:
+            self._bilm = load_bilm(*self._files, **self._settings).eval()
+        return self._bilm
+
+    def initialize(
+        self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None
+    ) -> None:
+        """Loads the biLM, so that a wrong name is an error before a training begins."""
+        assert self.bilm is not None
+
+    def __call__(self, doc: Doc) -> Doc:  # noqa: D102 (spaCy's)
+        self._annotate([doc])
+        return doc
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """
+        # Parameters
+
+        stream : `Iterable[Doc]`
+            Docs, read as they are needed.
+        batch_size : `int`, optional (default = `128`)
+            Docs whose sentences are sorted by length and run together.
+
+        # Returns
+
+        `Iterator[Doc]`
+            The same, in order.
+        """
+        handle_error = self.get_error_handler()
+        for docs in minibatch(stream, batch_size):
+            docs = list(docs)
+            try:
+                self._annotate(docs)
+                yield from docs
+            except Exception as error:
+                handle_error(self.name, self, docs, error)
+
+    @torch.no_grad()
+    def _annotate(self, docs: list[Doc]) -> None:
+        options = self.bilm.options
+        layers = [
+            numpy.zeros((options.num_layers + 1, len(doc), options.embedding_dim), "float32")
+            for doc in docs
+        ]
+        # Each sentence with where its vectors belong.
+        sentences, places = [], []
+        for doc, own in zip(docs, layers):
+            for span in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
+                tokens = [token for token in span if not token.is_space]
+                if tokens:
+                    sentences.append([token.text for token in tokens])
+                    places.append((own, numpy.array([token.i for token in tokens])))
+        for batch in batches([len(one) + 2 for one in sentences], self._max_tokens):
+            found = self._layers([sentences[index] for index in batch])
+            for index, values in zip(batch, found):
+                own, positions = places[index]
+                own[:, positions] = values[:, : len(positions)]
+        for doc, own in zip(docs, layers):
+            doc._.elmo = own
+            doc.tensor = own.mean(axis=0)
+
+    def _layers(self, sentences: list[list[str]]) -> Iterable[numpy.ndarray]:
+        """Of each, shape `(mixture_size, num_tokens, embedding_dim)`, padded on the right."""
+        bilm = self.bilm
+        if len(sentences[0]) + 2 > self._max_tokens:
+            (sentence,) = sentences
+            chunks = layers_in_chunks(bilm, sentence, self._max_tokens)
+            return [torch.cat(list(chunks), dim=1).cpu().numpy()]
+        ids = batch_to_ids(sentences, bilm.options.num_characters).to(bilm.device)
+        output = bilm(ids) if self._cache is None else self._cache.layers(bilm, ids)
+        layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
+        return layers.cpu().numpy()
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """
+        Writes `options.json` and `weights.hdf5`.
+
+        # Parameters
+
+        path : `Union[str, Path]`
+            The folder; made if need be.
+        exclude : `Iterable[str]`, optional (default = `()`)
+            Not read here.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        save_weights(self.bilm, path / WEIGHTS_FILE)
+        with whole_file(path / OPTIONS_FILE) as aside:
+            srsly.write_json(aside, options_dict(self.bilm.options))
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
+        """
+        # Parameters
+
+        path : `Union[str, Path]`
+            What `to_disk` wrote.
+        exclude : `Iterable[str]`, optional (default = `()`)
+            Not read here.
+
+        # Raises
+
+        `FileNotFoundError`, `ValueError`
+            If a file is missing or damaged; the text names it.
+        """
+        self._files = (Path(path) / OPTIONS_FILE, Path(path) / WEIGHTS_FILE)
+        self._bilm = None
+        assert self.bilm is not None  # loaded now: the folder may go
+        return self
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """`to_disk` as bytes."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.to_disk(folder)
+            return srsly.msgpack_dumps(
+                {name: (Path(folder) / name).read_bytes() for name in (OPTIONS_FILE, WEIGHTS_FILE)}
+            )
+
+    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
+        """`from_disk` from bytes."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in srsly.msgpack_loads(data).items():
+                (Path(folder) / Path(name).name).write_bytes(content)
+            return self.from_disk(folder)

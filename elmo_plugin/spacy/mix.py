@@ -1,0 +1,98 @@
+"""The mix of a biLM's layers (Peters et al. 2018, equation 1) as a layer of a spaCy component."""
+
+from collections.abc import Callable
+
+from spacy import registry
+from spacy.tokens import Doc
+from thinc.api import Model
+from thinc.types import Floats2d, Floats3d
+
+# Docs that a model was initialized with: their layers may be missing, their outputs do not count.
+SAMPLE = "elmo_plugin_sample"
+
+
+@registry.architectures("elmo_plugin.ElmoMix.v1")
+def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]]:
+    """
+    `gamma * sum_j softmax(s)_j * h_j` of the layers that the component `elmo` puts into
+    `doc._.elmo`, which must stand before the component that has this for its `tok2vec`, and among
+    `annotating_components` in training. `s` and `gamma` are of this one component, and train with
+    it. Training's `dropout` is applied to its output.
+
+    # Parameters
+
+    width : `int`
+        `embedding_dim` of the biLM: 256 for the embedded one, 1024 for the Original.
+    num_layers : `int`, optional (default = `3`)
+        `mixture_size` of the biLM.
+
+    # Returns
+
+    `Model[List[Doc], List[Floats2d]]`
+    """
+    return Model(
+        "elmo_mix",
+        forward,
+        init=init,
+        dims={"nO": width, "nL": num_layers},
+        params={"s": None, "gamma": None},
+        attrs={"dropout_rate": 0.0},
+    )
+
+
+def init(model: Model, X: list[Doc] | None = None, Y: list[Floats2d] | None = None) -> None:
+    """The plain average."""
+    if not model.has_param("s"):
+        model.set_param("s", model.ops.alloc1f(model.get_dim("nL")))
+        model.set_param("gamma", model.ops.alloc1f(1) + 1.0)
+    for doc in X or []:
+        doc.user_data[SAMPLE] = True
+
+
+def forward(
+    model: Model, docs: list[Doc], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    """The mixes, shape `(num_tokens, width)`, and what takes their gradients to `s` and `gamma`."""
+    xp, s, gamma = model.ops.xp, model.get_param("s"), model.get_param("gamma")
+    weights = model.ops.softmax(s)
+    layers = [model.ops.asarray(_layers(model, doc)) for doc in docs]
+    means = [xp.tensordot(weights, one, axes=1) for one in layers]
+    outputs = [gamma * mean for mean in means]
+    drop = model.attrs["dropout_rate"] if is_train else 0.0
+    masks = [model.ops.get_dropout_mask(mean.shape, drop) for mean in means] if drop else None
+    if masks:
+        outputs = [output * mask for output, mask in zip(outputs, masks)]
+
+    def backprop(gradients: list[Floats2d]) -> list[Doc]:
+        if masks:
+            gradients = [gradient * mask for gradient, mask in zip(gradients, masks)]
+        # By layer: the gradient of its weight, before gamma.
+        by_layer = sum(
+            xp.tensordot(one, gradient, axes=[[1, 2], [0, 1]])
+            for one, gradient in zip(layers, gradients)
+        )
+        mean = (weights * by_layer).sum()
+        model.inc_grad("gamma", xp.asarray([mean], dtype="f"))
+        model.inc_grad("s", (gamma * weights * (by_layer - mean)).astype("f"))
+        return []
+
+    return outputs, backprop
+
+
+def _layers(model: Model, doc: Doc) -> Floats3d:
+    expected = (model.get_dim("nL"), len(doc), model.get_dim("nO"))
+    if doc._.elmo is None:
+        if SAMPLE in doc.user_data:
+            return model.ops.alloc3f(*expected)
+        raise ValueError(
+            "a Doc has no layers in doc._.elmo, expected the component 'elmo' before the one with "
+            "elmo_plugin.ElmoMix.v1, and in training.annotating_components"
+        )
+    if doc._.elmo.shape != expected:
+        num_layers, _, width = doc._.elmo.shape
+        raise ValueError(
+            f"doc._.elmo has {num_layers} layers of width {width} for {doc._.elmo.shape[1]} "
+            f"tokens, expected {expected[0]} of width {expected[2]} for {expected[1]}: "
+            "elmo_plugin.ElmoMix.v1's num_layers and width are those of the biLM"
+        )
+    return doc._.elmo

@@ -1,0 +1,103 @@
+"""Figures 1 and 2 of Peters et al. 2018, of the runs of a plan."""
+
+from pathlib import Path
+from statistics import mean, stdev
+
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.commands.layer_weights import draw as draw_layers
+from elmo_plugin.commands.layer_weights import learned_mixes
+from elmo_plugin.table1.one_run import TRAINING
+from elmo_plugin.table1.plan import BASELINE, ELMO, Run
+from elmo_plugin.table1.report import chosen, read
+from elmo_plugin.table1.tasks import TASKS
+
+
+def learning_curves(runs: list[Run], out: Path) -> Path | None:
+    """
+    Figure 1: scores against the part of the training set, with and without ELMo; a panel a task.
+
+    # Parameters
+
+    runs : `list[Run]`
+    out : `Path`
+        The table's folder.
+
+    # Returns
+
+    `Path | None`
+        The drawing; `None` if no task was trained on several fractions.
+    """
+    results = [one for one in (read(run, out) for run in runs) if one.score is not None]
+    points: dict[str, dict[str, list[tuple[float, list[float]]]]] = {}
+    for task in dict.fromkeys(one.run.task for one in results):
+        for arm in (BASELINE, ELMO):
+            for fraction in sorted({one.run.fraction for one in results if one.run.task == task}):
+                scores = [one.score or 0.0 for one in chosen(results, task, arm, fraction)]
+                if scores:
+                    points.setdefault(task, {}).setdefault(arm, []).append((fraction, scores))
+    points = {task: arms for task, arms in points.items() if max(map(len, arms.values())) > 1}
+    if not points:
+        return None
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(points), 3.2), layout="constrained")
+    canvas = FigureCanvasSVG(figure)
+    panels = figure.subplots(1, len(points), squeeze=False)[0]
+    for axes, (task, arms) in zip(panels, points.items(), strict=True):
+        for arm, curve in arms.items():
+            axes.errorbar(
+                [100 * fraction for fraction, _ in curve],
+                [mean(scores) for _, scores in curve],
+                [stdev(scores) if len(scores) > 1 else 0.0 for _, scores in curve],
+                marker="o",
+                capsize=3,
+                label="with ELMo" if arm == ELMO else "baseline",
+            )
+        axes.set_xscale("log")
+        axes.set_title(TASKS[task].title)
+        axes.set_xlabel("% of the training set")
+        axes.legend(loc="lower right")
+    figure.axes[0].set_ylabel("score")
+    path = out / "figure1.svg"
+    with whole_file(path) as aside:
+        canvas.print_svg(str(aside))
+    return path
+
+
+def layer_weights(runs: list[Run], out: Path) -> Path | None:
+    """
+    Figure 2: the layers' weights after the softmax, for the first seed of each task with ELMo.
+
+    # Parameters
+
+    runs : `list[Run]`
+    out : `Path`
+        The table's folder.
+
+    # Returns
+
+    `Path | None`
+        The drawing; `None` if no run with ELMo is whole.
+    """
+    rows = []
+    for task in dict.fromkeys(run.task for run in runs):
+        whole = [
+            run
+            for run in runs
+            if (run.task, run.arm) == (task, ELMO) and read(run, out).score is not None
+        ]
+        if whole:
+            run = max(whole, key=lambda run: (run.fraction, -run.seed))
+            archive = out / run.folder / TRAINING / "model.tar.gz"
+            mixes = learned_mixes(str(archive))
+            places = ["input", "output"] if len(mixes) == 2 else [""]
+            rows += [
+                (f"{TASKS[task].title} {place}".strip(), mix)
+                for place, mix in zip(places, mixes, strict=False)
+            ]
+    if not rows:
+        return None
+    path = out / "figure2.svg"
+    draw_layers(rows, path)
+    return path

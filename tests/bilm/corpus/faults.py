@@ -1,0 +1,177 @@
+"""
+Random faults while a corpus is embedded, then the same command again; every part must have the
+bytes of an undisturbed run.
+
+    python -m tests.bilm.corpus.faults --engine local --count 20
+    python -m tests.bilm.corpus.faults --engine ray --count 20
+
+Linux, for /proc. `worker`, `driver` and `raylet` are killed (SIGKILL), at any time from the start
+on; `stop` stops a worker (SIGSTOP), whose time-out is short; `disk` gives one worker a limit of the
+size of its files, which its writes then meet as they would meet a full disk.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bilm.extraction.test_extract import text
+from tests.tiny_bilm import write
+
+FAULTS = {
+    "local": ["worker", "stop", "disk", "driver"],
+    "ray": ["worker", "stop", "disk", "driver", "raylet"],
+}
+# No statistics sent; and its processes are as important as the other engine's.
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+TIMEOUT = 15
+MOST_SECONDS = 400
+
+
+class Corpus:
+    """A small corpus, its biLM, and the parts of an undisturbed run."""
+
+    package = Path(__file__).parents[3]
+
+    def __init__(self, folder, lines=600):
+        self.folder = folder
+        self.shard_tokens = lines * 5 // 3  # some thirty parts
+        write(folder)
+        for seed in range(3):
+            (folder / f"{seed}.txt").write_text("".join(f"{x}\n" for x in text(lines, seed, 30)))
+        self.start("local", "expected").wait(MOST_SECONDS)
+        self.expected = digests(folder / "expected")
+        assert len(self.expected) > 20
+
+    def start(self, engine, output, address="local"):
+        """The command; on Ray with a cluster of its own, or that of the address."""
+        command = f"embed-corpus *.txt {output} --engine {engine} --ray-address {address}"
+        command += " --options-file options.json --weight-file weights.hdf5 --workers 2"
+        command += f" --shard-tokens {self.shard_tokens} --max-tokens 200 --timeout {TIMEOUT}"
+        log = (self.folder / f"{output}.log").open("a")
+        return subprocess.Popen(
+            [sys.executable, "-m", "elmo_plugin", *command.split()],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.package), **RAY},
+            stdout=log,
+            stderr=log,
+        )
+
+    def log(self, output):
+        return (self.folder / f"{output}.log").read_text()
+
+
+def digests(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("part-*.parquet"))
+    }
+
+
+def command_lines(root):
+    """Of a process's descendants, by their number."""
+    parents, found = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (path / "stat").read_text().rpartition(")")[2].split()
+            parents[int(path.name)] = int(stat[1])
+            found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, ValueError):  # it has ended
+            continue
+    below = {root}
+    while more := {one for one, parent in parents.items() if parent in below} - below:
+        below |= more
+    return {one: found[one] for one in below - {root} if one in found}
+
+
+def processes(root, name):
+    marks = {"worker": ("spawn_main", "ray::ShardActor"), "raylet": ("raylet/raylet ",)}[name]
+    return [one for one, line in command_lines(root).items() if any(mark in line for mark in marks)]
+
+
+def inject(fault, driver, generator):
+    """Does it, once there is somebody to do it to."""
+    if fault == "driver":
+        driver.kill()
+        return f"driver {driver.pid}"
+    while not (found := processes(driver.pid, "raylet" if fault == "raylet" else "worker")):
+        assert driver.poll() is None, "nobody was there"
+        time.sleep(0.05)
+    process = generator.choice(sorted(found))
+    if fault == "stop":
+        os.kill(process, signal.SIGSTOP)
+    elif fault == "disk":
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (4000, 4000))
+    else:
+        os.kill(process, signal.SIGKILL)
+    return f"process {process}"
+
+
+def num_parts(folder):
+    return len(list(folder.glob("part-*.parquet")))
+
+
+def wait_for_parts(folder, count, driver):
+    """Until there are so many, or the run has ended."""
+    while num_parts(folder) < count and driver.poll() is None:
+        time.sleep(0.05)
+
+
+def run_with_faults(corpus, engine, faults, output, generator):
+    """
+    One after the other, each after some more parts; the command is run again where it has ended
+    before all is there, and at the end. What was done and seen, for people; an `AssertionError`
+    where the parts differ.
+    """
+    folder = corpus.folder / output
+    driver = corpus.start(engine, output)
+    said, steps = [], (len(corpus.expected) - 3) // len(faults)
+    for fault in faults:
+        if driver.poll() is not None:
+            said.append(f"status {driver.returncode}; again")
+            driver = corpus.start(engine, output)
+        wait_for_parts(folder, num_parts(folder) + generator.randrange(steps), driver)
+        time.sleep(generator.random() * 0.5)
+        there = num_parts(folder)
+        whom = inject(fault, driver, generator)
+        said.append(f"{fault}: {whom} after {there} parts")
+        if fault in ("driver", "raylet"):
+            driver.wait(MOST_SECONDS)
+    said.append(f"status {driver.wait(MOST_SECONDS)}, {num_parts(folder)} parts")
+    assert corpus.start(engine, output).wait(MOST_SECONDS) == 0, corpus.log(output)
+    assert digests(folder) == corpus.expected, corpus.log(output)
+    names = {path.name for path in folder.iterdir()} - corpus.expected.keys()
+    assert names == {"plan.json", "complete.json"}
+    return "; ".join([*said, "again: the same bytes"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=tuple(FAULTS), required=True)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--at-once", type=int, default=4, help="in a run and those that go on")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    generator = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Corpus(Path(folder))
+        print(f"{args.engine}: {len(corpus.expected)} parts", flush=True)
+        kinds = FAULTS[args.engine]
+        faults = [*kinds, *generator.choices(kinds, k=args.count)][: args.count]
+        generator.shuffle(faults)
+        for number in range(0, args.count, args.at_once):
+            start = time.monotonic()
+            some = faults[number : number + args.at_once]
+            said = run_with_faults(corpus, args.engine, some, f"out{number}", generator)
+            print(f"{number + 1:3} {said} ({time.monotonic() - start:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""From text to parts: the vectors, the bytes, going on, and what is refused."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy
+import pytest
+import torch
+
+pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
+
+from elmo_plugin import CorpusSettings, embed_corpus, read_corpus
+from elmo_plugin.bilm.corpus import embed, run
+from elmo_plugin.bilm.corpus.plan import Plan
+from elmo_plugin.bilm.extraction.extract import extract
+from elmo_plugin.bilm.extraction.settings import Extraction
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.bilm.corpus.inline_engine import InlineEngine
+from tests.bilm.extraction.test_extract import text, vectors
+from tests.tiny_bilm import random_bilm, write
+
+SMALL = CorpusSettings(layers="all", dtype="float32", state="reset", shard_tokens=25)
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Two files of text, a biLM's files beside them; workers of this process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    for seed, name in enumerate("ab"):
+        lines = [*text(15, seed), "a very long line " * 20]
+        (tmp_path / "text" / f"{name}.txt").write_text("".join(f"{one}\n" for one in lines))
+    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    threads = torch.get_num_threads()
+    yield write(tmp_path)
+    torch.set_num_threads(threads)
+
+
+def make(files, output="out", settings=SMALL, inputs=("text/*.txt",), **more):
+    return embed_corpus(
+        inputs, output, settings, options_file=files.options, weight_file=files.weights, **more
+    )
+
+
+def digests(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("part-*.parquet"))
+    }
+
+
+def lines_of(folder):
+    return [
+        (f"text/{name}.txt", number, line)
+        for name in "ab"
+        for number, line in enumerate(
+            (folder / "text" / f"{name}.txt").read_text().splitlines(), start=1
+        )
+    ]
+
+
+@pytest.mark.parametrize("layers", ["all", "top", "average"])
+@pytest.mark.parametrize("max_tokens", [9, 4096])
+def test_vectors_are_those_of_the_elmo_command(tmp_path, corpus, monkeypatch, layers, max_tokens):
+    monkeypatch.setattr(embed, "GROUP_BYTES", 8000)  # several groups a part
+    settings = replace(
+        SMALL, layers=layers, state="primed", max_tokens=max_tokens, shard_tokens=200
+    )
+    complete = make(corpus, settings=settings)
+    expected_lines = lines_of(tmp_path)
+    wanted = Extraction(layers=layers)
+    bilm = random_bilm().eval()
+    bilm.state = "primed"
+    extract(bilm, [line for *_, line in expected_lines], tmp_path / "out.hdf5", wanted)
+    found = list(read_corpus("out"))
+    assert [line[:3] for line in found] == [(f, n, one.strip()) for f, n, one in expected_lines]
+    for line, expected in zip(found, vectors("out.hdf5", len(found)), strict=True):
+        assert line.array.dtype == numpy.float32
+        assert line.array.shape == expected.shape
+        assert line.array.flags.owndata
+        numpy.testing.assert_allclose(line.array, expected, atol=1e-6, rtol=0)
+    assert complete["lines"] == len(found)
+    assert complete["tokens"] == sum(len(line.text.split()) for line in found)
+
+
+def test_half_floats_are_rounded_and_nothing_else(tmp_path, corpus):
+    make(corpus)
+    make(corpus, "half", replace(SMALL, dtype="float16"))
+    for exact, half in zip(read_corpus("out"), read_corpus("half"), strict=True):
+        assert half.array.dtype == numpy.float16
+        numpy.testing.assert_array_equal(half.array, exact.array.astype(numpy.float16))
+
+
+def test_reset_is_another_state(corpus):
+    make(corpus, settings=replace(SMALL, layers="average"))
+    embedder = ElmoEmbedder(*corpus, state="reset")
+    line = next(line for line in read_corpus("out") if line.text)
+    expected = embedder.embed_sentence(line.text.split()).mean(axis=0)
+    numpy.testing.assert_allclose(line.array, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_do_not_depend_on_who_works_in_which_order(tmp_path, corpus, monkeypatch, seed):
+    make(corpus, "one", workers=1)
+    order = random.Random(seed)
+
+    def engine(place):
+        return InlineEngine(place, lambda: order.randrange(99))
+
+    monkeypatch.setattr(run, "LocalEngine", engine)
+    make(corpus, "three", workers=3)
+    assert digests(tmp_path / "one") == digests(tmp_path / "three")
+    assert len(digests(tmp_path / "one")) > 5
+    for name in ("plan.json", "complete.json"):
+        assert (tmp_path / "one" / name).read_text() == (tmp_path / "three" / name).read_text()
+
+
+def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
+    make(corpus, "whole")
+    expected = digests(tmp_path / "whole")
+    engines = []
+    monkeypatch.setattr(
+        run, "LocalEngine", lambda place: engines.append(InlineEngine(place)) or engines[-1]
+    )
+    make(corpus)
+    everything = list(range(len(expected)))
+    assert sorted(engines[0].given) == everything
+    folder = tmp_path / "out"
+    (folder / "complete.json").unlink()
+    (folder / "part-000002.parquet").unlink()
+    # Of another shard, cut off, and nothing at all.
+    (folder / "part-000003.parquet").write_bytes((folder / "part-000004.parquet").read_bytes())
+    damaged = (folder / "part-000005.parquet").read_bytes()
+    (folder / "part-000005.parquet").write_bytes(damaged[: len(damaged) // 2])
+    (folder / "part-000001.parquet").write_bytes(b"")
+    (folder / ".part-000006.parquet.host.1-0.part").touch()
+    make(corpus)
+    assert sorted(engines[1].given) == [1, 2, 3, 5]
+    assert digests(folder) == expected
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "complete.json",
+        *sorted(expected),
+        "plan.json",
+    ]
+    make(corpus)
+    assert len(engines) == 2  # nobody is started where nothing is to be done
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": replace(SMALL, layers="top")}, "layers was 'all' when .* and is 'top' now"),
+        ({"settings": replace(SMALL, threads=2)}, "threads was 1"),
+        ({"inputs": ["text/b.txt"]}, "inputs was '2 files, text/a.txt in place 1'"),
+        ({"inputs": ["text/a.txt"]}, "and is '1 files, none in place 2' now"),
+        ({"seed": 2}, "the biLM's digest was"),
+        ({"append": "more\n"}, r"bytes in text/b\.txt was \d+"),
+        ({"replace": ("the", "THE")}, r"lines from text/b\.txt:\d+ on: the text is another"),
+    ],
+)
+def test_a_run_goes_on_only_with_the_same(tmp_path, corpus, change, message):
+    make(corpus)
+    before = digests(tmp_path / "out")
+    path = tmp_path / "text" / "b.txt"
+    if "seed" in change:
+        write(tmp_path, random_bilm(seed=change.pop("seed")))
+    if "append" in change:
+        path.write_text(path.read_text() + change.pop("append"))
+    if "replace" in change:
+        path.write_text(path.read_text().replace(*change.pop("replace")))
+    with pytest.raises(ValueError, match=message):
+        make(corpus, **change)
+    assert digests(tmp_path / "out") == before
+    make(corpus, force=True, **change)
+    assert digests(tmp_path / "out") != before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"state": "carry"}, "state is 'carry', in which a sentence goes on from the lines before"),
+        ({"state": "warm"}, "state is 'warm', expected one of"),
+        ({"layers": "best"}, "layers is 'best', expected one of"),
+        ({"dtype": "int8"}, "dtype is 'int8', expected one of"),
+        ({"threads": 0}, "threads is 0, expected 1 or more"),
+        ({"shard_tokens": 0}, "shard_tokens is 0, expected 1 or more"),
+        ({"max_tokens": 2}, "max_tokens is 2, expected 3 or more"),
+    ],
+)
+def test_settings_that_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusSettings(**settings)
+
+
+def test_what_else_is_refused(tmp_path, corpus):
+    for more, message in (
+        ({"engine": "dask"}, "engine is 'dask', expected one of"),
+        ({"workers": 0}, "workers is 0, expected 1 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(corpus, **more)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "part-1.parquet").touch()
+    with pytest.raises(ValueError, match=r"other has part-1\.parquet and no plan\.json"):
+        make(corpus, "other")
+    with pytest.raises(ValueError, match=r"not complete, expected complete\.json; it has no plan"):
+        read_corpus("other")
+    with run.lock_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
+        make(corpus, "other")
+
+
+def test_a_plan_that_was_changed_is_refused(tmp_path, corpus):
+    make(corpus)
+    path = tmp_path / "out" / "plan.json"
+    plan = path.read_text()
+    for changed in (
+        plan.replace('"reset"', '"primed"'),
+        plan[:-1],
+        "[]",
+        plan.replace(": 1,", ": 2,", 1),
+    ):
+        path.write_text(changed)
+        with pytest.raises(ValueError, match=r"plan\.json (is no plan|was changed)"):
+            make(corpus)
+    path.write_text(plan)
+    assert Plan.load(tmp_path / "out").settings == SMALL
+
+
+def test_a_line_that_is_not_utf_8_is_an_error_before_anything_is_computed(tmp_path, corpus):
+    (tmp_path / "text" / "c.txt").write_bytes(b"fine\n" * 100 + b"ol\xe9\n")
+    with pytest.raises(ValueError, match=r"text/c\.txt, line 101: the byte 0xe9"):
+        make(corpus)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["lock"]
+    settings = CorpusSettings(layers="top", replace_bad_utf8=True)
+    make(corpus, settings=settings)
+    assert list(read_corpus("out"))[-1].text == "ol\ufffd"
+
+
+def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monkeypatch):
+    original = embed.embed_shard
+
+    def failing(bilm, plan, number, *more):
+        yield from original(bilm, plan, number, *more)
+        if number in (3, 5):
+            raise OSError(28, "No space left on device", "/out")
+
+    monkeypatch.setattr(embed, "embed_shard", failing)
+    monkeypatch.setattr(run, "is_whole", lambda path, plan, number: False)
+    notes = (
+        r"2 of \d+ shards failed 3 times: 3, 5; of shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
+    )
+    with pytest.raises(OSError, match=notes + r": OSError: .*No space left"):
+        make(corpus)
+    assert not (tmp_path / "out" / "complete.json").exists()
+    with pytest.raises(ValueError, match=r"not complete, .*; embed-corpus goes on with it"):
+        read_corpus("out")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    make(corpus)
+    make(corpus, "whole")
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_another_bilm_on_a_worker_s_machine_is_refused(tmp_path, corpus, monkeypatch):
+    load = embed.load_for
+
+    def other(state, place):
+        bilm = load(state, place)
+        bilm.lstm.forward_layer_0.input_linearity.weight.data[0, 0] += 1
+        return bilm
+
+    monkeypatch.setattr(embed, "load_for", other)
+    with pytest.raises(OSError, match=r"failures in a row.*the digest of the biLM .* is \w+ here"):
+        make(corpus)
+
+
+def test_an_empty_corpus_is_complete(tmp_path, corpus):
+    (tmp_path / "empty.txt").touch()
+    assert make(corpus, inputs=["empty.txt"])["parts"] == []
+    assert list(read_corpus("out")) == []
+
+
+def test_the_digest_is_that_of_what_goes_in(tmp_path, corpus, monkeypatch):
+    """Not of the folder where it is, nor of when it was."""
+    make(corpus)
+    about = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert about["files"][0]["name"] == "text/a.txt"
+    assert str(tmp_path) not in json.dumps(about["shards"])
+    monkeypatch.chdir("/")
+    make(corpus, tmp_path / "away", inputs=[tmp_path / "text" / "*.txt"])
+    away = json.loads((tmp_path / "away" / "plan.json").read_text())
+    assert away["digest"] != about["digest"]  # names are in the parts
+
+
+@pytest.mark.slow
+def test_real_processes_make_the_same(tmp_path, corpus, monkeypatch):
+    make(corpus, "inline")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    make(corpus, workers=2)
+    assert digests(tmp_path / "out") == digests(tmp_path / "inline")
+
+
+def test_neither_ray_nor_pyarrow_is_imported_before_it_is_needed():
+    code = (
+        "import sys, elmo_plugin\n"
+        "from elmo_plugin import embed_corpus, read_corpus, CorpusSettings, ElmoEmbedder\n"
+        "import elmo_plugin.bilm.corpus.ray_engine\n"
+        "print({'ray', 'pyarrow'} & set(sys.modules))"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (child.returncode, child.stdout) == (0, "set()\n"), child.stderr

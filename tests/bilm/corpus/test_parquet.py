@@ -1,0 +1,102 @@
+"""The parts, as other programs read them."""
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+
+pytest.importorskip("pyarrow", reason="Parquet is pyarrow's, which is not installed")
+
+import pyarrow
+from pyarrow import dataset, parquet
+
+from elmo_plugin import CorpusSettings, read_corpus
+from elmo_plugin.bilm.corpus import run
+from tests.bilm.corpus.inline_engine import InlineEngine
+from tests.bilm.corpus.test_embed_corpus import make
+from tests.tiny_bilm import write
+
+LINES = ["The cat sat .", "", "Überraschung !", "moon", "a b c d e f g"]
+
+
+@pytest.fixture(scope="module", params=["all", "average"])
+def parts(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(run, "LocalEngine", InlineEngine)
+        Path("in.txt").write_text("\n".join(LINES))
+        settings = CorpusSettings(layers=request.param, shard_tokens=5)
+        make(write(folder), settings=settings, inputs=["in.txt"])
+    return sorted(str(path) for path in (folder / "out").glob("part-*.parquet"))
+
+
+def check(rows, shape, parts):
+    """Rows of any reader; `shape` is what the metadata says."""
+    expected = list(read_corpus(Path(parts[0]).parent))
+    assert [row["text"] for row in rows] == [line.text for line in expected] == LINES
+    assert [row["line"] for row in rows] == [1, 2, 3, 4, 5]
+    for row, line in zip(rows, expected, strict=True):
+        assert row["file"] == "in.txt"
+        assert row["tokens"] == len(line.text.split())
+        found = numpy.asarray(row["vectors"], dtype=numpy.float16).reshape(shape)
+        numpy.testing.assert_array_equal(found, line.array)
+
+
+def shape_of(parts):
+    return json.loads(parquet.read_schema(parts[0]).metadata[b"elmo_plugin"])["shape"]
+
+
+def test_the_shape_is_in_the_metadata(parts):
+    assert len(parts) == 2
+    for part in parts:
+        schema = parquet.read_schema(part)
+        about = json.loads(schema.metadata[b"elmo_plugin"])
+        assert about["shape"] == ([3, -1, 12] if about["layers"] == "all" else [-1, 12])
+        assert about["state"] == "primed"
+        assert schema.field("vectors").type.value_type == pyarrow.float16()
+
+
+def test_pyarrow_reads_them(parts):
+    check(dataset.dataset(parts).to_table().to_pylist(), shape_of(parts), parts)
+
+
+def test_pandas_reads_them(parts):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    check(pandas.read_parquet(parts).to_dict("records"), shape_of(parts), parts)
+
+
+def test_datasets_reads_them(parts, tmp_path):
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    found = datasets.load_dataset(
+        "parquet", data_files=parts, split="train", cache_dir=str(tmp_path)
+    )
+    check(list(found), shape_of(parts), parts)
+
+
+@pytest.mark.slow
+def test_ray_reads_them(parts):
+    ray = pytest.importorskip("ray", reason="ray is not installed (make test-ray)")
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    from ray import data
+
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        rows = data.read_parquet(parts).to_pandas().to_dict("records")
+    finally:
+        ray.shutdown()
+    check(sorted(rows, key=lambda row: row["line"]), shape_of(parts), parts)
+
+
+def test_a_page_that_was_damaged_is_an_error(parts, tmp_path):
+    folder = Path(parts[0]).parent
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    part = parquet.ParquetFile(parts[0])
+    column = part.metadata.row_group(0).column(4)
+    content = bytearray(Path(parts[0]).read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 8] ^= 1
+    (tmp_path / "part-000000.parquet").write_bytes(content)
+    with pytest.raises(OSError, match="CRC"):
+        list(read_corpus(tmp_path))

@@ -1,0 +1,200 @@
+"""bilm-tf's checkpoints, written by TensorFlow, to the released format."""
+
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.files import bilm_tf
+from elmo_plugin.bilm.files.adagrad_state import read_accumulators
+from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.options import read_options
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.training import export
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS, shapes
+
+FIXTURE = Path(__file__).parent / "bilm_tf_run" / "checkpoint"
+NAME = "model.ckpt-2"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shutil.copytree(FIXTURE, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("converted")
+    vocabulary = str(FIXTURE / "vocabulary.txt")
+    main(["convert-checkpoint", str(FIXTURE), str(folder), "--vocabulary", vocabulary])
+    return folder
+
+
+def held():
+    with numpy.load(FIXTURE / "values.npz") as file:
+        return dict(file)
+
+
+def datasets(path):
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return found
+
+
+def released_name(name):
+    """What bilm-tf's `dump_weights` calls a variable, by hand."""
+    name = name.removeprefix("lm/").replace("/rnn/multi_rnn_cell/cell_", "/RNN/MultiRNNCell/Cell")
+    name = name.replace("/lstm_cell/", "/LSTMCell/").replace("projection/kernel", "W_P_0")
+    return name.replace("/kernel", "/W_0").replace("/bias", "/B")
+
+
+def test_names_and_values_are_exact(converted):
+    values = held()
+    expected = {released_name(name): values[name] for name in shapes()}
+    softmax = {key: expected.pop(key) for key in ("softmax/W", "softmax/b")}
+    accumulators = {released_name(name): values[f"{name}/Adagrad"] for name in shapes()}
+    for file, wanted in (
+        ("weights.hdf5", expected),
+        ("softmax.hdf5", softmax),
+        ("adagrad.hdf5", accumulators),
+    ):
+        found = datasets(converted / file)
+        assert found.keys() == wanted.keys()
+        for key, array in wanted.items():
+            assert found[key].dtype == array.dtype
+            assert found[key].tobytes() == array.tobytes()
+
+
+def test_what_is_converted_is_read_by_all_that_reads_an_export(converted, tmp_path):
+    names = "OPTIONS_FILE", "WEIGHTS_FILE", "SOFTMAX_FILE", "CARD_FILE"
+    assert [getattr(bilm_tf, name) for name in names] == [getattr(export, name) for name in names]
+    bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
+    save_weights(bilm, tmp_path / "again.hdf5")
+    once, again = datasets(converted / "weights.hdf5"), datasets(tmp_path / "again.hdf5")
+    for key, array in once.items():
+        numpy.testing.assert_allclose(again[key], array, rtol=0, atol=1e-6)
+    softmax = WordSoftmax(len(WORDS), 3)
+    export.load_softmax(softmax, converted / "softmax.hdf5")
+    assert torch.equal(softmax.bias[:, 0], torch.from_numpy(held()["lm/softmax/b"]))
+    assert (converted / "vocabulary.txt").read_text().split() == WORDS
+    card = json.loads((converted / "card.json").read_text())
+    assert card["steps"] == 2
+    assert card["training_options"]["n_tokens_vocab"] == len(WORDS)
+
+
+def test_accumulators_in_our_shapes(converted):
+    """Each is where the number is that it belongs to, without its sign and forget bias."""
+    values, options = held(), read_options(converted / "options.json")
+    found = read_accumulators(options, converted / "adagrad.hdf5")
+    bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
+    assert {n: v.shape for n, v in found.bilm.items()} == {
+        n: p.shape for n, p in bilm.named_parameters()
+    }
+    char = found.bilm["_token_embedder._char_embedding_weights"]
+    assert torch.equal(char[0], torch.ones(4))
+    assert numpy.array_equal(char[1:], values["lm/char_embed/Adagrad"])
+    bias = values["lm/RNN_1/rnn/multi_rnn_cell/cell_1/lstm_cell/bias/Adagrad"].reshape(4, 5)
+    ours = found.bilm["_elmo_lstm.backward_layer_1.state_linearity.bias"]
+    assert numpy.array_equal(ours.reshape(4, 5), bias[[0, 2, 1, 3]])
+    carry = values["lm/CNN_high_0/W_carry/Adagrad"]
+    assert numpy.array_equal(found.bilm["_token_embedder._highways._layers.0.weight"][7:], carry.T)
+    assert torch.equal(found.softmax_bias[:, 0], torch.from_numpy(values["lm/softmax/b/Adagrad"]))
+
+
+def test_one_layer_and_the_names_of_tensorflow_1_0(folder, tmp_path):
+    """bilm-tf puts no `multi_rnn_cell` around a single layer."""
+    options = json.loads((folder / "options.json").read_text())
+    options["lstm"]["n_layers"] = 1
+    (folder / "options.json").write_text(json.dumps(options))
+    checkpoint = BilmTfCheckpoint(folder)
+    both = checkpoint._checkpoint.variables
+    old = {"kernel": "weights", "bias": "biases"}
+    for name in list(both):
+        if "/cell_0/" in name:
+            short = name.replace("multi_rnn_cell/cell_0/", "")
+            for new, before in old.items():
+                short = short.replace(f"/{new}", f"/{before}")
+            both[short] = both.pop(name)
+    key = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"
+    assert checkpoint._name(key, (5, 3)) == "lm/RNN_1/rnn/lstm_cell/projection/weights"
+    with pytest.raises(ValueError, match=r"has shape \(5, 3\), the options want \(5, 4\)"):
+        checkpoint._name(key, (5, 4))
+
+
+def fails(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        main(["convert-checkpoint", *map(str, arguments)])
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_a_damaged_checkpoint_writes_nothing(folder, tmp_path, capsys):
+    data = folder / f"{NAME}.data-00000-of-00001"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:9000] + bytes([whole[9000] ^ 1]) + whole[9001:])
+    fails(capsys, [folder, tmp_path / "out"], "is damaged: the checksum of lm/")
+    assert list((tmp_path / "out").iterdir()) == []
+    data.unlink()
+    fails(capsys, [folder, tmp_path / "out"], "which the index names")
+
+
+def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    fails(capsys, [tmp_path / "none", out], "there is no directory")
+    fails(capsys, [folder, out, "--checkpoint", "model.ckpt-9"], f"-9.index; {folder} has {NAME}")
+    (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
+    arguments = [folder, out, "--vocabulary", tmp_path / "words"]
+    fails(capsys, arguments, f"words has 3 words, expected {len(WORDS)}: those of the softmax")
+    options = json.loads((folder / "options.json").read_text())
+    for change, message in (
+        ({"lstm": {**options["lstm"], "dim": 6}}, "has shape (6, 20), the options want (6, 24)"),
+        ({"lstm": {**options["lstm"], "n_layers": 3}}, "has no variable lm/RNN_0/rnn/multi_rnn"),
+        ({"bidirectional": False}, "bidirectional is not true"),
+        ({"char_cnn": None}, "has no key char_cnn: it is of a model that reads words"),
+        ({"lstm": None}, "has no key lstm, expected bilm-tf's options"),
+    ):
+        changed = {key: value for key, value in {**options, **change}.items() if value is not None}
+        (folder / "options.json").write_text(json.dumps(changed))
+        fails(capsys, [folder, out], message)
+    (folder / "options.json").write_text("{")
+    fails(capsys, [folder, out], "is not a JSON file")
+    (folder / "options.json").unlink()
+    fails(capsys, [folder, out], "which bilm-tf writes beside its checkpoints")
+    assert not out.exists()
+
+
+def test_an_output_is_replaced_only_when_asked(folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    main(["convert-checkpoint", str(folder), str(out)])
+    assert "vocabulary.txt" not in capsys.readouterr().out
+    fails(capsys, [folder, out], "holds a biLM already; --force replaces it")
+    main(["convert-checkpoint", str(folder), str(out), "--force"])
+
+
+def test_accumulators_of_another_biLM_or_damaged(converted, tmp_path):
+    from dataclasses import replace
+
+    options = read_options(converted / "options.json")
+    with pytest.raises(ValueError, match=r"expected .*: the accumulators of a biLM with these"):
+        read_accumulators(replace(options, cell_size=6), converted / "adagrad.hdf5")
+    damaged = tmp_path / "adagrad.hdf5"
+    shutil.copy(converted / "adagrad.hdf5", damaged)
+    with h5py.File(damaged, "r+") as file:
+        file["softmax/b"][1] += 1
+    with pytest.raises(ValueError, match="is damaged: its numbers have another checksum"):
+        read_accumulators(options, damaged)

@@ -1,0 +1,241 @@
+"""A biLM in a folder or a ZIP: what NLPL and simple_elmo give out, and what is refused."""
+
+import json
+import re
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from many_langs_model import write_many_langs
+from tiny_bilm import OPTIONS, random_bilm, write
+
+from elmo_plugin import Elmo, ElmoEmbedder, load_bilm
+from elmo_plugin.bilm.files.names import find_options, find_weights
+
+SENTENCE = ["The", "cat", "sat"]
+
+
+@pytest.fixture
+def nlpl(tmp_path):
+    """As http://vectors.nlpl.eu/repository keeps one."""
+    folder = tmp_path / "nlpl"
+    folder.mkdir()
+    files = write(folder)
+    Path(files.weights).rename(folder / "model.hdf5")
+    (folder / "meta.json").write_text('{"id": 1}')
+    (folder / "vocab.txt.gz").write_bytes(b"\x1f\x8b")
+    (folder / "README").write_text("About.")
+    return folder
+
+
+@pytest.fixture
+def many_langs(tmp_path):
+    folder = write_many_langs(tmp_path / "xx.model")
+    (folder / "README").write_text("About.")
+    (folder / "meta.json").write_text("{}")
+    return folder
+
+
+def zipped(folder, path, inside="", compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        if inside:
+            archive.mkdir(inside.rstrip("/"))
+        for file in sorted(folder.iterdir()):
+            archive.write(file, inside + file.name)
+    return path
+
+
+def layers(*arguments):
+    return torch.from_numpy(ElmoEmbedder(*arguments, state="reset").embed_sentence(SENTENCE))
+
+
+@pytest.mark.parametrize("inside", ["", "145/", "a/b/"])
+def test_nlpls(nlpl, tmp_path, inside):
+    path = zipped(nlpl, tmp_path / "145.zip", inside)
+    expected = layers(nlpl / "options.json", nlpl / "model.hdf5")
+    for arguments in ((nlpl,), (str(path),), (None, path), (path, path), (nlpl, path)):
+        assert torch.equal(layers(*arguments), expected)
+    assert find_options(path) == find_options(nlpl) == OPTIONS
+    assert find_weights(path, None) == path
+    # The released name, and the options of one with the weights of a ZIP.
+    (nlpl / "model.hdf5").rename(nlpl / "weights.hdf5")
+    assert torch.equal(layers(nlpl), expected)
+    assert torch.equal(layers(nlpl / "options.json", path), expected)
+
+
+@pytest.mark.parametrize("inside", ["", "xx.model/"])
+def test_many_langs(many_langs, tmp_path, inside):
+    path = zipped(many_langs, tmp_path / "136.zip", inside)
+    assert torch.equal(layers(path), layers(many_langs))
+    elmo = Elmo(path, None, 1, dropout=0.0)
+    assert elmo(elmo.batch_to_ids([SENTENCE]))["mask"].sum() == 3
+
+
+def test_nothing_is_left_on_disk(nlpl, tmp_path, monkeypatch):
+    import tempfile
+
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+    path = zipped(nlpl, tmp_path / "145.zip")
+    load_bilm(path)
+    (nlpl / "model.hdf5").write_bytes(b"no")
+    with pytest.raises(ValueError, match=r"145.zip/model.hdf5 is not a whole HDF5 file"):
+        load_bilm(zipped(nlpl, tmp_path / "145.zip"))
+    assert list(aside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../options.json", "a/../../x", "/etc/x", "C:\\x", "\\\\host\\share\\x", "a\\..\\x", "C:x"],
+)
+def test_entries_outside_the_folder(nlpl, tmp_path, name):
+    path = zipped(nlpl, tmp_path / "145.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        entry = zipfile.ZipInfo("x")
+        entry.filename = name
+        archive.writestr(entry, "x")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=re.escape(f"has the entry {name!r}, which would lie out")):
+        load_bilm(path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_link_in_a_zip_is_no_link(nlpl, tmp_path):
+    secret = tmp_path / "secret.json"
+    shutil.copyfile(nlpl / "options.json", secret)
+    path = tmp_path / "145.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        entry = zipfile.ZipInfo("options.json")
+        entry.create_system, entry.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(entry, str(secret))
+        archive.write(nlpl / "model.hdf5", "model.hdf5")
+    with pytest.raises(ValueError, match=r"145.zip/options.json is not a JSON file"):
+        load_bilm(path)
+
+
+def rewritten(path, change):
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    change(entries)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    # In the weights' numbers, which a ZIP has a checksum of.
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+ERRORS = {
+    "no options": (
+        lambda path: rewritten(path, lambda entries: entries.pop("options.json")),
+        r"145.zip has 0 biLMs \('README, meta.json, model.hdf5, vocab.txt.gz'\), expected a biLM's",
+    ),
+    "no weights": (
+        lambda path: rewritten(path, lambda entries: entries.pop("model.hdf5")),
+        "145.zip has README, meta.json, options.json, vocab.txt.gz, expected a biLM's files: optio",
+    ),
+    "two": (
+        lambda path: rewritten(path, lambda entries: entries.update({"a/options.json": b"{}"})),
+        "145.zip has 2 biLMs",
+    ),
+    "both weights": (
+        lambda path: rewritten(path, lambda entries: entries.update({"weights.hdf5": b""})),
+        "145.zip has both model.hdf5 and weights.hdf5, expected one of them",
+    ),
+    "empty": (lambda path: rewritten(path, dict.clear), r"145.zip has 0 biLMs \(''\)"),
+    "cut": (
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        "145.zip is not a whole ZIP, expected a biLM's files",
+    ),
+    "flipped": (flipped, "145.zip is not a whole ZIP, .*Bad CRC-32 for file 'model.hdf5'"),
+    "not a biLM's": (
+        lambda path: rewritten(path, lambda entries: entries.update({"options.json": b"{}"})),
+        "145.zip/options.json: expected a JSON object around|145.zip/options.json: the key",
+    ),
+    "large": (
+        lambda path: rewritten(path, lambda entries: entries.update({"a.json": bytes(1 << 21)})),
+        "145.zip: a.json has 2097152 bytes, expected at most 1048576",
+    ),
+    "many": (
+        lambda path: rewritten(path, lambda all: all.update({f"{i}": b"" for i in range(1 << 13)})),
+        "145.zip has 8197 entries, expected a biLM's",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(nlpl, tmp_path, case):
+    spoil, expected = ERRORS[case]
+    path = zipped(nlpl, tmp_path / "145.zip", compression=zipfile.ZIP_STORED)
+    spoil(path)
+    with pytest.raises((ValueError, FileNotFoundError), match=expected):
+        load_bilm(path)
+
+
+def test_twice_and_encrypted(nlpl, tmp_path):
+    path = zipped(nlpl, tmp_path / "145.zip")
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.write(nlpl / "options.json", "options.json")
+    with pytest.raises(ValueError, match=r"145.zip has options.json twice, expected it once"):
+        load_bilm(path)
+    path = zipped(nlpl, tmp_path / "146.zip", compression=zipfile.ZIP_STORED)
+    content = bytearray(path.read_bytes())
+    for sign, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = content.find(sign)
+        while start >= 0:
+            content[start + place] |= 1
+            start = content.find(sign, start + 1)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"146.zip: meta.json is encrypted|146.zip: options.json"):
+        load_bilm(path)
+
+
+def test_wrong_folders(tmp_path, nlpl):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty has no files, expected a biLM's files"):
+        load_bilm(empty)
+    for number in range(20):
+        (empty / f"{number:02d}").touch()
+    with pytest.raises(FileNotFoundError, match=r"has 00, 01, .*, 07 and 12 more, expected a biLM"):
+        load_bilm(empty)
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone"):
+        load_bilm(tmp_path / "gone", tmp_path / "gone")
+    with pytest.raises(ValueError, match="given without weight_file; expected both, or one of"):
+        load_bilm(nlpl / "options.json")
+    with pytest.raises(ValueError, match=r"given without options_file; expected both.* or a ZIP"):
+        load_bilm(None, nlpl / "model.hdf5")
+    (empty / "char.dic").touch()
+    with pytest.raises(
+        ValueError, match=r"empty is a folder of ELMoForManyLangs, expected a weight"
+    ):
+        load_bilm(nlpl / "options.json", empty)
+
+
+def test_a_url_of_a_zip(nlpl, tmp_path, monkeypatch):
+    """In the cache of `cached_path` a file has no ending."""
+    from elmo_plugin.bilm.files import names
+
+    path = zipped(nlpl, tmp_path / "145.zip").rename(tmp_path / "0a1b2c.3d4e")
+    asked = []
+    monkeypatch.setattr(names, "fetch", lambda url, argument: asked.append(url) or path)
+    url = "http://vectors.nlpl.eu/repository/11/145.zip"
+    assert torch.equal(layers(url), layers(nlpl))
+    assert set(asked) == {url}
+
+
+def test_sizes_of_the_weights_are_still_checked(nlpl, tmp_path):
+    options = json.loads((nlpl / "options.json").read_text())
+    options["lstm"]["dim"] = 11
+    (nlpl / "options.json").write_text(json.dumps(options))
+    with pytest.raises(ValueError, match=r"145.zip/model.hdf5: RNN_0/.* has shape"):
+        load_bilm(zipped(nlpl, tmp_path / "145.zip"))
+    assert random_bilm().options == OPTIONS

@@ -1,0 +1,253 @@
+"""ELMoForManyLangs' folders: what is read, and one error for whatever is wrong with one."""
+
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from many_langs_model import write_many_langs
+from tiny_bilm import OPTIONS, random_bilm, write
+
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.many_langs import PROGRAMS_OWN, many_langs_options
+from elmo_plugin.bilm.files.names import find_options, find_weights
+from elmo_plugin.bilm.files.options import num_parameters, options_dict
+from elmo_plugin.bilm.files.weights import load_weights, save_weights
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_many_langs(tmp_path / "xx.model")
+
+
+def test_options(folder):
+    options = find_options(str(folder))
+    assert options == many_langs_options(folder) == find_options(None, folder)
+    assert (options.projection_dim, options.cell_size, options.num_layers) == (6, 10, 2)
+    assert (options.cell_clip, options.projection_clip) == (0.6, 0.4)
+    assert (options.num_characters, options.num_words, options.word_dim) == (12, 11, 5)
+    assert options.use_skip_connections
+    assert find_weights(folder, None) == folder
+    bilm = load_bilm(folder)
+    assert num_parameters(options) == sum(one.numel() for one in bilm.parameters())
+    # By both arguments, and by inlined options.
+    for arguments in ((folder, folder), (None, folder), (options_dict(options), folder)):
+        other = load_bilm(*arguments)
+        for one, another in zip(bilm.parameters(), other.parameters(), strict=True):
+            assert torch.equal(one, another)
+
+
+@pytest.mark.parametrize("path", ["C:\\elmo\\configs\\{}", "/users4/conll18st/{}", "{}"])
+def test_sizes_that_came_with_the_program(folder, path):
+    (folder / "sizes.json").unlink()
+    for name in PROGRAMS_OWN:
+        config = {"config_path": path.format(name)}
+        (folder / "config.json").write_text(json.dumps(config))
+        options = many_langs_options(folder)
+        assert (options.projection_dim, options.cell_size, options.num_filters) == (512, 4096, 2048)
+        assert (options.char_embedding_dim, options.word_dim, options.num_highways) == (50, 100, 2)
+    with pytest.raises(ValueError, match=r"has shape \(34, 4\), the options want \(34, 50\)"):
+        load_bilm(folder)
+
+
+def wrong_config(content):
+    return lambda folder: (folder / "config.json").write_text(content)
+
+
+def wrong_sizes(**changes):
+    def change(folder):
+        found = json.loads((folder / "sizes.json").read_text())
+        for key, value in changes.items():
+            part, name = key.split("__")
+            found[part][name] = value
+        (folder / "sizes.json").write_text(json.dumps(found))
+
+    return change
+
+
+def wrong_file(name, content):
+    def change(folder):
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def wrong_tensors(name, change):
+    def rewrite(folder):
+        tensors = torch.load(folder / name, weights_only=True)
+        torch.save(change(tensors), folder / name)
+
+    return rewrite
+
+
+def with_key(key, value):
+    return lambda tensors: {**tensors, key: value}
+
+
+def without_key(key):
+    return lambda tensors: {name: one for name, one in tensors.items() if name != key}
+
+
+BIAS = "projection.bias"
+ERRORS = {
+    "config": (without("config.json"), "xx.model has no file config.json, expected a folder of"),
+    "characters": (without("char.dic"), "has no file char.dic"),
+    "words": (without("word.dic"), "there is no file .*word.dic"),
+    "tokens": (without("token_embedder.pkl"), "has no file token_embedder.pkl"),
+    "lstm": (without("encoder.pkl"), "has no file encoder.pkl"),
+    "sizes": (without("sizes.json"), "there is no file 'sizes.json' in the folder; expected"),
+    "no JSON": (wrong_config("{"), "config.json is not a JSON file"),
+    "no name": (wrong_config("{}"), "the key config_path is missing"),
+    "a number": (wrong_config('{"config_path": 3}'), "config_path is 3, expected a value of type"),
+    "itself": (wrong_config('{"config_path": "config.json"}'), "there is no file 'config.json'"),
+    "a step up": (wrong_config('{"config_path": "../.."}'), "there is no file '..' in the folder"),
+    "an LSTM of characters": (
+        wrong_sizes(token_embedder__name="lstm"),
+        "token_embedder.name is 'lstm', expected 'cnn'; an LSTM over a word's characters",
+    ),
+    "a plain LSTM": (
+        wrong_sizes(encoder__name="LSTM"),
+        "encoder.name is 'LSTM', expected 'elmo'; an LSTM without clips",
+    ),
+    "words alone": (
+        wrong_sizes(token_embedder__char_dim=0),
+        "char_dim is 0, expected a width; a model of words without characters is not supported",
+    ),
+    "activation": (
+        wrong_sizes(token_embedder__activation="gelu"),
+        r"activation is 'gelu', expected one of \('relu', 'tanh'\)",
+    ),
+    "huge": (wrong_sizes(encoder__dim=10**9), "encoder.dim is 1000000000, expected a positive"),
+    "too many": (wrong_sizes(encoder__dim=10**6, encoder__projection_dim=10**6), "parameters, exp"),
+    "wider": (
+        wrong_sizes(token_embedder__word_dim=4),
+        r"word_emb_layer.embedding.weight has shape \(11, 5\), the options want \(11, 4\)",
+    ),
+    "no words": (
+        wrong_sizes(token_embedder__word_dim=0),
+        r"projection.weight has shape \(6, 17\), the options want \(6, 12\)",
+    ),
+    "fewer layers": (
+        wrong_sizes(encoder__n_layers=1),
+        "encoder.pkl: the sizes in the config have no place for backward_layer_1.input_linearity",
+    ),
+    "more layers": (
+        wrong_sizes(encoder__n_layers=3),
+        "the key forward_layer_2.input_linearity.weight is missing, expected shape",
+    ),
+    "line": (wrong_file("char.dic", b"a\tb\tc\n"), r"char.dic, line 1 is 'a\\tb\\tc', exp"),
+    "blank line": (wrong_file("word.dic", b"a\t0\n\n"), "word.dic, line 2 is '', expected a token"),
+    "twice": (wrong_file("char.dic", b"a\t0\nb\t0\n"), "line 2: the token 'b' or the id 0 is "),
+    "white space": (wrong_file("char.dic", "\u3000\t0\n\xa0\t1\n".encode()), "line 2: the token "),
+    "a gap": (wrong_file("char.dic", b"a\t0\nb\t2\n"), "has 2 entries, but the id 2; 1 are miss"),
+    "empty": (wrong_file("char.dic", b""), "char.dic"),
+    "not UTF-8": (wrong_file("char.dic", b"\xff\t0\n"), "char.dic:1: not UTF-8"),
+    "no marks": (wrong_file("word.dic", b"a\t0\n"), "xx.model: <oov> is missing among the words"),
+    "missing key": (wrong_tensors("token_embedder.pkl", without_key(BIAS)), f"{BIAS} is missing"),
+    "another key": (
+        wrong_tensors("token_embedder.pkl", with_key("char_lstm.bias", torch.zeros(1))),
+        "have no place for char_lstm.bias",
+    ),
+    "shape": (
+        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(3))),
+        r"projection.bias has shape \(3,\), the options want \(6,\)",
+    ),
+    "integers": (
+        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6, dtype=torch.long))),
+        "has type torch.int64, expected floating point",
+    ),
+    "no tensor": (wrong_tensors("token_embedder.pkl", with_key(BIAS, "x")), "bias is 'x'"),
+    "no numbers": (
+        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6, device="meta"))),
+        "of the device meta, expected a plain one",
+    ),
+    "sparse": (
+        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6).to_sparse())),
+        "sparse_coo tensor",
+    ),
+    "NaN": (
+        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.full((6,), torch.nan))),
+        "holds NaN or infinity",
+    ),
+    "a list": (wrong_tensors("encoder.pkl", lambda tensors: [1]), "encoder.pkl holds a list"),
+    "no pickle": (wrong_file("encoder.pkl", b"PK not a ZIP"), "encoder.pkl is"),
+    "nothing": (wrong_file("encoder.pkl", b""), "encoder.pkl is not a whole file of tensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(folder, case):
+    spoil, expected = ERRORS[case]
+    spoil(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=expected) as caught:
+        load_bilm(folder)
+    assert "\n" not in str(caught.value).strip() or "tensors" in str(caught.value)
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("old_container", [False, True])
+def test_no_pickle_runs_code(folder, tmp_path, old_container):
+    sign = tmp_path / "it ran"
+    evil = {"projection.bias": Evil(sign)}
+    torch.save(evil, folder / "encoder.pkl", _use_new_zipfile_serialization=not old_container)
+    with pytest.raises(ValueError, match=r"encoder.pkl is damaged, or a pickle of more"):
+        load_bilm(folder)
+    (folder / "encoder.pkl").write_bytes(pickle.dumps(Evil(sign)))
+    with pytest.raises(ValueError, match=r"encoder.pkl"):
+        load_bilm(folder)
+    assert not sign.exists()
+    # A negative control: it would have.
+    pickle.loads(pickle.dumps(Evil(sign))).close()
+    assert sign.exists()
+
+
+@pytest.mark.parametrize("old_container", [False, True])
+def test_a_file_that_was_cut(tmp_path, old_container):
+    folder = write_many_langs(tmp_path / "xx.model", old_container=old_container)
+    whole = (folder / "encoder.pkl").read_bytes()
+    for size in range(0, len(whole), len(whole) // 40):
+        (folder / "encoder.pkl").write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"encoder.pkl"):
+            load_bilm(folder)
+    (folder / "encoder.pkl").write_bytes(whole)
+    load_bilm(folder)
+
+
+def test_it_fits_no_weight_file_and_no_weight_file_fits_it(folder, tmp_path):
+    files = write(tmp_path)
+    bilm = load_bilm(folder)
+    with pytest.raises(ValueError, match="fits no weight file, expected bilm-tf's kind"):
+        save_weights(bilm, tmp_path / "new.hdf5")
+    assert not (tmp_path / "new.hdf5").exists()
+    with pytest.raises(ValueError, match="fits no weight file"):
+        load_weights(bilm, files.weights)
+    with pytest.raises(ValueError, match=r"weights.hdf5 was given for an ELMoForManyLangs model"):
+        load_bilm(folder, files.weights)
+    with pytest.raises(ValueError, match=r"xx.model is a folder of ELMoForManyLangs, expected a"):
+        load_bilm(files.options, folder)
+
+
+def test_options_of_an_archive(folder):
+    options = options_dict(find_options(folder))
+    assert json.loads(json.dumps(options)) == options
+    assert options["many_langs"] == {"n_characters": 34, "n_words": 11, "word_dim": 5}
+    shutil.rmtree(folder)
+    bilm = load_bilm(options)
+    assert bilm.options == find_options(options)
+    with pytest.raises(ValueError, match=r"many_langs.n_words is -1, expected 0 or more"):
+        find_options({**options, "many_langs": {**options["many_langs"], "n_words": -1}})
+    assert "many_langs" not in options_dict(OPTIONS) == options_dict(random_bilm().options)

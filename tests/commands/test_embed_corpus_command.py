@@ -1,0 +1,92 @@
+"""The command `embed-corpus`: arguments, messages, errors of one line."""
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
+
+from elmo_plugin import read_corpus
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.corpus import run
+from tests.bilm.corpus.inline_engine import InlineEngine
+from tests.tiny_bilm import write
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    write(tmp_path)
+    (tmp_path / "a.txt").write_text("The cat sat .\n\nYes\n")
+    (tmp_path / "b.txt").write_text("Dogs bark at the moon\n")
+    return tmp_path
+
+
+BILM = ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
+
+
+def test_it_makes_what_read_corpus_reads_and_says_so(folder, capsys):
+    main(["embed-corpus", "?.txt", "out", *BILM, "--layers", "top", "--workers", "1"])
+    said = capsys.readouterr().err
+    assert said.endswith("4 lines, 10 tokens in 1 parts in out\n")
+    assert "tokens/s" in said
+    assert [(line.file, line.line, line.array.shape) for line in read_corpus("out")] == [
+        ("a.txt", 1, (4, 12)),
+        ("a.txt", 2, (0, 12)),
+        ("a.txt", 3, (1, 12)),
+        ("b.txt", 1, (5, 12)),
+    ]
+    main(["embed-corpus", "a.txt", "b.txt", "out", *BILM, "--layers", "top"])
+    assert "4 lines, 10 tokens in 1 parts in out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["embed-corpus", "a.txt", "b.txt", "out", *BILM, "--layers", "all"])
+    assert "layers was 'top' when this corpus was planned" in capsys.readouterr().err
+
+
+def test_progress_is_in_lines_for_logs(folder, capsys):
+    main(["embed-corpus", "?.txt", "out", *BILM, "--file-friendly-logging"])
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    assert "1 of 1 shards, 1 workers" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["*.text", "out"], "there is no file *.text"),
+        (["a.txt", "out", "--state", "carry"], "state is 'carry', in which a sentence goes on"),
+        (["a.txt", "out", "--threads", "0"], "threads is 0, expected 1 or more"),
+        (["a.txt", "out", "--weight-file", "gone"], "'gone' was given without options_file"),
+        (["bad.txt", "out"], "bad.txt, line 2: the byte 0xe9 is not UTF-8; expected UTF-8 text"),
+        (["a.txt", "a.txt"], "File exists"),
+    ],
+)
+def test_errors_are_one_line(folder, capsys, arguments, message):
+    (folder / "bad.txt").write_bytes(b"fine\nol\xe9\n")
+    with pytest.raises(SystemExit) as exit_:
+        main(["embed-corpus", *arguments])
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_a_missing_package_is_named(folder, capsys, monkeypatch):
+    def missing():
+        raise ModuleNotFoundError("ray is not installed", name="ray")
+
+    monkeypatch.setattr(run, "ray_module", missing)
+    with pytest.raises(SystemExit):
+        main(["embed-corpus", "a.txt", "out", "--engine", "ray"])
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error == "error: ray is not installed; pip install 'elmo_plugin[ray]'"
+
+
+def test_ctrl_c_says_how_it_goes_on(folder, capsys, monkeypatch):
+    def interrupted(self, workers, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(InlineEngine, "wait", interrupted)
+    with pytest.raises(SystemExit) as exit_:
+        main(["embed-corpus", "a.txt", "out", *BILM])
+    assert exit_.value.code == 130
+    assert capsys.readouterr().err.endswith("interrupted: the same command goes on\n")

@@ -1,0 +1,103 @@
+"""`elmo-plugin table1` on the sample data: whole, killed and gone on with, wrong arguments."""
+
+import gzip
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.table1.tasks import TASKS
+
+ARGUMENTS = ["--tasks", "ner", "--seeds", "1", "--fraction", "0.4", "1", "--processes", "2"]
+SHORT = '{"trainer.num_epochs": 2, "model.encoder.hidden_size": 8}'
+
+
+@pytest.fixture
+def data(repository, tmp_path, monkeypatch):
+    for name in TASKS["ner"].variables:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "data" / "wikigold"
+    folder.mkdir(parents=True)
+    for name in ("train.txt", "dev.txt"):
+        sentences = (repository / "examples/ner" / name).read_text().split("\n\n")
+        (folder / name).write_text("\n\n".join(sentences[:60]) + "\n")
+    with gzip.open(tmp_path / "data" / "vectors.txt.gz", "wt") as file:
+        rng = random.Random(0)
+        for word in ("the", "a", "of", "river", "in"):
+            file.write(f"{word} {' '.join(f'{rng.gauss(0, 1):.3f}' for _ in range(100))}\n")
+    return str(tmp_path / "data")
+
+
+def command(data, out):
+    return [sys.executable, "-m", "elmo_plugin", "table1", data, str(out), *ARGUMENTS, "-o", SHORT]
+
+
+def rows(out):
+    """The table and the runs, less what the clock said."""
+    table = re.sub(r"\| [\d.]+ / [\d.]+ \|$", "|", (out / "table.md").read_text(), flags=re.M)
+    csv = [line.rsplit(",", 2)[0] for line in (out / "runs.csv").read_text().splitlines()]
+    return table, csv
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
+    whole = tmp_path / "whole"
+    start = time.time()
+    subprocess.run(command(data, whole), check=True, capture_output=True)
+    seconds = time.time() - start
+    assert "| NER | WikiGold | dev |" in rows(whole)[0]
+    assert (whole / "figure1.svg").exists()
+    assert (whole / "figure2.svg").exists()
+    rng = random.Random(1)
+    out = tmp_path / "killed"
+    kills = 0
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(
+            command(data, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            process.wait(rng.uniform(0.1, 0.6) * seconds)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, number)
+            kills += 1
+        process.communicate(timeout=120)
+    assert kills
+    subprocess.run(command(data, out), check=True, capture_output=True)
+    assert rows(out) == rows(whole)
+    # With one run's folder gone it is made again, and nothing else.
+    shutil.rmtree(out / "ner" / "elmo-1-seed1")
+    again = subprocess.run(command(data, out), check=True, capture_output=True, text=True)
+    assert "3 of 4 runs are whole already" in again.stdout
+    assert rows(out) == rows(whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--seeds", "0"], "--seeds is 0 and --processes"),
+        (["--fraction", "0"], "--fraction is 0.0, expected above 0"),
+        (["--fraction", "1.5"], "--fraction is 1.5, expected above 0"),
+        (["-o", "{"], "--overrides is '{', expected JSON"),
+        (["--tasks", "srl"], "srl_ewt is not there, expected the folder of English EWT"),
+        (["--vectors", "nowhere"], "nowhere are not there"),
+    ],
+)
+def test_wrong_arguments(data, tmp_path, capsys, arguments, error):
+    with pytest.raises(SystemExit) as raised:
+        main(["table1", data, str(tmp_path / "out"), "--tasks", "ner", *arguments])
+    assert raised.value.code == 1
+    assert error in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_that_is_none(capsys):
+    with pytest.raises(SystemExit):
+        main(["table1", "data", "out", "--tasks", "ner,parsing"])
+    assert "'parsing' is no task, expected of squad, snli" in capsys.readouterr().err

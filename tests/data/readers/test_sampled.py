@@ -1,0 +1,55 @@
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+import elmo_plugin.plugin  # noqa: F401
+
+READER = {"type": "sequence_tagging", "token_indexers": {"elmo": {"type": "elmo_characters"}}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "train").write_text("".join(f"word{i}###N\n" for i in range(400)))
+    return str(tmp_path / "train")
+
+
+def words(path, **values):
+    params = Params({"type": "sampled", "reader": dict(READER), **values})
+    reader = DatasetReader.from_params(params)
+    return [instance["tokens"][0].text for instance in reader.read(path)]
+
+
+def test_keeps_a_part_in_order_and_the_same_one_again(path):
+    kept = words(path, fraction=0.25)
+    assert 70 < len(kept) < 130
+    assert kept == words(path, fraction=0.25) != words(path, fraction=0.25, seed=1)
+    assert [int(word[4:]) for word in kept] == sorted(int(word[4:]) for word in kept)
+
+
+def test_a_smaller_part_is_in_a_larger_one(path):
+    assert (
+        set(words(path, fraction=0.1))
+        < set(words(path, fraction=0.5))
+        < set(words(path, fraction=1))
+    )
+    assert len(words(path, fraction=1)) == 400
+
+
+def test_indexes_as_its_reader_does(path):
+    params = Params({"type": "sampled", "reader": dict(READER), "fraction": 0.5})
+    reader = DatasetReader.from_params(params)
+    instance = next(iter(reader.read(path)))
+    reader.apply_token_indexers(instance)
+    assert set(instance["tokens"].token_indexers) == {"elmo"}
+
+
+@pytest.mark.parametrize("fraction", [0, -0.5, 1.5])
+def test_a_fraction_out_of_range(path, fraction):
+    with pytest.raises(ConfigurationError, match=f"fraction is {fraction}, expected"):
+        words(path, fraction=fraction)
+
+
+def test_nothing_left(path):
+    with pytest.raises(ConfigurationError, match=r"train: a fraction of 1e-05 keeps none of 400"):
+        words(path, fraction=1e-5)

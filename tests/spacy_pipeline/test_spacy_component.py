@@ -1,0 +1,181 @@
+"""The component `elmo`: layers on a Doc, saved pipelines, what spaCy finds by itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import spacy
+from spacy.tokens import Doc
+
+import elmo_plugin.spacy.component
+import elmo_plugin.spacy.mix  # noqa: F401
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.tiny_bilm import write
+
+ROOT = Path(__file__).parents[2]
+SENTENCES = [["Anna", "went", "home", "."], ["It", "rained"], ["Überraschung", "!", "?"]]
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "bilm").mkdir()
+    found = write(tmp_path / "bilm")
+    return {"options_file": found.options, "weight_file": found.weights}
+
+
+@pytest.fixture
+def pipeline(files):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config=files)
+    return nlp
+
+
+def doc_of(nlp, words, sent_starts=None):
+    return Doc(nlp.vocab, words=words, sent_starts=sent_starts)
+
+
+def test_layers_are_the_embedders(pipeline, files):
+    embedder = ElmoEmbedder(*files.values())
+    for words in SENTENCES:
+        doc = pipeline(doc_of(pipeline, words))
+        expected = embedder.embed_sentence(words)
+        numpy.testing.assert_allclose(doc._.elmo, expected, atol=1e-6)
+        numpy.testing.assert_allclose(doc.tensor, expected.mean(axis=0), atol=1e-6)
+
+
+def test_sentences_are_the_docs_and_white_space_is_left_out(pipeline, files):
+    embedder = ElmoEmbedder(*files.values())
+    words = [*SENTENCES[0], "\n\n", *SENTENCES[1]]
+    starts = [True, False, False, False, False, True, False]
+    doc = pipeline(doc_of(pipeline, words, starts))
+    first, second = (embedder.embed_sentence(words) for words in SENTENCES[:2])
+    numpy.testing.assert_allclose(doc._.elmo[:, :4], first, atol=1e-6)
+    numpy.testing.assert_allclose(doc._.elmo[:, 5:], second, atol=1e-6)
+    assert not doc._.elmo[:, 4].any()
+    # Without sentences the Doc is one.
+    doc = pipeline(doc_of(pipeline, words))
+    whole = embedder.embed_sentence([*SENTENCES[0], *SENTENCES[1]])
+    numpy.testing.assert_allclose(doc._.elmo[:, [0, 1, 2, 3, 5, 6]], whole, atol=1e-6)
+    for empty in ([], [" ", "\n"]):
+        doc = pipeline(doc_of(pipeline, empty))
+        assert doc._.elmo.shape == (3, len(empty), 12)
+        assert not doc._.elmo.any()
+
+
+@pytest.mark.parametrize("config", [{"max_tokens": 5}, {"cache": "memory"}, {"state": "reset"}])
+def test_batches_chunks_and_cache_change_nothing(files, config):
+    nlp = spacy.blank("en")
+    component = nlp.add_pipe("elmo", config={**files, **config})
+    texts = [*SENTENCES, ["a", "longer", "one", "of", "more", "than", "five", "tokens"], []]
+    alone = [nlp(doc_of(nlp, words))._.elmo for words in texts]
+    docs = component.pipe((doc_of(nlp, words) for words in texts), batch_size=3)
+    for doc, expected in zip(docs, alone, strict=True):
+        numpy.testing.assert_allclose(doc._.elmo, expected, atol=1e-6)
+    embedder = ElmoEmbedder(*files.values(), state=config.get("state", "primed"))
+    numpy.testing.assert_allclose(alone[3], embedder.embed_sentence(texts[3]), atol=1e-6)
+
+
+def test_with_a_cache_each_sentence_is_run_once(files, monkeypatch):
+    rows = []
+    forward = BiLm.forward
+    monkeypatch.setattr(
+        BiLm, "forward", lambda self, ids, *rest: rows.append(len(ids)) or forward(self, ids, *rest)
+    )
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={**files, "cache": "memory"})
+    for _ in range(3):
+        for words in SENTENCES:
+            nlp(doc_of(nlp, words))
+    assert sum(rows) == len(SENTENCES)
+
+
+def test_saved_and_loaded_without_the_biLMs_files(pipeline, files, tmp_path):
+    doc = pipeline(doc_of(pipeline, SENTENCES[0]))
+    pipeline.to_disk(tmp_path / "saved")
+    data = pipeline.to_bytes()
+    for path in files.values():
+        Path(path).unlink()
+    (tmp_path / "saved").rename(tmp_path / "moved")
+    loaded = spacy.load(tmp_path / "moved")
+    other = spacy.blank("en")
+    other.add_pipe("elmo", config=files)
+    other.from_bytes(data)
+    for nlp in (loaded, other):
+        again = nlp(doc_of(nlp, SENTENCES[0]))
+        numpy.testing.assert_array_equal(again._.elmo, doc._.elmo)
+
+
+def test_errors_say_what_was_expected(files, tmp_path, pipeline):
+    nlp = spacy.blank("en")
+    with pytest.raises(ValueError, match="elmo: state is 'carry', expected one of"):
+        nlp.add_pipe("elmo", config={"state": "carry"})
+    with pytest.raises(ValueError, match="elmo: max_tokens is 0, expected 1 or more"):
+        nlp.add_pipe("elmo", config={"max_tokens": 0})
+    wrong = nlp.add_pipe("elmo", config={"options_file": "orginal"})
+    with pytest.raises(FileNotFoundError, match="there is no file orginal, and the names are"):
+        nlp.initialize()
+    with pytest.raises(FileNotFoundError, match="there is no file orginal"):
+        wrong(doc_of(nlp, ["a"]))
+    pipeline.to_disk(tmp_path / "saved")
+    weights = tmp_path / "saved" / "elmo" / "weights.hdf5"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"elmo/weights.hdf5 is not a whole HDF5 file"):
+        spacy.load(tmp_path / "saved")
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*elmo/weights.hdf5"):
+        spacy.load(tmp_path / "saved")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """An environment in which spaCy finds this checkout's entry points."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
+def run(environment, folder, *arguments):
+    child = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr + child.stdout
+    return child.stdout
+
+
+@pytest.mark.slow  # two imports of spaCy and torch
+def test_no_import_is_needed(installed, tmp_path):
+    code = (
+        "import spacy, sys\n"
+        "nlp = spacy.blank('en')\n"
+        "nlp.add_pipe('elmo')\n"
+        "print(nlp('Anna went home .')._.elmo.shape)\n"
+        "print(spacy.registry.architectures.get('elmo_plugin.ElmoMix.v1').__name__)\n"
+    )
+    assert run(installed, tmp_path, "-c", code).split("\n")[:2] == ["(3, 4, 256)", "elmo_mix"]
+
+
+@pytest.mark.slow
+def test_the_example_config_trains_and_the_pipeline_predicts_elsewhere(installed, tmp_path):
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("r", ROOT / "results" / "spacy_ner" / "run.py")
+    results = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(results)
+    for split in ("train", "dev"):
+        results.convert(ROOT / "examples" / "ner" / f"{split}.txt", tmp_path / f"{split}.spacy")
+    settings = {"paths.train": "train.spacy", "paths.dev": "dev.spacy"}
+    settings |= {"training.max_steps": 60, "training.eval_frequency": 30}
+    config = str(ROOT / "examples" / "spacy" / "ner_elmo.cfg")
+    arguments = [text for key, value in settings.items() for text in (f"--{key}", str(value))]
+    run(installed, tmp_path, "-m", "spacy", "train", config, "--output", "out", *arguments)
+    dev = str(tmp_path / "dev.spacy")
+    once = run(installed, tmp_path, "-c", results.PREDICT, "out/model-last", dev)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "out" / "model-last").rename(tmp_path / "far" / "moved")
+    assert run(installed, tmp_path / "far", "-c", results.PREDICT, "moved", dev) == once
+    assert "PER" in once

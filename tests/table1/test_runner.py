@@ -1,0 +1,121 @@
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from made_runs import make
+
+from elmo_plugin.table1 import runner
+from elmo_plugin.table1.one_run import CONFIG, FAILED, ITEMS, LOG, is_whole
+from elmo_plugin.table1.plan import plan
+from elmo_plugin.table1.runner import Estimate, in_seconds, train
+
+RUNS = plan(["sst5"], 2)
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    """Runs this in place of `one_run`; `folder` is the run's."""
+    real = subprocess.Popen
+
+    def program(text):
+        (tmp_path / "program.py").write_text(
+            "import json, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[3])\n" + text
+        )
+
+        def start(command, **kwargs):
+            return real([sys.executable, str(tmp_path / "program.py"), *command[1:]], **kwargs)
+
+        monkeypatch.setattr(runner.subprocess, "Popen", start)
+        monkeypatch.setattr(runner, "PAUSE", 0.02)
+
+    return program
+
+
+WHOLE = """
+(folder / "training").mkdir(exist_ok=True)
+(folder / "training" / "metrics.json").write_text(json.dumps({"training_duration": "0:00:01"}))
+(folder / "items.json").write_text("{}")
+"""
+
+
+def test_trains_what_is_not_whole(program, tmp_path):
+    program(WHOLE)
+    make(tmp_path, RUNS[1], 0.5)
+    said = []
+    train(RUNS, tmp_path, lambda run: {}, 2, said.append)
+    assert all(is_whole(tmp_path / run.folder) for run in RUNS)
+    assert said[0] == "1 of 4 runs are whole already"
+    assert [line[:5] for line in said[1:]] == ["[2/4]", "[3/4]", "[4/4]"]
+    assert "left at this pace" in said[1]
+    said.clear()
+    train(RUNS, tmp_path, lambda run: {}, 2, said.append)
+    assert said == ["4 of 4 runs are whole already"]
+
+
+def test_a_failure_does_not_stop_the_others_and_is_tried_again(program, tmp_path):
+    program("if 'elmo' in folder.name: sys.exit('no memory')\n" + WHOLE)
+    said = []
+    train(RUNS, tmp_path, lambda run: {}, 2, said.append)
+    failed = [run for run in RUNS if not is_whole(tmp_path / run.folder)]
+    assert [run.arm for run in failed] == ["elmo", "elmo"]
+    text = (tmp_path / failed[0].folder / FAILED).read_text()
+    assert "failed with status 1: no memory" in text
+    assert LOG in text
+    program(WHOLE)
+    train(RUNS, tmp_path, lambda run: {}, 2, said.append)
+    assert all(is_whole(tmp_path / run.folder) for run in RUNS)
+    assert not (tmp_path / failed[0].folder / FAILED).exists()
+
+
+def test_other_settings_are_refused_before_anything_runs(program, tmp_path):
+    program(WHOLE)
+    train(RUNS[:1], tmp_path, lambda run: {"a": 1}, 1, lambda line: None)
+    with pytest.raises(
+        ValueError, match=r"config.json is of other settings .*sst5, baseline, seed"
+    ):
+        train(RUNS, tmp_path, lambda run: {"a": 2}, 1, lambda line: None)
+    assert json.loads((tmp_path / RUNS[0].folder / CONFIG).read_text()) == {"a": 1}
+    assert not is_whole(tmp_path / RUNS[1].folder)
+
+
+def test_ctrl_c_asks_the_processes_and_waits(program, tmp_path):
+    program(
+        "import signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: ((folder / 'saved').touch(), sys.exit(1)))\n"
+        "(folder / 'began').touch()\n"
+        "time.sleep(60)\n"
+    )
+
+    def sleep(seconds):
+        if all((tmp_path / run.folder / "began").exists() for run in RUNS[:2]):
+            raise KeyboardInterrupt
+
+    runner_time = runner.time.sleep
+    runner.time.sleep = sleep
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(RUNS, tmp_path, lambda run: {}, 2, lambda line: None)
+    finally:
+        runner.time.sleep = runner_time
+    assert all((tmp_path / run.folder / "saved").exists() for run in RUNS[:2])
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_durations():
+    assert in_seconds("0:00:01.5") == 1.5
+    assert in_seconds("1:02:03") == 3723
+    assert in_seconds("2 days, 0:00:10") == 2 * 86400 + 10
+
+
+def test_an_estimate_goes_by_task_and_arm(tmp_path):
+    estimate = Estimate([], tmp_path)
+    assert estimate.seconds(RUNS) == 0
+    estimate.add(RUNS[0], 10.0)
+    assert estimate.seconds(RUNS[:2]) == 20  # nothing else is known
+    estimate.add(RUNS[1], 30.0)
+    assert estimate.seconds(RUNS) == 80
+    make(tmp_path, RUNS[0], 0.5)
+    assert (tmp_path / RUNS[0].folder / ITEMS).exists()
+    assert Estimate(RUNS, tmp_path).seconds(RUNS[:1]) == pytest.approx(1800.5)

@@ -1,0 +1,21 @@
+// What the runs on SST-5 change in training_config/table1/biattentive_classification_network*.jsonnet: a size for one core, word vectors
+// of our own, phrases of at least four tokens as in the paper's appendix. There is no test split.
+local stand_in = import 'data.libsonnet';
+
+{
+  dataset_reader+: { min_phrase_length: 4, token_indexers+: { tokens+: { lowercase_tokens: true } } },
+  validation_dataset_reader+: { min_phrase_length: 1, token_indexers+: { tokens+: { lowercase_tokens: true } } },
+  train_data_path: stand_in.data('sst5/train.txt'),
+  validation_data_path: stand_in.data('sst5/dev.txt'),
+  test_data_path:: null,
+  vocabulary: stand_in.vocabulary,
+  model+: {
+    text_field_embedder+: { token_embedders+: { tokens+: stand_in.vectors } },
+    pre_encode_feedforward+: { input_dim: 100, hidden_dims: 64 },
+    encoder+: { input_size: 64, hidden_size: 64 },
+    integrator+: { input_size: 3 * 2 * 64, hidden_size: 64 },
+    output_layer+: { input_dim: 4 * 2 * 64, output_dims: [256, 128, 5] },
+  },
+  data_loader: { batch_sampler: { type: 'bucket', batch_size: 64 } },
+  trainer+: stand_in.trainer { num_epochs: 12, patience: 3 },
+}

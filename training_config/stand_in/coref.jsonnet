@@ -1,0 +1,1 @@
+(import '../table1/coref.jsonnet') + (import 'coref.libsonnet')

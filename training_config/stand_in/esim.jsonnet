@@ -1,0 +1,1 @@
+(import '../table1/esim.jsonnet') + (import 'esim.libsonnet')

@@ -1,0 +1,20 @@
+// What the runs on a part of SNLI change in training_config/table1/esim*.jsonnet: 20,000 training pairs, the first 5,000 of dev, a size
+// for one core, word vectors of our own. There is no test split.
+local stand_in = import 'data.libsonnet';
+
+{
+  validation_dataset_reader: $.dataset_reader { max_instances: 5000 },
+  train_data_path: stand_in.data('snli/train.jsonl'),
+  validation_data_path: stand_in.data('snli/dev.jsonl'),
+  test_data_path:: null,
+  vocabulary: stand_in.vocabulary,
+  model+: {
+    text_field_embedder+: { token_embedders+: { tokens+: stand_in.vectors { trainable: false } } },
+    encoder+: { input_size: 100, hidden_size: 64 },
+    projection_feedforward+: { input_dim: 4 * 2 * 64, hidden_dims: 64 },
+    inference_encoder+: { input_size: 64, hidden_size: 64 },
+    output_feedforward+: { input_dim: 4 * 2 * 64, hidden_dims: 64 },
+    output_logit+: { input_dim: 64 },
+  },
+  trainer+: stand_in.trainer { optimizer: { type: 'adam', lr: 0.001 }, num_epochs: 30, patience: 3 },
+}

@@ -1,0 +1,1 @@
+(import '../table1/ner.jsonnet') + (import 'ner.libsonnet')('wikigold')

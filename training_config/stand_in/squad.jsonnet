@@ -1,0 +1,1 @@
+(import '../table1/squad.jsonnet') + (import 'squad.libsonnet')
