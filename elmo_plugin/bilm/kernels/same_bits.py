@@ -79,14 +79,15 @@ def steady_rows(
         weight = functional.pad(torch.cat([first, -first], dim=1), (0, input_dim % 2))
         product = prepack(weight)
         together = product(rows)
-        _steady[key] = (
-            *(
-                count
-                for count in tuning.STEADY_ROWS[:-1]
-                if torch.equal(product(rows[:count]), together[:count])
-            ),
-            most,
+        steady = tuple(
+            count
+            for count in tuning.STEADY_ROWS
+            if torch.equal(product(rows[:count]), together[:count])
         )
+        if steady == tuning.STEADY_ROWS:
+            many = product(rows.repeat(tuning.MANY_STEADY_ROWS // most, 1))
+            steady = () if torch.equal(many[:most], together) else steady
+        _steady[key] = steady
     return _steady[key]
 
 

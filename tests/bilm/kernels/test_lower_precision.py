@@ -5,7 +5,7 @@ import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.kernels import int8, prepacked_linear
+from elmo_plugin.bilm.kernels import int8, prepacked_linear, tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -37,6 +37,8 @@ def biLMs(dtype, **changes):
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("dtype", COSINE)
 def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "amx")
     if not private:
         monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
         monkeypatch.setattr(int8, "works", lambda kind: False)
@@ -47,12 +49,14 @@ def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
             assert ours.dtype == torch.float32
             cosine = torch.cosine_similarity(ours, theirs, dim=-1)[found["mask"]]
             assert cosine.min() >= COSINE[dtype]
-            assert not torch.equal(ours, theirs)
+            # float16 has no public operators: what is more exact takes its place.
+            assert not torch.equal(ours, theirs) or (dtype == "float16" and not private)
 
 
 @pytest.mark.parametrize("dtype", COSINE)
-def test_on_trained_weights_too(dtype):
+def test_on_trained_weights_too(dtype, monkeypatch):
     """They give heavy tails that random ones do not."""
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
     text = (REPOSITORY / "examples" / "ner" / "test.txt").read_text(encoding="utf-8")
     sentences = [[line.split()[0] for line in block.splitlines()] for block in text.split("\n\n")]
     ids = batch_to_ids([sentence for sentence in sentences if sentence])

@@ -64,7 +64,7 @@ def test_which_numbers_of_rows_by_hand(monkeypatch):
     def prepack(weight):
         def product(rows):
             found = rows @ weight.t()
-            return found if len(rows) >= 9 and len(rows) != 40 else found + 1e-7
+            return found if len(rows) >= 9 and len(rows) != 40 else found + 1
 
         return product
 
