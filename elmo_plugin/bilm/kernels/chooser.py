@@ -135,7 +135,16 @@ def int8_kernels(
 def matmul_for(tensor: torch.Tensor, product_dtype: torch.dtype) -> Matmul:
     """For products in this type on the tensor's device."""
     on_cpu = tensor.device.type == "cpu" and product_dtype == torch.float32
-    return onednn_matmul if on_cpu and prepacked_linear.onednn_works("float32") else plain_matmul
+    onednn = on_cpu and processors.row().training_onednn
+    return onednn_matmul if onednn and prepacked_linear.onednn_works("float32") else plain_matmul
+
+
+def auto_training_dtype(device: torch.device) -> str | None:
+    """
+    The `training_dtype` in which a step is the fastest on this device: `"bfloat16"`, or `None` for
+    float32, and where it was not measured.
+    """
+    return processors.row().training_dtype if device.type == "cpu" else None
 
 
 def linear(

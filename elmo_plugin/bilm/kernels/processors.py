@@ -38,7 +38,8 @@ class Row(NamedTuple):
     """
     `float32`, `float16`, `bfloat16`: what serves this `dtype`; kernels that are at least as exact.
     `int8_many`: from how many rows on oneDNN multiplies 8-bit integers, before it FBGEMM: wide,
-    narrow. `training_dtype`: in which a step of training is the fastest.
+    narrow. `training_dtype`: in which a step of training is the fastest. `training_onednn`: whether
+    oneDNN multiplies float32 in it, or PyTorch's own choice, MKL.
     """
 
     float32: Kernels
@@ -46,6 +47,7 @@ class Row(NamedTuple):
     bfloat16: Kernels
     int8_many: tuple[int, int]
     training_dtype: str | None
+    training_onednn: bool
 
 
 WIDE = 2
@@ -62,14 +64,14 @@ STEADY_BFLOAT16 = Kernels("steady_bfloat16", "steady_bfloat16", "steady_bfloat16
 
 ROWS = {
     # Intel with AMX, measured 2026-11.
-    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16"),
+    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False),
     # AMD EPYC with AVX-512 BF16, measured 2026-11, but for float16.
-    "avx512_bf16": Row(ONEDNN, ONEDNN, BFLOAT16, (16, NEVER), "bfloat16"),
+    "avx512_bf16": Row(ONEDNN, ONEDNN, BFLOAT16, (16, NEVER), "bfloat16", True),
     # Intel with AVX-512 BF16 and without AMX, measured 2026-11: products of bfloat16 take twice the
     # time of float32's.
-    "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None),
+    "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None, False),
     # Never measured: what is certain not to be slower than float32.
-    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None),
+    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None, True),
 }
 
 _override: ContextVar[str | None] = ContextVar("processor", default=None)

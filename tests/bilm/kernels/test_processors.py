@@ -8,9 +8,16 @@ import torch
 
 from benchmarks import tune
 from elmo_plugin.bilm.kernels import processors
-from elmo_plugin.bilm.kernels.chooser import LINEAR_KERNELS, kernel_works, linear_kernel
-from elmo_plugin.bilm.kernels.prepacked_linear import PrepackedLinear
+from elmo_plugin.bilm.kernels.chooser import (
+    LINEAR_KERNELS,
+    auto_training_dtype,
+    kernel_works,
+    linear_kernel,
+    matmul_for,
+)
+from elmo_plugin.bilm.kernels.prepacked_linear import PrepackedLinear, onednn_works
 from elmo_plugin.bilm.kernels.processors import ROWS, capability, processor, use_processor
+from elmo_plugin.bilm.kernels.training_linear import onednn_matmul, plain_matmul
 
 ROOT = Path(__file__).parents[3]
 RECORDED = sorted((ROOT / "benchmarks/products").glob("*.json"))
@@ -96,7 +103,8 @@ def test_no_dtype_is_slower_than_float32_where_it_was_measured(path):
         )
         assert int8 < exact
     training = found["training"]
-    assert training[row.training_dtype or "float32"] == min(training.values())
+    library = "oneDNN" if row.training_onednn else "MKL"
+    assert training[row.training_dtype or f"float32, {library}"] == min(training.values())
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -131,11 +139,12 @@ def test_a_slower_kernel_is_not_chosen():
         "narrow": {"onednn": {"1": 1.0, "64": 10.0}},
         "input": {"onednn_uncopied": {"64": 100.0}},
     }
-    training = {"float32": 1.0, "bfloat16": 2.0}
+    training = {"float32, oneDNN": 1.0, "float32, MKL": 1.5, "bfloat16": 2.0}
     assert tune.choose(times, training).float16.state == "onednn"
     times["state"]["fbgemm_float16"]["64"] = 105.0
     assert tune.choose(times, training).float16.state == "fbgemm_float16"
     assert tune.choose(times, training).training_dtype is None
+    assert tune.choose(times, training).training_onednn
     assert tune.choose(times, training).int8_many == (processors.NEVER, processors.NEVER)
 
 
@@ -153,3 +162,20 @@ def test_each_kernel_that_works_here_gives_the_product():
         for found in (kernel(rows), sums - expected):
             assert (found - expected).abs().max() <= tolerance * expected.abs().max()
         assert kernel(rows[:0]).shape == (0, WIDE[0])
+
+
+def test_auto_is_the_faster_training_dtype():
+    for name, expected in (("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("safe", None)):
+        with use_processor(name):
+            assert auto_training_dtype(torch.device("cpu")) == expected
+            # Nobody measured a GPU.
+            assert auto_training_dtype(torch.device("cuda")) is None
+
+
+def test_which_library_trains():
+    weight = torch.zeros(2, 2)
+    with use_processor("amx"):
+        assert matmul_for(weight, torch.float32) is plain_matmul
+    with use_processor("safe"):
+        expected = onednn_matmul if onednn_works("float32") else plain_matmul
+        assert matmul_for(weight, torch.float32) is expected
