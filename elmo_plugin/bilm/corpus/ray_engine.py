@@ -90,7 +90,10 @@ class RayEngine:
         ray = ray_module()
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(address, include_dashboard=False, log_to_driver=False)
+            try:
+                ray.init(address, include_dashboard=False, log_to_driver=False)
+            except Exception as error:  # Ray raises no other where a machine is too busy
+                raise OSError(f"Ray did not start: {_said(error)}") from error
         self._node = ray.get_runtime_context().get_node_id()
         self._place = place
         # Restarts and retries are the supervisor's, which counts them.

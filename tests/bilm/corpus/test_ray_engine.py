@@ -113,3 +113,12 @@ def test_only_a_cluster_of_this_run_is_ended(ray, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     RayEngine(Place("", "", None, None), 1).close()
     assert ray.closed == 1
+
+
+def test_a_cluster_that_does_not_start_is_an_error_of_one_line(ray, monkeypatch):
+    def busy(*_, **__):
+        raise Exception("The node timed out.\nmore")
+
+    monkeypatch.setattr(ray, "init", busy)
+    with pytest.raises(OSError, match=r"^Ray did not start: Exception: The node timed out\.$"):
+        heard(ray)
