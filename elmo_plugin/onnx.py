@@ -55,9 +55,9 @@ class OnnxBilm(torch.nn.Module):
 
         character_ids : `torch.Tensor`
             Int64, shape `(batch_size, num_tokens, num_characters)`, zero at padding.
-        states : `torch.Tensor`
-            `STATES`, shapes `(num_layers, batch_size, projection_dim)` and
-            `(num_layers, batch_size, cell_size)`; or of one sentence, for all of them.
+
+        Behind it `STATES`, shapes `(num_layers, batch_size, projection_dim)` and
+        `(num_layers, batch_size, cell_size)`; or those of one sentence, for all of them.
 
         # Returns
 
