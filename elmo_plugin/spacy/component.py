@@ -21,7 +21,6 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
 OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
@@ -182,7 +181,7 @@ class ElmoComponent(Pipe):
             (sentence,) = sentences
             chunks = layers_in_chunks(bilm, sentence, self._max_tokens)
             return [torch.cat(list(chunks), dim=1).cpu().numpy()]
-        ids = batch_to_ids(sentences, bilm.options.num_characters).to(bilm.device)
+        ids = bilm.batch_to_ids(sentences).to(bilm.device)
         output = bilm(ids) if self._cache is None else self._cache.layers(bilm, ids)
         layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
         return layers.cpu().numpy()
