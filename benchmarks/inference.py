@@ -1,15 +1,18 @@
 """A frozen ELMo: `allennlp.modules.elmo.Elmo` and ours on the same files, in turn."""
 
 import functools
+import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from benchmarks.limit import Machine, both, lstm_work, token_work
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.kernels import prepacked_linear
 from elmo_plugin.bilm.kernels.packing import pack
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 
 DTYPES = (None, "bfloat16", "int8")
@@ -18,9 +21,10 @@ DTYPES = (None, "bfloat16", "int8")
 class Contest:
     """Stock and ours in every precision, and ours without the private operators."""
 
-    def __init__(self, files: tuple[str, str]) -> None:
+    def __init__(self, files: tuple[str, str], machine: Machine) -> None:
         from allennlp.modules.elmo import Elmo as StockElmo
 
+        self.machine = machine
         self.stock = StockElmo(*files, 1, dropout=0.0).eval()
         self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
         self.public = ours(files, None)
@@ -32,28 +36,54 @@ class Contest:
         finally:
             prepacked_linear.onednn_works = works
 
-    def run(self, batch_size: int, rounds: int, clock: Clock, public: bool) -> dict[str, Any]:
-        """One batch size: ratios to stock, and the largest deviation in float32."""
+    def run(
+        self, batch_size: int, rounds: int, clock: Clock, public: bool, stock: bool = True
+    ) -> dict[str, Any]:
+        """
+        One batch size: ratios to stock, shares of the machine's limit, and the largest deviation
+        from stock. Without `stock` (large batches) ratios are to float32.
+        """
         sentences = Sentences(seed=batch_size)
         batch = sentences.batch(batch_size)
-        exact = mix(self.stock, batch)
+        exact = mix(self.stock if stock else self.ours["float32"], batch)
         deviations = {name: float((mix(elmo, batch) - exact).abs().max())
                       for name, elmo in self.ours.items()}  # fmt: skip
+        limits: dict[str, list[dict[str, float]]] = {}
+        flops: list[float] = []
 
         def contestants() -> dict[str, Callable[[], Any]]:
-            batch = sentences.batch(batch_size)
-            works = {"stock": lambda: mix(self.stock, batch)}
+            tokens = sentences.tokens(batch_size)
+            batch = batch_to_ids(tokens)
+            works = {"stock": lambda: mix(self.stock, batch)} if stock else {}
+            warm, cold = self._works(tokens)
+            flops.append(cold.flops)
             for name, elmo in self.ours.items():
                 # Cold runs first and fills the cache for warm.
                 elmo._elmo_lstm.char_cnn.forget_token_vectors()
-                works[f"{name} cold"] = lambda elmo=elmo: mix(elmo, batch)
-                works[f"{name} warm"] = lambda elmo=elmo: mix(elmo, batch)
+                for temperature, work in (("cold", cold), ("warm", warm)):
+                    full_name = f"{name} {temperature}"
+                    works[full_name] = lambda elmo=elmo: mix(elmo, batch)
+                    limits.setdefault(full_name, []).append(self.machine.limit(work, name))
             if public:
                 self.public._elmo_lstm.char_cnn.forget_token_vectors()
                 works["float32 cold, public operators"] = lambda: mix(self.public, batch)
             return works
 
-        return {**in_turn(contestants, rounds, clock), "largest_deviation": deviations}
+        found = in_turn(contestants, rounds, clock)
+        for name, each in limits.items():
+            limit = {key: statistics.median(one[key] for one in each) for key in each[0]}
+            one = found["contestants"][name]
+            one.update(limit=limit, share=limit["limit"] / one["seconds"])
+        if stock:
+            rate = 1e-9 * statistics.median(flops) / found["contestants"]["stock"]["seconds"]
+            found["stock_gflops"] = rate
+        return {**found, "largest_deviation": deviations}
+
+    def _works(self, tokens: list[list[str]]) -> tuple[Any, Any]:
+        """What a batch takes, with every token remembered and with none."""
+        options = self.ours["float32"]._elmo_lstm.options
+        warm = lstm_work(options, [len(words) + 2 for words in tokens])
+        return warm, both(warm, token_work(options, [word for words in tokens for word in words]))
 
     def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> dict[str, Any]:
         """GFLOP/s of the LSTM layers alone in float32, beside `torch.mm` in the same rounds."""

@@ -18,6 +18,17 @@ BARS = {
     ("small", 32, "bfloat16 warm"): 12.0,
     ("original", 64, "float32 cold, public operators"): 2.0,
 }
+# The least shares of the machine's limit.
+SHARES = {
+    ("original", 64, "float32 cold"): 0.65,
+    ("original", 64, "float32 warm"): 0.70,
+    ("original", 1, "float32 warm"): 0.80,
+    ("original", 1, "float16 warm"): 0.70,
+    ("original", 1, "int8 warm"): 0.60,
+    ("original", 64, "int8 warm"): 0.55,
+    ("original", 256, "float32 warm"): 0.80,
+    ("small", 32, "float32 warm"): 0.60,
+}
 PRETRAINING_BARS = {"ours": "1.3", "ours, bfloat16": "2.0"}
 
 
@@ -32,8 +43,11 @@ def markdown(results: dict[str, Any]) -> str:
         f"Python {machine['python']}, torch {machine['torch']}; {results['clock']} time. "
         f"`torch.mm`: {rates} GFLOP/s.",
         "Random weights of the released shapes, sentences of 10 to 30 tokens, Zipf words. Ratio: "
-        "how many times faster than `allennlp.modules.elmo` in the same round.",
+        "how many times faster than `allennlp.modules.elmo` in the same round. Share: of the speed "
+        "that this machine's best products, or its rate of reading each step's weights, allow "
+        "(`benchmarks/limit.py`); bars are the least ratio and the least share that were promised.",
         "",
+        *_rates(results),
     ]
     for case in results["inference"]:
         lines += _inference(case)
@@ -70,16 +84,36 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _inference(case: dict[str, Any]) -> list[str]:
-    def bar(name: str) -> str:
-        return str(BARS.get((case["shape"], case["batch_size"], name), ""))
+def _rates(results: dict[str, Any]) -> list[str]:
+    """The yardstick."""
+    rows = [
+        [dtype, ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())]
+        for dtype, rates in results["products"].items()
+    ]
+    lines = table(["products", "GFLOP/s at best, by library"], rows)
+    reading = ", ".join(
+        f"{int(size) / 2**20:.1f} MB {rate:.0f}" for size, rate in results["reading"].items()
+    )
+    return [*lines, f"Reading as many bytes again and again, GB/s: {reading}.", ""]
 
+
+def _inference(case: dict[str, Any]) -> list[str]:
+    key = case["shape"], case["batch_size"]
+    rows = []
+    for name, one in case["contestants"].items():
+        share = f"{one['share']:.0%}" if "share" in one else ""
+        least = SHARES.get((*key, name))
+        ratios = [f"{one[what]:.2f}" for what in ("ratio", "least", "most")]
+        rows.append([name, f"{one['seconds']:.4f}", *ratios, str(BARS.get((*key, name), "")),
+                     share, "" if least is None else f"{least:.0%}"])  # fmt: skip
     deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
+    stock = f"Stock: {case['stock_gflops']:.0f} GFLOP/s. " if "stock_gflops" in case else ""
+    other = "stock" if stock else "float32, with which ratios are too"
     return [
         f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
         "",
-        *_contestants(case, bar),
-        f"Largest deviation from stock: {deviations}. `torch.mm`: median "
+        *table(["", "median, s", "ratio", "least", "most", "bar", "share", "bar"], rows),
+        f"{stock}Largest deviation from {other}: {deviations}. `torch.mm`: median "
         f"{case['torch.mm_gflops']['median']:.0f}, least {case['torch.mm_gflops']['least']:.0f} "
         f"GFLOP/s; {case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
         "",

@@ -18,9 +18,9 @@ MISSING = {
     "pyarrow": "pip install 'elmo_plugin[parquet]'",
     "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
-    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 

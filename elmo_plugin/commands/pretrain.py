@@ -140,10 +140,15 @@ def _process_group(device: Any, timeout: float) -> Iterator[None]:
         yield
         return
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=timeout)
-    )
+    limit = timedelta(seconds=timeout)
+    store, rank, size = next(rendezvous("env://", timeout=limit))
+    # A static rendezvous keeps its store when torchrun starts again: the addresses of processes
+    # that are gone are still in it.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:
         yield
     finally:

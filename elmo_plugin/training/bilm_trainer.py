@@ -94,9 +94,13 @@ class BilmTrainer(Trainer):
             for one in named
             if one["type"] != "export_bilm"
         ]
+        plain = {
+            name: one.as_dict(quiet=True) if isinstance(one, Params) else one
+            for name, one in settings.items()
+        }
         try:
             loop = loop_settings(
-                {**settings, "callbacks": own},
+                {**plain, "callbacks": own},
                 gradient_scale=model.gradient_scale,
                 frozen_steps=model.frozen_steps,
                 command=["allennlp", *sys.argv[1:]],
@@ -111,7 +115,7 @@ class BilmTrainer(Trainer):
                 self._on_step,
                 self._on_epoch,
             )
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise ConfigurationError(str(error)) from error
         self.optimizer = self.pretraining.stepper.optimizer
 

@@ -144,7 +144,7 @@ def has_steps(folder, number):
 
 @pytest.fixture
 def long(repository, tmp_path):
-    params = small(repository, 2, batches_per_epoch=120)
+    params = small(repository, 2, batches_per_epoch=60)
     params["trainer"] |= {
         "num_epochs": 1,
         "checkpointer": {"save_every_num_batches": 5, "keep_most_recent_by_count": 2},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from elmo_plugin.bilm.kernels import chooser
+from elmo_plugin.bilm.kernels import chooser, processors
 from elmo_plugin.bilm.model.bilm import BiLm
 
 
@@ -20,12 +20,14 @@ def machine_of(bilm: BiLm) -> dict[str, str]:
     # Returns
 
     `dict[str, str]`
-        The kernel chosen for its products, the processor with the instructions that PyTorch uses on
-        it, and versions. Two processes of which all is the same give the same bits.
+        The kernel chosen for its products and the table's row that chose it, the processor with the
+        instructions that PyTorch uses on it, and versions. Two processes of which all is the same
+        give the same bits.
     """
     weight = max(bilm.lstm.parameters(), key=torch.numel)
     return {
         "kernel": type(chooser.linear_kernel(weight)).__name__,
+        "kernels": processors.processor(),
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,

@@ -18,6 +18,7 @@ from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
 from elmo_plugin.bilm.extraction.vectors import window_vectors
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.kernels.processors import processor
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
 
@@ -100,8 +101,13 @@ def extract(
 
     mixed = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
     token_bytes = mixed * bilm.options.embedding_dim * numpy.dtype(wanted.dtype).itemsize
-    # The number of threads may change the last digit of a product.
-    run_settings = {**settings, "threads": torch.get_num_threads(), "device": bilm.device.type}
+    # The number of threads may change the last digit of a product, and so may its kernel.
+    run_settings = {
+        **settings,
+        "threads": torch.get_num_threads(),
+        "device": bilm.device.type,
+        "processor": processor(),
+    }
     journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
     try:
         _Run(bilm, wanted, journal, progress).over(sentences)

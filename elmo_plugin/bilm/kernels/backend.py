@@ -16,6 +16,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference
+from elmo_plugin.bilm.kernels.chooser import auto_training_dtype
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,
@@ -39,6 +40,7 @@ __all__ = [
     "Precision",
     "TokenWeights",
     "WeightsModule",
+    "auto_training_dtype",
     "backend",
     "derived",
     "forget_derived",

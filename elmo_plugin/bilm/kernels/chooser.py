@@ -3,11 +3,12 @@ Which kernel runs. The only file that looks at a device, a precision, or at what
 what it chooses changes how fast a number comes, not which.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from elmo_plugin.bilm.kernels import int8, lstm_gpu, prepacked_linear, tuning
+from elmo_plugin.bilm.kernels import int8, lstm_gpu, prepacked_linear, processors, tuning
+from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, TwoDigitLinear
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps, TrainingSteps
@@ -42,38 +43,90 @@ def linear_kernel(
     dtype : `str | None`, optional (default = `None`)
         See `Precision`.
     many_rows : `bool`, optional (default = `False`)
-        Whether it is usually called with dozens of rows or more. Then a large weight is not copied
-        where it can be used as it lies.
+        Whether it is usually called with dozens of rows or more. Then a large float32 weight is not
+        copied where it can be used as it lies.
     precise : `bool`, optional (default = `False`)
         Whether 8-bit integers are too few here: bfloat16 in their place.
     """
     weight = weight.detach()
-    on_cpu = weight.device.type == "cpu"
     if dtype == "int8" and not precise:
-        return prepacked_linear.Int8Linear(weight, *int8_kernels(weight))
-    if dtype is not None:
-        if on_cpu and prepacked_linear.onednn_works("bfloat16"):
-            return prepacked_linear.PrepackedBFloat16Linear(weight)
-        return prepacked_linear.BFloat16Linear(weight)
-    if on_cpu and weight.dtype == torch.float32:
-        if prepacked_linear.onednn_works("float32"):
-            if many_rows and weight.numel() >= tuning.LARGE_WEIGHT:
-                return prepacked_linear.UncopiedLinear(weight)
-            return prepacked_linear.PrepackedLinear(weight)
-        if prepacked_linear.conversion_works():
-            return prepacked_linear.ConvertedLinear(weight)
+        return Int8Linear(weight, *int8_kernels(weight))
+    if weight.device.type != "cpu":
+        rounded = {None: None, "float16": torch.float16}.get(dtype, torch.bfloat16)
+        return prepacked_linear.RoundedLinear(weight, rounded) if rounded else LinearKernel(weight)
+    for name in (_name_of_kernel(weight, dtype, many_rows), "onednn", "converted"):
+        if kernel_works(name, weight):
+            return LINEAR_KERNELS[name](weight)
     return LinearKernel(weight)
 
 
-def int8_kernels(weight: torch.Tensor) -> tuple[type[int8.Int8Kernel], type[int8.Int8Kernel]]:
-    """For fewer than `tuning.INT8_MANY_ROWS` rows, and for more."""
+def _two_digits(weight: torch.Tensor) -> LinearKernel:
+    return TwoDigitLinear(weight, int8.OneDnnInt8Kernel)
+
+
+def _uncopied(weight: torch.Tensor) -> LinearKernel:
+    if weight.numel() >= tuning.LARGE_WEIGHT:
+        return prepacked_linear.UncopiedLinear(weight)
+    return prepacked_linear.PrepackedLinear(weight)
+
+
+# What the table of `processors.py` names.
+LINEAR_KERNELS: dict[str, Callable[[torch.Tensor], LinearKernel]] = {
+    "onednn": prepacked_linear.PrepackedLinear,
+    "onednn_uncopied": _uncopied,
+    "mkl": prepacked_linear.MklLinear,
+    "fbgemm_float16": prepacked_linear.Float16Linear,
+    "two_digits": _two_digits,
+    "onednn_bfloat16": prepacked_linear.PrepackedBFloat16Linear,
+    "steady_bfloat16": prepacked_linear.SteadyBFloat16Linear,
+    "bfloat16": prepacked_linear.RoundedLinear,
+    "converted": prepacked_linear.ConvertedLinear,
+}
+
+
+def _name_of_kernel(weight: torch.Tensor, dtype: str | None, many_rows: bool) -> str:
+    row = processors.row()
+    # 8 bits are too few where it is asked for them.
+    kernels = getattr(row, {None: "float32", "int8": "bfloat16"}.get(dtype, dtype or ""))
+    if kernels in (processors.HALF, processors.TWO_DIGITS) and weight.numel() < tuning.LEAST_HALVED:
+        kernels = row.float32
+    output_dim, input_dim = weight.shape
+    if many_rows:
+        name = kernels.input
+    else:
+        name = kernels.state if output_dim > processors.WIDE * input_dim else kernels.narrow
+    private = prepacked_linear.onednn_works("bfloat16")
+    return "bfloat16" if name.endswith("_bfloat16") and not private else name
+
+
+def kernel_works(name: str, weight: torch.Tensor) -> bool:
+    """Whether a linear kernel can multiply with this weight here."""
+    if weight.dtype != torch.float32:
+        return name.endswith("bfloat16")
+    if name == "two_digits":
+        return prepacked_linear.onednn_works("float32") and int8.works(int8.OneDnnInt8Kernel)
+    if name in ("mkl", "fbgemm_float16"):
+        works = prepacked_linear.mkl_works if name == "mkl" else prepacked_linear.float16_works
+        return prepacked_linear.onednn_works("float32") and works()
+    if name == "converted":
+        return prepacked_linear.conversion_works()
+    return name == "bfloat16" or prepacked_linear.onednn_works(
+        "bfloat16" if name.endswith("bfloat16") else "float32"
+    )
+
+
+def int8_kernels(
+    weight: torch.Tensor,
+) -> tuple[type[int8.Int8Kernel], type[int8.Int8Kernel], int]:
+    """For few rows, for many, and how many those are."""
     kernels: list[type[int8.Int8Kernel]] = [int8.FloatInt8Kernel]
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
         candidates = (int8.FbgemmInt8Kernel, int8.OneDnnInt8Kernel)
         kernels = [kernel for kernel in candidates if int8.works(kernel)] or kernels
     output_dim, input_dim = weight.shape
-    few = kernels[0]
-    return few, kernels[-1] if output_dim > tuning.INT8_WIDE * input_dim else few
+    wide, narrow = processors.row().int8_many
+    many_rows = wide if output_dim > processors.WIDE * input_dim else narrow
+    return kernels[0], kernels[0] if many_rows == processors.NEVER else kernels[-1], many_rows
 
 
 # --- products with a weight that trains -----------------------------------------------------------
@@ -82,7 +135,16 @@ def int8_kernels(weight: torch.Tensor) -> tuple[type[int8.Int8Kernel], type[int8
 def matmul_for(tensor: torch.Tensor, product_dtype: torch.dtype) -> Matmul:
     """For products in this type on the tensor's device."""
     on_cpu = tensor.device.type == "cpu" and product_dtype == torch.float32
-    return onednn_matmul if on_cpu and prepacked_linear.onednn_works("float32") else plain_matmul
+    onednn = on_cpu and processors.row().training_onednn
+    return onednn_matmul if onednn and prepacked_linear.onednn_works("float32") else plain_matmul
+
+
+def auto_training_dtype(device: torch.device) -> str | None:
+    """
+    The `training_dtype` in which a step is the fastest on this device: `"bfloat16"`, or `None` for
+    float32, and where it was not measured.
+    """
+    return processors.row().training_dtype if device.type == "cpu" else None
 
 
 def linear(
@@ -144,7 +206,8 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
         rows_in_steps_of(bias),
         (tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS),
     )
-    product_dtype = torch.bfloat16 if dtype == "bfloat16" else bias.dtype
+    rounded = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+    product_dtype = rounded.get(dtype or "", bias.dtype)
     if lstm_gpu.usable(bias, product_dtype, training=False):
         return lstm_gpu.FusedLstm(weights, prepack, *sizes, product_dtype=product_dtype)
     return PlainLstm(weights, prepack, *sizes)

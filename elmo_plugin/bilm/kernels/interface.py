@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 # The precisions in which a frozen biLM may multiply; `None` is the weights' own.
-DTYPES = ("bfloat16", "int8")
+DTYPES = ("float16", "bfloat16", "int8")
 # And those in which it may while it trains.
 TRAINING_DTYPES = ("bfloat16",)
 

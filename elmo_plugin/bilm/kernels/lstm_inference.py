@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel, pad_rows
+from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
+from elmo_plugin.bilm.kernels.same_bits import pad_rows
 
 # From a weight to its linear kernel; the second says whether it is called with dozens of rows.
 Prepack = Callable[[torch.Tensor, bool], LinearKernel]

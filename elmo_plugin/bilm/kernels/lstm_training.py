@@ -121,7 +121,7 @@ class PlainTrainingSteps:
         if self._cell_clip is not None:
             step_cell.clamp_(-self._cell_clip, self._cell_clip)
         cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
-        gated.copy_(output_gate * cell_tanh)
+        torch.mul(output_gate, cell_tanh, out=gated)
         cell.copy_(step_cell)
         return Saved(gates, step_cell, cell_tanh)
 
@@ -140,7 +140,9 @@ class PlainTrainingSteps:
         grad_cell += torch.ops.aten.tanh_backward(grad_gated * output_gate, cell_tanh)
         if self._cell_clip is not None:
             _clip_backward(grad_cell, cell, self._cell_clip, out=grad_cell)
-        step_grad = torch.empty_like(gates)
+        # Where products are rounded, the bias's gradient is of what is not.
+        same = grad_gates.dtype == gates.dtype
+        step_grad = grad_gates if same else torch.empty_like(gates)
         grad_input, grad_forget, grad_candidate, grad_output = step_grad.chunk(4, dim=1)
         sigmoid_backward(grad_cell * candidate, input_gate, out=grad_input)
         sigmoid_backward(grad_cell * previous_cell, forget_gate, out=grad_forget)
@@ -154,7 +156,8 @@ class PlainTrainingSteps:
         else:
             self._grad_bias += step_sum
         grad_cell *= forget_gate
-        grad_gates.copy_(step_grad)
+        if not same:
+            grad_gates.copy_(step_grad)
 
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """As `TrainingSteps.grad_bias`."""

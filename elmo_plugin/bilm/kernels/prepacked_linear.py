@@ -14,7 +14,12 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import tuning
-from elmo_plugin.bilm.kernels.int8 import Int8Kernel
+from elmo_plugin.bilm.kernels.same_bits import (
+    in_steady_rows,
+    least_rows,
+    pad_rows,
+    steady_rows,
+)
 
 
 class LinearKernel:
@@ -75,7 +80,7 @@ class UncopiedLinear(LinearKernel):
 
 class PrepackedLinear(LinearKernel):
     """
-    oneDNN's product with a float32 weight that it has packed, the fastest for few rows.
+    oneDNN's product with a float32 weight that it has packed.
 
     # Parameters
 
@@ -85,7 +90,9 @@ class PrepackedLinear(LinearKernel):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(prepack(weight))
-        self._least_rows = least_rows(self.weight, *weight.shape)
+        self._least_rows = least_rows(
+            "oneDNN", lambda rows: onednn_linear(rows, self.weight, None), *weight.shape
+        )
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         # Or the last bits of a row's product would depend on how many rows are beside it.
@@ -96,9 +103,10 @@ class PrepackedLinear(LinearKernel):
         sums.add_(self(rows))
 
 
-class BFloat16Linear(LinearKernel):
+class MklLinear(LinearKernel):
     """
-    Inputs and weight rounded to bfloat16 (8 bits of precision); sums in float32.
+    MKL's product with a float32 weight that it has packed: on Intel processors the fastest for few
+    rows and for many, and a row's bits are the same among any number of others.
 
     # Parameters
 
@@ -107,7 +115,43 @@ class BFloat16Linear(LinearKernel):
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__(weight.to(torch.bfloat16))
+        # Packed for a single row, MKL would treat that in another way than many.
+        packed = torch.ops.mkl._mkl_reorder_linear_weight(
+            weight.contiguous(), tuning.MKL_PACKED_FOR_ROWS
+        )
+        super().__init__(packed)
+        # Of the weight as it was only the shape is asked.
+        self._shape = torch.empty(1, 1).expand(weight.shape)
+        self._least_rows = least_rows("MKL", self._product, *weight.shape)
+
+    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if len(rows) >= self._least_rows:
+            return self._product(rows, bias)
+        padded = pad_rows(rows, self._least_rows - len(rows))
+        return self._product(padded, bias)[: len(rows)]
+
+    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
+        sums.add_(self(rows))
+
+    def _product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.ops.mkl._mkl_linear(rows, self.weight, self._shape, bias, len(rows))
+
+
+class RoundedLinear(LinearKernel):
+    """
+    Inputs and weight rounded to a type of fewer bits; sums in float32.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    dtype : `torch.dtype`
+        `torch.bfloat16` (8 bits of precision) or `torch.float16` (11).
+    """
+
+    def __init__(self, weight: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__(weight.to(dtype))
+        self._dtype = dtype
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         product = self.unconverted(rows).to(rows.dtype)
@@ -117,12 +161,12 @@ class BFloat16Linear(LinearKernel):
         sums.add_(self.unconverted(rows))
 
     def unconverted(self, rows: torch.Tensor) -> torch.Tensor:
-        return functional.linear(rows.to(torch.bfloat16), self.weight)
+        return functional.linear(rows.to(self._dtype), self.weight)
 
 
-class PrepackedBFloat16Linear(BFloat16Linear):
+class PrepackedBFloat16Linear(RoundedLinear):
     """
-    The same by oneDNN on a CPU.
+    The same in bfloat16 by oneDNN on a CPU.
 
     # Parameters
 
@@ -138,55 +182,51 @@ class PrepackedBFloat16Linear(BFloat16Linear):
         return onednn_linear(rows.to(torch.bfloat16), self.weight, None)
 
 
-class Int8Linear(LinearKernel):
+class SteadyBFloat16Linear(PrepackedBFloat16Linear):
     """
-    Weight rows and input rows as 8-bit integers, each row with a scale of its own: its largest
-    absolute value is 127. So what a row gives does not depend on the rows beside it.
+    The same in numbers of rows for which oneDNN adds up a row in one order, so that a row's bits
+    are the same among any number of others. With AMX that costs a quarter of one row's time.
 
     # Parameters
 
     weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    few, many : `type[Int8Kernel]`
-        What multiplies fewer than `tuning.INT8_MANY_ROWS` rows, and what multiplies more.
+        As in `LinearKernel`.
     """
 
-    def __init__(self, weight: torch.Tensor, few: type[Int8Kernel], many: type[Int8Kernel]) -> None:
-        largest = _largest_by_row(weight)
-        integers = (weight / largest).mul_(127).round_()
-        # What a product of integers is worth, but for a row's largest value.
-        scales = largest.squeeze(1) / 127**2
-        self._few = few(integers, scales)
-        self._many = self._few if many is few else many(integers, scales)
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(weight)
+        self._steady_rows = steady_rows("oneDNN, bfloat16", _bfloat16_product, *weight.shape)
+
+    def unconverted(self, rows: torch.Tensor) -> torch.Tensor:
+        # Half as much to pad.
+        return in_steady_rows(super().unconverted, rows.to(torch.bfloat16), self._steady_rows)
+
+
+def _bfloat16_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    return PrepackedBFloat16Linear(weight).unconverted
+
+
+class Float16Linear(LinearKernel):
+    """
+    FBGEMM's product with a weight in half precision, arithmetic in float32: half the bytes of it,
+    and nothing else is rounded.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        super().__init__(packed)
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        product, largest = self._product(rows)
-        if bias is None:
-            return product.mul_(largest)
-        return torch.addcmul(bias, product, largest, out=product)
+        product = torch.ops.quantized.linear_dynamic_fp16(rows, self.weight)
+        return product if bias is None else product.add_(bias)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        product, largest = self._product(rows)
-        sums.addcmul_(product, largest)
-
-    def _product(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The product of the rows divided by their largest value, and these."""
-        largest = _largest_by_row(rows)
-        kernel = self._few if len(rows) < tuning.INT8_MANY_ROWS else self._many
-        return kernel(rows * (LARGEST_INTEGER / largest)), largest
-
-
-LARGEST_INTEGER = torch.tensor(127.0)
-
-
-def _largest_by_row(rows: torch.Tensor) -> torch.Tensor:
-    """Shape `(num_rows, 1)`, absolute; above zero for a row of zeros too."""
-    return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
-
-
-def pad_rows(rows: torch.Tensor, count: int, value: float = 0.0) -> torch.Tensor:
-    """With so many more rows below; the rows themselves where that is not above zero."""
-    return functional.pad(rows, (0, 0, 0, count), value=value) if count > 0 else rows
+        sums.add_(self(rows))
 
 
 def prepack(weight: torch.Tensor) -> torch.Tensor:
@@ -201,33 +241,6 @@ def onednn_linear(
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
-# By output_dim, input_dim and threads.
-_least_rows: dict[tuple[int, int, int], int] = {}
-
-
-def least_rows(prepacked: torch.Tensor, output_dim: int, input_dim: int) -> int:
-    """
-    From how many rows on oneDNN adds up a row of a float32 product in the same order, whatever is
-    beside it. Tried once a shape: which shapes and how many rows depends on the processor (on Intel
-    with AMX it was 16 at most).
-    """
-    shape = output_dim, input_dim, torch.get_num_threads()
-    if shape not in _least_rows:
-        generator = torch.Generator().manual_seed(0)
-        most = tuning.MOST_LEAST_ROWS
-        rows = torch.randn(2 * most, input_dim, generator=generator, device="cpu")
-        together = onednn_linear(rows, prepacked, None)
-        _least_rows[shape] = 1 + max(
-            (
-                count
-                for count in range(1, most)
-                if not torch.equal(onednn_linear(rows[:count], prepacked, None), together[:count])
-            ),
-            default=0,
-        )
-    return _least_rows[shape]
-
-
 @functools.cache
 def onednn_works(dtype: str) -> bool:
     """
@@ -240,6 +253,18 @@ def onednn_works(dtype: str) -> bool:
         return onednn_linear(rows.to(torch_dtype), prepack(weight.to(torch_dtype)), None).float()
 
     return _multiplies(multiply, rounding=0.01 if dtype == "bfloat16" else 0.0)
+
+
+@functools.cache
+def mkl_works() -> bool:
+    """Whether MKL's private operators are there and multiply as they should; tried once."""
+    return _multiplies(lambda rows, weight: MklLinear(weight)(rows), rounding=0.0)
+
+
+@functools.cache
+def float16_works() -> bool:
+    """Whether FBGEMM multiplies weights in half precision; tried once."""
+    return _multiplies(lambda rows, weight: Float16Linear(weight)(rows), rounding=0.0)
 
 
 @functools.cache

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.interface import TokenWeights
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel, pad_rows
+from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
+from elmo_plugin.bilm.kernels.same_bits import pad_rows
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 # A weight, whether it is called with dozens of rows, and whether 8-bit integers are too few for it.

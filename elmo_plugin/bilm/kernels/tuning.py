@@ -23,7 +23,7 @@ POSITIONS_IN_STEPS_OF = 4
 # Input products of an LSTM are taken for several steps at a time: about this many elements (8 MB),
 # large enough for a fast product, small enough for the processor's cache, and for the allocator to
 # keep instead of asking the system for it again.
-INPUT_PRODUCT_ELEMENTS = 1 << 21
+INPUT_PRODUCT_ELEMENTS = 1 << 22
 # On a GPU as many as are run at once, for the Original 134 MB. Reasoned, not measured.
 INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 
@@ -45,10 +45,18 @@ MOST_LEAST_ROWS = 32
 # Fewer rows than this are multiplied faster where they are than in oneDNN's tensors.
 CONVERTED_ROWS = 32
 
-# In int8 FBGEMM is the faster one for fewer rows than this, by a quarter or more; oneDNN for more,
-# into an output more than `INT8_WIDE` times as wide as the input.
-INT8_MANY_ROWS = 16
-INT8_WIDE = 2
+# What MKL packs a weight for; the faster way of many rows, and as fast for one.
+MKL_PACKED_FOR_ROWS = 64
+
+# With so many rows, the last and some others, products of bfloat16 may be the same to the bit; on
+# Intel with AMX those of 26 and more. A product is taken of as many at most.
+STEADY_ROWS = (1, 8, 16, 26, 32, 40, 48, 64)
+# Where all of these are, as many are tried too.
+MANY_STEADY_ROWS = 1024
+
+# Weights of fewer elements stay in the processor's cache in float32 too (Small's, 2 MB): to halve
+# them gains nothing.
+LEAST_HALVED = 1 << 21
 
 # What the token cache may take; 30,000 tokens of the Original biLM.
 TOKEN_CACHE_BYTES = 64 << 20

@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ class Pretraining:
 
     def _begin(self) -> None:
         words = hashlib.sha256("\n".join(self.words.words).encode()).hexdigest()
-        text, settings = (repr(one) for one in (self.text, self.settings))
-        self.processes.check_same(vocabulary=words, text=text, settings=settings)
+        settings = repr(replace(self.settings, card=None))  # each node has a command of its own
+        self.processes.check_same(vocabulary=words, text=repr(self.text), settings=settings)
         saved = self.files.newest(clean=self.processes.rank == 0)
         if saved is not None:
             self._restore(saved)

@@ -9,16 +9,16 @@ import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
 
-# What configs call them, and what of their arguments is given.
+# What configs call them, and their arguments where a config gives no others.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adagrad": (torch.optim.Adagrad, {}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-    # With a checkpoint's accumulators in `directory`, which `elmo-plugin convert-checkpoint` wrote.
+    # From where a checkpoint of bilm-tf stopped, which `elmo-plugin convert-checkpoint` wrote.
     "bilm_tf_adagrad": (
         torch.optim.Adagrad,
-        {"initial_accumulator_value": INITIAL_ACCUMULATOR},
+        {"lr": 0.2, "initial_accumulator_value": INITIAL_ACCUMULATOR},
     ),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
     # One pass over each parameter: several times faster, which counts for a large softmax.
     "fused_adamw": (torch.optim.AdamW, {"fused": True}),
     "sgd": (torch.optim.SGD, {}),
@@ -35,17 +35,20 @@ def make_optimizer(
         By name.
     settings : `dict[str, Any]`
         `type`, one of `OPTIMIZERS`; `parameter_groups`, pairs of regular expressions and arguments
-        for the parameters whose names they are found in; the optimizer's own arguments.
+        for the parameters whose names they are found in; `directory` of `bilm_tf_adagrad`; the
+        optimizer's own arguments.
 
     # Raises
 
     `ValueError`
-        If it is another, does not take an argument, or `restore_adagrad` finds what does not fit.
+        If it is another, or does not take an argument; see `restore_adagrad` too.
     """
-    arguments, parameters = dict(settings), list(parameters)
+    arguments = dict(settings)
     name = arguments.pop("type", "adam")
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer.type is {name!r}, expected one of {sorted(OPTIMIZERS)}")
+    parameters = list(parameters)
+    directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
     groups: list[dict[str, Any]] = [
         {"params": [], **more, "regexes": regexes}
         for regexes, more in arguments.pop("parameter_groups", None) or []
@@ -59,7 +62,6 @@ def make_optimizer(
         ]
         (own[0] if own else rest).append(parameter)
     kind, more = OPTIMIZERS[name]
-    directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
     filled = [
         {key: value for key, value in group.items() if key != "regexes"}
         for group in [*groups, {"params": rest}]
@@ -71,7 +73,7 @@ def make_optimizer(
         raise ValueError(f"optimizer {name}: {error}") from error
     if name == "bilm_tf_adagrad":
         if directory is None:
-            raise ValueError(f"optimizer {name}: no directory, expected a converted checkpoint's")
+            raise ValueError(f"optimizer {name}: the key 'directory' is missing")
         restore_adagrad(optimizer, parameters, directory)
     return optimizer
 

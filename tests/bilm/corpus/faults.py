@@ -33,7 +33,7 @@ FAULTS = {
 # No statistics sent; and its processes are as important as the other engine's.
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 TIMEOUT = 15
-MOST_SECONDS = 400
+MOST_SECONDS = 900
 
 
 class Corpus:

@@ -9,6 +9,7 @@ from elmo_plugin.bilm.kernels.int8 import (
     OneDnnInt8Kernel,
     works,
 )
+from elmo_plugin.bilm.kernels.int8_linear import TwoDigitLinear
 
 
 def whole_numbers(output_dim=48, input_dim=70):
@@ -40,16 +41,43 @@ def test_kernels_give_the_same(kind, num_rows):
 
 
 def test_which_are_used(monkeypatch):
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "avx512_bf16")
     monkeypatch.setattr(int8, "works", lambda kind: True)
     wide, narrow = whole_numbers(300)[0], whole_numbers(100)[0]
-    assert int8_kernels(wide) == (FbgemmInt8Kernel, OneDnnInt8Kernel)
-    assert int8_kernels(narrow) == (FbgemmInt8Kernel,) * 2
-    assert int8_kernels(wide.double()) == (FloatInt8Kernel,) * 2
+    assert int8_kernels(wide) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 16)
+    assert int8_kernels(narrow)[:2] == (FbgemmInt8Kernel,) * 2
+    assert int8_kernels(wide.double())[:2] == (FloatInt8Kernel,) * 2
     for kind in (FbgemmInt8Kernel, OneDnnInt8Kernel):
         monkeypatch.setattr(int8, "works", lambda other, kind=kind: other is kind)
-        assert int8_kernels(wide) == (kind,) * 2
+        assert int8_kernels(wide)[:2] == (kind,) * 2
     monkeypatch.setattr(int8, "works", lambda kind: False)
-    assert int8_kernels(wide) == (FloatInt8Kernel,) * 2
+    assert int8_kernels(wide)[:2] == (FloatInt8Kernel,) * 2
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "avx512_bf16_slow")
+    monkeypatch.setattr(int8, "works", lambda kind: True)
+    assert int8_kernels(wide) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 8)
+    assert int8_kernels(narrow) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 32)
+
+
+def test_two_digits_by_hand():
+    """Whole numbers of 1/32385 keep all but the second digits' product."""
+    scale = 127 * 255
+    weight = torch.tensor([[1.0, 255 * 3 / scale], [100 / scale, -1.0]])
+    rows = torch.tensor([[-1.0, 255 * 5 / scale], [7 / scale, 1.0]])
+    kernel = TwoDigitLinear(weight, FloatInt8Kernel)
+    exact = rows.double() @ weight.double().t()
+    # 100 = 0 x 255 + 100 and 7 = 0 x 255 + 7 are second digits.
+    exact[1, 1] -= 7 * 100 / scale**2
+    torch.testing.assert_close(kernel(rows).double(), exact, rtol=1e-6, atol=1e-9)
+
+
+def test_two_digits_are_more_exact_than_half_precision():
+    torch.manual_seed(0)
+    weight, rows = torch.randn(64, 512), torch.randn(30, 512) * torch.rand(30, 1)
+    exact = rows.double() @ weight.double().t()
+    kernel = TwoDigitLinear(weight, FloatInt8Kernel)
+    half = rows.double() @ weight.half().double().t()
+    ours = (kernel(rows) - exact).square().mean(dim=1)
+    assert (ours < (half - exact).square().mean(dim=1)).all()
 
 
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError, "wrong"])

@@ -5,7 +5,7 @@ import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.kernels import int8, prepacked_linear
+from elmo_plugin.bilm.kernels import int8, prepacked_linear, tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -22,7 +22,7 @@ SIZES = {
     "projection_clip": 3.0,
 }
 # Least cosine of a token's vector with the exact one.
-COSINE = {"bfloat16": 0.9999, "int8": 0.9995}
+COSINE = {"float16": 0.999999, "bfloat16": 0.9999, "int8": 0.9995}
 
 
 def biLMs(dtype, **changes):
@@ -37,6 +37,8 @@ def biLMs(dtype, **changes):
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("dtype", COSINE)
 def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "amx")
     if not private:
         monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
         monkeypatch.setattr(int8, "works", lambda kind: False)
@@ -47,12 +49,14 @@ def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
             assert ours.dtype == torch.float32
             cosine = torch.cosine_similarity(ours, theirs, dim=-1)[found["mask"]]
             assert cosine.min() >= COSINE[dtype]
-            assert not torch.equal(ours, theirs)
+            # float16 has no public operators: what is more exact takes its place.
+            assert not torch.equal(ours, theirs) or (dtype == "float16" and not private)
 
 
 @pytest.mark.parametrize("dtype", COSINE)
-def test_on_trained_weights_too(dtype):
+def test_on_trained_weights_too(dtype, monkeypatch):
     """They give heavy tails that random ones do not."""
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
     text = (REPOSITORY / "examples" / "ner" / "test.txt").read_text(encoding="utf-8")
     sentences = [[line.split()[0] for line in block.splitlines()] for block in text.split("\n\n")]
     ids = batch_to_ids([sentence for sentence in sentences if sentence])
@@ -91,7 +95,9 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
 
 def test_a_wrong_type_and_a_biLM_that_trains(tmp_path):
     files = write(tmp_path)
-    with pytest.raises(ValueError, match=r"dtype is 'float16', expected None or one of \('bfl"):
-        Elmo(*files, dtype="float16")
+    with pytest.raises(
+        ValueError, match=r"dtype is 'float8', expected None or one of \('float16', 'bfl"
+    ):
+        Elmo(*files, dtype="float8")
     with pytest.raises(ValueError, match="expected a biLM that does not train"):
         Elmo(*files, dtype="int8", requires_grad=True)
