@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sentence_transformers.base.modules import InputModule
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.use.hub import ElmoHub
+
+try:
+    from sentence_transformers.base.modules import InputModule
+except ModuleNotFoundError:
+    # AllenNLP's `--include-package elmo_plugin` imports every module, wanted or not.
+    InputModule = torch.nn.Module
 
 
 class ElmoTokens(InputModule):

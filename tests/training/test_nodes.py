@@ -124,7 +124,7 @@ def test_two_nodes_of_allennlp_are_one_process(repository, tmp_path, launch, one
     }
     path = written(params, tmp_path / "config.json")
     command = ("-m", "allennlp", "train", path, "-s", tmp_path / "out")
-    more = ("--include-package", "elmo_plugin", "--node-rank")
+    more = ("--include-package", "elmo_plugin.plugin", "--node-rank")
     end([launch(*command, *more, node) for node in (0, 1)])
     assert_near(weights(tmp_path / "out"), one)
     assert (tmp_path / "out" / "model.tar.gz").exists()
