@@ -57,9 +57,13 @@ setup(
     # says how it goes on top.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
+        "jsonnet": ["jsonnet"],  # `elmo-plugin pretrain` with a .jsonnet
         "parquet": ["pyarrow>=21"],  # `elmo-plugin embed-corpus`
         "ray": ["ray>=2.50", "pyarrow>=21"],  # its `--engine ray`
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
+        "scikit-learn": ["scikit-learn"],  # elmo_plugin.scikit_learn
+        "sentence-transformers": ["sentence-transformers>=5.5"],
+        "onnx": ["onnx", "onnxscript"],  # `elmo-plugin export-onnx`
         "spacy": ["spacy>=3.8"],  # the component `elmo`; `elmo-plugin sentences`
     },
     entry_points={

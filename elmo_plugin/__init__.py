@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from elmo_plugin.bilm.use.scoring import LanguageScorer as LanguageScorer
     from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer as ElmoTokenCharactersIndexer
     from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
+    from elmo_plugin.scikit_learn import ElmoTransformer as ElmoTransformer
 
 # ... and for Python, where each is imported when it is first used. A test compares the two.
 _HOMES = {
@@ -54,6 +55,7 @@ _HOMES = {
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",
     "ElmoTokenEmbedder": "elmo_plugin.modules.token_embedder",
+    "ElmoTransformer": "elmo_plugin.scikit_learn",
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
@@ -68,9 +70,11 @@ __all__ = ["__version__", *_HOMES]
 
 def _has_allennlp() -> bool:
     try:
-        return find_spec("allennlp") is not None
+        found = find_spec("allennlp")
     except ImportError:  # an importer may hide it so
         return False
+    # Not what `elmo_plugin.as_allennlp` puts in its place, which is in no file.
+    return found is not None and found.has_location
 
 
 if not TYPE_CHECKING:  # which would take any name for a public one

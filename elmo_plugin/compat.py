@@ -6,17 +6,21 @@ where the stock behaviour fails or warns. `tests/test_compat.py` shows each stoc
 repair whose failure is gone is to be deleted.
 """
 
+import contextlib
 import functools
 import inspect
 import logging
 import sys
 import tarfile
+import tempfile
 import types
-from typing import Any, Dict, Iterable, List, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, Tuple
 
 import numpy
 import spacy
 import torch
+from allennlp.commands import train
 from allennlp.common import cached_transformers
 from allennlp.common import util as common_util
 from allennlp.models import archival
@@ -29,8 +33,10 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
 )
 from allennlp.training.moving_average import MovingAverage
 
+from elmo_plugin.bilm.training.optimization import clip_grad_norm
+from elmo_plugin.bilm.training.save_atomically import save_atomically
 from elmo_plugin.modules.archived_bilm import loading_from, write_options
-from elmo_plugin.training.old_configs import check_not_of_0_9
+from elmo_plugin.old_configs import check_not_of_0_9
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +54,8 @@ def repair() -> None:
     _archives_that_write_elsewhere()
     _archives_without_options()
     _configs_of_0_9()
+    _best_weights_in_place()
+    _nodes_that_share_a_folder()
 
 
 def _reduce_on_plateau() -> None:
@@ -79,29 +87,7 @@ def _mixed_precision_names() -> None:
 def _sparse_gradient_norm() -> None:
     """`clip_grad_norm_` refuses the gradients of an `Embedding` with `sparse: true`."""
     for module in (gradient_descent_trainer, ddp_accelerator, training_util):
-        module.clip_grad_norm_ = _clip_grad_norm  # type: ignore[attr-defined]
-
-
-def _clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
-    parameters = list(parameters)
-    if not any(p.grad is not None and p.grad.is_sparse for p in parameters):
-        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-    gradients: List[torch.Tensor] = []
-    for parameter in parameters:
-        if parameter.grad is not None:
-            if parameter.grad.is_sparse:
-                # A row that was looked up twice has two entries until they are summed.
-                parameter.grad = parameter.grad.coalesce()
-                gradients.append(parameter.grad.values())
-            else:
-                gradients.append(parameter.grad)
-    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
-    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
-    # As in torch.nn.utils.clip_grad_norm_.
-    scale = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
-    for gradient in gradients:
-        gradient.detach().mul_(scale.to(gradient.device))
-    return norm
+        module.clip_grad_norm_ = clip_grad_norm  # type: ignore[attr-defined]
 
 
 def _numpy_scalars_in_training_state() -> None:
@@ -230,3 +216,54 @@ def _configs_of_0_9() -> None:
         stock(params, *args, **kwargs)
 
     training_util.create_serialization_dir = create_serialization_dir
+
+
+def _best_weights_in_place() -> None:
+    """The trainer's best.th, where it is no copy of a checkpoint, is written in place."""
+
+    def _save_model_state(self: Any, path: str) -> None:
+        model = self.model if self._ddp_wrapped_model is None else self._ddp_wrapped_model
+        save_atomically(model.state_dict(), path)
+
+    gradient_descent_trainer.GradientDescentTrainer._save_model_state = _save_model_state  # type: ignore[method-assign]
+
+
+def _nodes_that_share_a_folder() -> None:
+    """
+    Every node of a distributed run makes the run's folder, vocabulary and archive: where they share
+    the folder the second node stops, since it exists, and the first waits for ever. In pretraining
+    the nodes after the first have one of their own for these, and write nothing to the run's.
+    """
+    stock = train.train_model
+
+    @functools.wraps(stock)
+    def train_model(
+        params: Any,
+        serialization_dir: Any,
+        recover: bool = False,
+        force: bool = False,
+        node_rank: int = 0,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        trainer = params.params.get("trainer") or {}
+        if not node_rank or trainer.get("type") != "bilm_pretraining":
+            return stock(params, serialization_dir, recover, force, node_rank, *args, **kwargs)
+        vocabulary = Path(serialization_dir, "vocabulary")
+        if recover and vocabulary.is_dir():
+            params.params["vocabulary"] = {"type": "from_files", "directory": str(vocabulary)}
+        trainer["directory"] = str(serialization_dir)
+        with tempfile.TemporaryDirectory() as own, _nothing_to_archive():
+            return stock(params, own, False, False, node_rank, *args, **kwargs)
+
+    train.train_model = train_model
+
+
+@contextlib.contextmanager
+def _nothing_to_archive() -> Iterator[None]:
+    archive = train.archive_model
+    train.archive_model = lambda *args, **kwargs: ""
+    try:
+        yield
+    finally:
+        train.archive_model = archive

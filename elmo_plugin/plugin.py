@@ -18,7 +18,6 @@ compat.repair()
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
 
-from elmo_plugin.training.bilm_resume import BilmResume
 from elmo_plugin.training.carried_state import CarriedState
 from elmo_plugin.training.interrupt import Interrupt
 from elmo_plugin.training.random_state import RandomState
@@ -29,7 +28,6 @@ from elmo_plugin.training.training_figures import TrainingFigures
 gradient_descent_trainer.DEFAULT_CALLBACKS += (  # type: ignore[assignment]
     Interrupt,
     RandomState,
-    BilmResume,
     CarriedState,
     TrainingFigures,
 )
@@ -54,14 +52,11 @@ import elmo_plugin.data.bilm_vocabulary
 import elmo_plugin.data.readers.bilm_text
 import elmo_plugin.data.token_streams
 import elmo_plugin.training.bilm_language_model
-import elmo_plugin.training.export_bilm
-import elmo_plugin.training.fused_adamw
-import elmo_plugin.training.bilm_tf_adagrad
+import elmo_plugin.training.bilm_trainer
 import elmo_plugin.metrics.srl_eval
 import elmo_plugin.data.readers.srl
 import elmo_plugin.models.srl
 import elmo_plugin.predictors.srl
-import elmo_plugin.training.warmup_cosine
 import elmo_plugin.metrics.conll_coref
 import elmo_plugin.metrics.mention_recall
 import elmo_plugin.data.readers.coref

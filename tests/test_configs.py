@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -21,6 +22,8 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.training.settings import LoopSettings
+from elmo_plugin.training.bilm_trainer import BilmTrainer
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "training_config").glob("*.jsonnet"))
@@ -93,6 +96,7 @@ def check_keys(config: Dict[str, Any]) -> None:
             Trainer.by_name(trainer.get("type", Trainer.default_implementation))
         ).parameters
     )
+    arguments |= {one.name for one in fields(LoopSettings)} if "settings" in arguments else set()
     # The trainer takes any key and drops those it does not know, without a word.
     unknown = set(trainer) - {"type"} - (arguments - {"kwargs"})
     assert not unknown, f"unknown trainer keys: {unknown}"
@@ -203,6 +207,12 @@ def test_sample_files_are_there_and_need_no_network(path):
 @each_config
 def test_sample_builds_and_gives_a_loss(path, tmp_path):
     trainer = build(sample(path), tmp_path).trainer
+    if isinstance(trainer, BilmTrainer):
+        trainer.pretraining._begin()
+        pairs = [next(trainer.pretraining.pairs)]
+        losses = trainer.pretraining.stepper.step(pairs, 1, 10, []).losses
+        assert all(map(math.isfinite, losses))
+        return
     batch = next(iter(trainer.data_loader))
     loss = trainer.batch_outputs(batch, for_training=True)["loss"]
     assert math.isfinite(loss.item())

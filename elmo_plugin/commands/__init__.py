@@ -18,6 +18,9 @@ MISSING = {
     "pyarrow": "pip install 'elmo_plugin[parquet]'",
     "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
+    "onnx": "pip install 'elmo_plugin[onnx]'",
+    "onnxscript": "pip install 'elmo_plugin[onnx]'",
     "allennlp": 'README.md, "Install", says how it goes on top of this package',
 }
 
@@ -85,6 +88,9 @@ COMMANDS = {
     "vocabulary": Command(
         "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
     ),
+    "pretrain": Command(
+        "elmo_plugin.commands.pretrain", "a biLM from plain text, in one process or in many"
+    ),
     "export-bilm": Command(
         "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
     ),
@@ -92,9 +98,15 @@ COMMANDS = {
         "elmo_plugin.commands.table1",
         "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
     ),
+    "run": Command(
+        "elmo_plugin.commands.run", "a program written for AllenNLP 0.9's ELMo, as it is"
+    ),
     "convert-checkpoint": Command(
         "elmo_plugin.commands.convert_checkpoint",
         "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
+    ),
+    "export-onnx": Command(
+        "elmo_plugin.commands.export_onnx", "a biLM as an ONNX file, for onnxruntime"
     ),
     "configs": Command(
         "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"

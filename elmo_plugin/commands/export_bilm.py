@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", help="the folder to write: options.json, weights.hdf5, ...")
     parser.add_argument(
         "--checkpoint",
-        help="a file of the run, say model_state_e1_b2500.th (default: the newest of these)",
+        help="a file of the run, say checkpoint_e1_b2500.th (default: the newest of these)",
     )
     parser.add_argument(
         "--dtype",

@@ -17,14 +17,15 @@ from spacy.util import minibatch
 from elmo_plugin.bilm.extraction.batches import batches
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.files.options import options_dict, read_options
+from elmo_plugin.bilm.files.plain_tensors import plain_tensors
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
-OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
+OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
 STATES = ("primed", "reset")
 
 
@@ -182,14 +183,14 @@ class ElmoComponent(Pipe):
             (sentence,) = sentences
             chunks = layers_in_chunks(bilm, sentence, self._max_tokens)
             return [torch.cat(list(chunks), dim=1).cpu().numpy()]
-        ids = batch_to_ids(sentences, bilm.options.num_characters).to(bilm.device)
+        ids = bilm.batch_to_ids(sentences).to(bilm.device)
         output = bilm(ids) if self._cache is None else self._cache.layers(bilm, ids)
         layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
         return layers.cpu().numpy()
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """
-        Writes `options.json` and `weights.hdf5`.
+        Writes `options.json` and `weights.hdf5`; of an ELMoForManyLangs model `weights.th`.
 
         # Parameters
 
@@ -200,7 +201,11 @@ class ElmoComponent(Pipe):
         """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        save_weights(self.bilm, path / WEIGHTS_FILE)
+        if isinstance(self.bilm.options, ManyLangsOptions):
+            with whole_file(path / TENSORS_FILE) as aside:
+                torch.save(self.bilm.state_dict(), aside)
+        else:
+            save_weights(self.bilm, path / WEIGHTS_FILE)
         with whole_file(path / OPTIONS_FILE) as aside:
             srsly.write_json(aside, options_dict(self.bilm.options))
 
@@ -218,8 +223,12 @@ class ElmoComponent(Pipe):
         `FileNotFoundError`, `ValueError`
             If a file is missing or damaged; the text names it.
         """
-        self._files = (Path(path) / OPTIONS_FILE, Path(path) / WEIGHTS_FILE)
         self._bilm = None
+        options, tensors = Path(path) / OPTIONS_FILE, Path(path) / TENSORS_FILE
+        self._files = (options, Path(path) / WEIGHTS_FILE)
+        if tensors.is_file():
+            self._files = (options_dict(read_options(options)), None)
+            self.bilm.load_state_dict(plain_tensors(tensors, "file of weights"))
         assert self.bilm is not None  # loaded now: the folder may go
         return self
 
@@ -228,7 +237,7 @@ class ElmoComponent(Pipe):
         with tempfile.TemporaryDirectory() as folder:
             self.to_disk(folder)
             return srsly.msgpack_dumps(
-                {name: (Path(folder) / name).read_bytes() for name in (OPTIONS_FILE, WEIGHTS_FILE)}
+                {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
             )
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":

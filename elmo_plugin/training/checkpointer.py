@@ -7,7 +7,6 @@ AllenNLP's own checkpointer writes in place, so that a kill while it writes leav
 
 import logging
 import os
-import pickle
 import re
 import signal
 import time
@@ -22,24 +21,15 @@ from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from elmo_plugin.bilm.files.whole_file import sweep
-from elmo_plugin.training.save_atomically import save_atomically
+from elmo_plugin.bilm.training.run_files import UNREADABLE
+from elmo_plugin.bilm.training.save_atomically import save_atomically
+from elmo_plugin.bilm.training.stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
 
 _FILE = re.compile(r"(?:model|training)_state_e(\d+)_b(\d+)((?:_w\d+)?)\.th")
 # Our key in the training state: this checkpoint ends the best epoch so far.
 _IS_BEST = "elmo_plugin_is_best"
-# What `torch.load` raises on torn, foreign or unsafe files.
-_UNREADABLE = (
-    OSError,
-    RuntimeError,
-    EOFError,
-    pickle.UnpicklingError,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-)
 
 
 @Checkpointer.register("default", exist_ok=True)
@@ -51,7 +41,7 @@ class AtomicCheckpointer(Checkpointer):
     * A checkpoint is a pair, `model_state_*` and `training_state_*`. A pair counts only if both are
       whole: `--recover` takes the newest that is, and names each file that it passed over.
     * A pair is removed only when its successor is on disk.
-    * After `stop` the next end of a batch or epoch saves and ends the run (`Interrupt` calls it).
+    * After a `stop` request the next end of a batch or epoch saves and ends the run (`Interrupt`).
     * `best.th` is brought back where a kill fell between a checkpoint and the copy of its weights.
 
     # Parameters
@@ -89,14 +79,7 @@ class AtomicCheckpointer(Checkpointer):
             keep_most_recent_by_age,
         )
         self._directory = Path(serialization_dir)
-        self.stop_signal: Optional[int] = None
-
-    def stop(self, signal_number: int) -> None:
-        """
-        Asks for a save and the end of the run when the batch in hand is done. `SIGINT` ends it as
-        Ctrl-C does, any other signal as `SIGTERM`.
-        """
-        self.stop_signal = signal_number
+        self.stop = StopRequest()  # `Interrupt` enters one
 
     def maybe_save_checkpoint(
         self,
@@ -124,9 +107,9 @@ class AtomicCheckpointer(Checkpointer):
         # Raises
 
         `KeyboardInterrupt` or `SigTermReceived`
-            After saving, if `stop` was called.
+            After saving, if `stop` was asked for.
         """
-        if self.stop_signal is None:
+        if self.stop.number is None:
             return super().maybe_save_checkpoint(
                 trainer, num_epochs_completed, num_batches_in_epoch_completed
             )
@@ -141,7 +124,7 @@ class AtomicCheckpointer(Checkpointer):
             num_epochs_completed,
             num_batches_in_epoch_completed,
         )
-        raise KeyboardInterrupt if self.stop_signal == signal.SIGINT else SigTermReceived
+        raise KeyboardInterrupt if self.stop.number == signal.SIGINT else SigTermReceived
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """
@@ -252,7 +235,7 @@ class AtomicCheckpointer(Checkpointer):
             try:
                 for path in (model_path, training_path):
                     states.append(torch.load(path, map_location="cpu", weights_only=True))
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 reason = str(error).split("\n")[0] or type(error).__name__
                 logger.warning(
                     "Passing over a checkpoint that cannot be read: %s: %s", path, reason
@@ -288,12 +271,3 @@ class AtomicCheckpointer(Checkpointer):
         best = self._directory / "best.th"
         save_atomically({**model_state, **averages}, best)
         training_state["best_model_filename"] = str(best)
-
-
-def _save_model_state(self: GradientDescentTrainer, path: str) -> None:
-    # The trainer's best.th where it is no copy of a checkpoint: written in place by AllenNLP.
-    model = self.model if self._ddp_wrapped_model is None else self._ddp_wrapped_model
-    save_atomically(model.state_dict(), path)
-
-
-GradientDescentTrainer._save_model_state = _save_model_state  # type: ignore[method-assign]

@@ -1,19 +1,14 @@
 """Ctrl-C and SIGTERM between batches, where model, optimizer and data agree."""
 
-import logging
-import os
-import signal
-import threading
-from types import FrameType
+from contextlib import ExitStack
 from typing import Any, Dict, Optional, Tuple
 
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
+from elmo_plugin.bilm.training.stop_request import StopRequest
+from elmo_plugin.bilm.training.watch import end_together
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
-from elmo_plugin.training.worker_process import end_with_the_run
-
-logger = logging.getLogger(__name__)
 
 
 @TrainerCallback.register("interrupt", exist_ok=True)
@@ -35,8 +30,7 @@ class Interrupt(TrainerCallback):
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self._previous: Dict[int, Any] = {}
-        self._process = os.getpid()
+        self._entered = ExitStack()
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -52,18 +46,13 @@ class Interrupt(TrainerCallback):
             Whether this process is the one that writes.
         """
         self.trainer = trainer
+        checkpointer = trainer._checkpointer
         if trainer._distributed:
-            end_with_the_run(trainer._rank)
-            return
-        if (
-            not isinstance(trainer._checkpointer, AtomicCheckpointer)
-            or threading.current_thread() is not threading.main_thread()
-        ):
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, a shell's background job
-                self._previous[number] = signal.signal(number, self._handle)
-        self._stop_in_validation(trainer, trainer._checkpointer)
+            self._entered.enter_context(end_together())
+        elif isinstance(checkpointer, AtomicCheckpointer):
+            stop = StopRequest(act_at_once=lambda: is_skipping(trainer))
+            checkpointer.stop = self._entered.enter_context(stop)
+            self._stop_in_validation(trainer, checkpointer)
 
     def _stop_in_validation(
         self, trainer: GradientDescentTrainer, checkpointer: AtomicCheckpointer
@@ -74,7 +63,7 @@ class Interrupt(TrainerCallback):
         """
 
         def stop(model: Any, inputs: Any) -> None:
-            if checkpointer.stop_signal is not None and not model.training:
+            if checkpointer.stop.number is not None and not model.training:
                 raise _Stopped
 
         trainer.model.register_forward_pre_hook(stop)
@@ -113,29 +102,7 @@ class Interrupt(TrainerCallback):
         is_primary : `bool`, optional (default = `True`)
             Whether this process is the one that writes.
         """
-        self._give_back()
-
-    def _give_back(self) -> None:
-        while self._previous:
-            signal.signal(*self._previous.popitem())
-
-    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
-        if os.getpid() != self._process:
-            # A data loader's worker, forked with this handler. Ctrl-C reaches it too, but the batch
-            # in hand needs it; SIGTERM is how the loader ends it.
-            if number == signal.SIGINT:
-                return
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        assert self.trainer is not None
-        checkpointer = self.trainer._checkpointer
-        assert isinstance(checkpointer, AtomicCheckpointer)
-        if checkpointer.stop_signal is not None or is_skipping(self.trainer):
-            self._give_back()
-            signal.raise_signal(number)
-            return
-        checkpointer.stop(number)
-        logger.warning("Stopping when this batch is done and saved; once more to stop at once")
+        self._entered.close()
 
 
 class _Stopped(Exception):

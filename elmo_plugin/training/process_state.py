@@ -84,7 +84,7 @@ class ProcessState(TrainerCallback):
         if trainer._distributed:
             self._gather_before_saving(trainer)
         if len(self._saved) == trainer._world_size:
-            self.restore(self._saved[trainer._rank])
+            self.restore(self._saved[dist.get_rank() if trainer._distributed else 0])
         elif self._saved:
             logger.warning(
                 "The checkpoint was made by %d processes, now there are %d: %s starts anew",
@@ -105,5 +105,5 @@ class ProcessState(TrainerCallback):
             self._gathered = gathered or []
             save(trainer)
 
-        is_first = trainer._rank == 0
+        is_first = dist.get_rank() == 0  # the trainer's is of its node
         checkpointer.save_checkpoint = gather_and_save  # type: ignore[assignment, method-assign]

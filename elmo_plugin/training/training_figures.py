@@ -12,7 +12,6 @@ from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.metrics import Metric
 
-from elmo_plugin.training.bilm_language_model import BilmLanguageModel
 from elmo_plugin.training.process_state import ProcessState
 
 
@@ -24,8 +23,7 @@ class TrainingFigures(ProcessState):
     AllenNLP starts a recovered epoch's loss and metrics at zero, and divides the loss by all its
     batches; and a run that had nothing left to do reports no epoch at all.
 
-    A default callback, so it needs no key in a config. `bilm_resume` sees to the loss in
-    pretraining.
+    A default callback, so it needs no key in a config.
 
     # Parameters
 
@@ -69,6 +67,8 @@ class TrainingFigures(ProcessState):
             What `own_state` gave.
         """
         assert self.trainer is not None
+        if "losses" not in state:  # another callback's: earlier versions had one more before it
+            return
         self._losses = list(state["losses"])
         self._train_metrics = state["train_metrics"]
         self._epoch_metrics = state["epoch_metrics"]
@@ -127,8 +127,6 @@ class TrainingFigures(ProcessState):
         """What the trainer's figures of a part of an epoch should have been."""
         trainer = self.trainer
         assert trainer is not None
-        if isinstance(trainer.model, BilmLanguageModel):
-            return {}
         loss, penalty = (dist_reduce_sum(value) for value in self._losses)
         num_batches = dist_reduce_sum(trainer._batches_in_epoch_completed)
         if "loss" not in metrics:  # nothing was left to train on

@@ -54,12 +54,13 @@ def convert(source: Path, target: Path) -> None:
 def train(name: str, seed: int, out: Path) -> float:
     """Dev F1 in per cent of the best step of one run, which is not repeated if it has been made."""
     directory = out / f"{name}-{seed}"
-    if not (directory / "model-best").exists():
+    if not (directory / "done").exists():  # spaCy saves pipelines all along
         settings = {"paths.train": out / "train.spacy", "paths.dev": out / "dev.spacy"}
         settings |= {"system.seed": seed} | {f"training.{k}": v for k, v in SETTINGS.items()}
         command = ["-m", "spacy", "train", str(CONFIGS[name]), "--output", str(directory)]
         command += [text for key, value in settings.items() for text in (f"--{key}", str(value))]
         subprocess.run([sys.executable, *command], check=True)
+        (directory / "done").touch()
     meta = json.loads((directory / "model-best" / "meta.json").read_text("utf-8"))
     return 100 * meta["performance"]["ents_f"]
 
@@ -92,9 +93,8 @@ def main() -> None:
     for seed in seeds:
         for name, values in found.items():
             values.append(train(name, seed, out))
-    print(
-        "| tok2vec | dev F1, mean | standard deviation | " + " | ".join(f"seed {s}" for s in seeds)
-    )
+    columns = " | ".join(f"seed {seed}" for seed in seeds)
+    print(f"| tok2vec | dev F1, mean | standard deviation | {columns} |")
     print("|---|---|---|" + "---|" * len(seeds))
     for name, values in found.items():
         spread = f"{stdev(values):.2f}" if len(values) > 1 else "-"

@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import h5py
 import pytest
@@ -106,7 +107,7 @@ def test_the_export_of_the_last_checkpoint_is_the_runs_own(run, tmp_path):
         assert (run / name).read_text() == (tmp_path / "out" / name).read_text()
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card == {
-        "checkpoint": "model_state_e2_b0.th",
+        "checkpoint": "checkpoint_e2_b0.th",
         "run": "from a checkpoint, not its end",
         "epochs": 2,
         "batches_of_the_next": 0,
@@ -115,13 +116,26 @@ def test_the_export_of_the_last_checkpoint_is_the_runs_own(run, tmp_path):
 
 def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
     out = tmp_path / "out"
-    name = "model_state_e1_b0.th"
+    name = "checkpoint_e1_b0.th"
     main(["export-bilm", str(run), str(out), "--checkpoint", name, "--dtype", "float16"])
     exported = contents(out / "weights.hdf5")
     assert exported["char_embed"].dtype == torch.float16
-    state = torch.load(run / name, weights_only=True)
+    state = torch.load(run / name, weights_only=True)["model"]
     table = state["language_model.bilm._token_embedder._char_embedding_weights"][1:]
     torch.testing.assert_close(exported["char_embed"].float(), table, atol=1e-3, rtol=1e-3)
+
+
+def test_a_run_of_allennlps_trainer_can_be_exported(run, tmp_path):
+    """As it stood until version 0.2: a pair of files, the weights in one of them."""
+    shutil.copytree(run, tmp_path / "old", ignore=shutil.ignore_patterns("checkpoint_*"))
+    state = torch.load(run / "checkpoint_e2_b0.th", weights_only=True)["model"]
+    for name, saved in (("model_state_e1_b7.th", state), ("training_state_e1_b7.th", {})):
+        torch.save(saved, tmp_path / "old" / name)
+    main(["export-bilm", str(tmp_path / "old"), str(tmp_path / "out")])
+    own, exported = contents(run / "weights.hdf5"), contents(tmp_path / "out" / "weights.hdf5")
+    assert all(torch.equal(own[key], exported[key]) for key in own)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert (card["epochs"], card["batches_of_the_next"]) == (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +143,8 @@ def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
     [
         (lambda run, tmp: [str(tmp), str(tmp / "out")], "has no config.json"),
         (
-            lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "model_state_e9_b0.th"],
-            "there is no checkpoint .*model_state_e9_b0.th",
+            lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "checkpoint_e9_b0.th"],
+            "there is no checkpoint .*checkpoint_e9_b0.th",
         ),
         (
             lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "metrics.json"],

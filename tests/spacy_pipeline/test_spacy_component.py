@@ -14,6 +14,7 @@ import elmo_plugin.spacy.component
 import elmo_plugin.spacy.mix  # noqa: F401
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.many_langs_model import write_many_langs
 from tests.tiny_bilm import write
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +108,19 @@ def test_saved_and_loaded_without_the_biLMs_files(pipeline, files, tmp_path):
     for nlp in (loaded, other):
         again = nlp(doc_of(nlp, SENTENCES[0]))
         numpy.testing.assert_array_equal(again._.elmo, doc._.elmo)
+
+
+def test_a_model_of_many_langs_too(tmp_path):
+    write_many_langs(tmp_path / "xx.model")
+    nlp = spacy.blank("xx")
+    nlp.add_pipe("elmo", config={"options_file": str(tmp_path / "xx.model")})
+    doc = nlp(doc_of(nlp, SENTENCES[2]))
+    expected = ElmoEmbedder(tmp_path / "xx.model").embed_sentence(SENTENCES[2])
+    numpy.testing.assert_allclose(doc._.elmo, expected, atol=1e-6)
+    nlp.to_disk(tmp_path / "saved")
+    (tmp_path / "xx.model").rename(tmp_path / "gone")
+    again = spacy.load(tmp_path / "saved")(doc_of(nlp, SENTENCES[2]))
+    numpy.testing.assert_array_equal(again._.elmo, doc._.elmo)
 
 
 def test_errors_say_what_was_expected(files, tmp_path, pipeline):

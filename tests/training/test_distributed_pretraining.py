@@ -65,9 +65,11 @@ def config(repository, num_processes, **model):
 
 def states(directory):
     found = {}
-    for path in directory.glob("model_state_*.th"):
-        epoch, batch = map(int, re.findall(r"\d+", path.name))
-        found[epoch, batch] = torch.load(path, weights_only=True)
+    for path in directory.glob("*_e*_b*.th"):  # pretraining's, or a task model's
+        if not path.name.startswith("training_state"):
+            epoch, batch = map(int, re.findall(r"\d+", path.name))
+            state = torch.load(path, weights_only=True)
+            found[epoch, batch] = state.get("model", state)
     return found
 
 
@@ -109,8 +111,8 @@ def test_two_processes_go_on_as_if_never_stopped(repository, tmp_path):
     shutil.copytree(tmp_path / "whole", tmp_path / "again")
     # What a kill in the second epoch, after its second batch, would have left.
     for path in (tmp_path / "again").iterdir():
-        point = re.match(r"(model|training)_state_e(\d+)_b(\d+)\.th", path.name)
-        if point and (int(point[2]), int(point[3])) > (1, 2):
+        point = re.match(r"checkpoint_e(\d+)_b(\d+)\.th", path.name)
+        if point and (int(point[1]), int(point[2])) > (1, 2):
             path.unlink()
     (tmp_path / "again" / "metrics_epoch_1.json").unlink()
     for name in ("metrics.json", "weights.hdf5", "model.tar.gz"):

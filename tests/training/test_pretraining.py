@@ -110,6 +110,14 @@ def test_an_interrupted_run_exports_nothing(tiny, tmp_path):
     assert not EXPORTED & {path.name for path in (tmp_path / "out").iterdir()}
 
 
+def test_another_trainer_is_refused(tiny, tmp_path):
+    config = tiny()
+    config = config.as_dict()
+    config["trainer"] |= {"type": "gradient_descent", "callbacks": []}
+    with pytest.raises(ConfigurationError, match='"type": "bilm_pretraining"'):
+        train_model(Params(config), str(tmp_path / "out"))
+
+
 def test_no_text_is_an_error_that_names_the_pattern(tiny, tmp_path):
     config = tiny()
     config["train_data_path"] = str(tmp_path / "*.txt")
@@ -131,4 +139,4 @@ def test_a_loss_that_is_no_number_names_step_file_and_line(tiny, tmp_path):
     config["data_loader"]["batches_per_epoch"] = 1
     with pytest.raises(ValueError, match=r"at step 2, .*examples/text/train.txt:\d+, "):
         train_model(config, str(tmp_path / "out"))
-    assert (tmp_path / "out" / "model_state_e1_b0.th").exists()
+    assert (tmp_path / "out" / "checkpoint_e1_b0.th").exists()

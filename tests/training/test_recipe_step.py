@@ -4,8 +4,6 @@ time step at a time, gradients by autograd. Only what is random is shared: batch
 dropout masks.
 """
 
-import functools
-
 import h5py
 import numpy
 import pytest
@@ -169,22 +167,19 @@ def train(repository, directory, masks, negatives, **model):
     run = TrainModel.from_params(
         params=Params(params), serialization_dir=str(directory), local_rank=0
     )
-    trainer, loader = run.trainer, run.trainer.data_loader
-    batches, norms = [], []
-    to_device = loader._to_device
-    loader._to_device = lambda pair, starts: (batches.append(pair), to_device(pair, starts))[1]
-    rescale = trainer.rescale_gradients
-    trainer.rescale_gradients = lambda: norms.append(rescale()) or norms[-1]
-    totals = []
-    forward = trainer.model.forward
+    trainer = run.trainer
+    stepper = trainer.pretraining.stepper
+    batches, totals, norms = [], [], []
+    step = stepper.step
 
-    @functools.wraps(forward)
-    def watch(**batch):
-        output = forward(**batch)
-        totals.append(output["loss"].item())
-        return output
+    def watch(pairs, *arguments):
+        result = step(pairs, *arguments)
+        batches.extend(pairs)
+        totals.append(sum(result.losses) / 2)
+        norms.append(result.norm)
+        return result
 
-    trainer.model.forward = watch
+    stepper.step = watch
     v = variables(trainer.model, directory / "before.hdf5")
     trainer.train()
     after = variables(trainer.model, directory / "after.hdf5")

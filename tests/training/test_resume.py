@@ -1,5 +1,9 @@
-"""A pretraining run that is stopped, at any step, in any way, ends as one that was left alone."""
+"""
+A pretraining run that is stopped, at any step, in any way, ends as one that was left alone: through
+`allennlp train` and through `elmo-plugin pretrain`, with the same bits.
+"""
 
+import functools
 import json
 import random
 import signal
@@ -8,11 +12,12 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import SigTermReceived
 from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.training import loop
 
 NUM_EPOCHS, NUM_BATCHES = 3, 7
 FILES = ["options.json", "weights.hdf5", "softmax.hdf5", "vocabulary.txt"]
@@ -28,10 +33,14 @@ class WatchLosses(TrainerCallback):
         self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
     ):
         if is_training:
-            WatchLosses.losses[epoch, batch_number] = outputs[0]["loss"].item()
-            if WatchLosses.point == (epoch, batch_number):
-                WatchLosses.point = None
-                WatchLosses.action()
+            WatchLosses.note((epoch, batch_number), outputs[0]["loss"].item())
+
+    @staticmethod
+    def note(point, loss):
+        WatchLosses.losses[point] = loss
+        if WatchLosses.point == point:
+            WatchLosses.point = None
+            WatchLosses.action()
 
 
 @pytest.fixture(autouse=True)
@@ -56,17 +65,41 @@ def config(repository):
             "num_epochs": NUM_EPOCHS,
             "cuda_device": -1,
             "checkpointer": {"save_every_num_batches": 2},
-            "callbacks": [*params["trainer"]["callbacks"], "watch_losses"],
         }
-        return Params(params)
+        return params
 
     return build
 
 
-def run(config, directory, recover=False):
-    WatchLosses.losses = {}
-    train_model(config, str(directory), recover=recover)
-    return dict(WatchLosses.losses)
+def by_allennlp(config, directory, recover):
+    params = Params(config)
+    params["trainer"]["callbacks"] = [*params["trainer"]["callbacks"], "watch_losses"]
+    train_model(params, str(directory), recover=recover)
+
+
+def by_ourselves(config, directory, recover):
+    path = directory.with_suffix(".json")
+    path.write_text(json.dumps(config))
+    watched = functools.partial(
+        loop.Pretraining,
+        on_step=lambda step: WatchLosses.note((step.epoch, step.batch), step.loss),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Pretraining", watched)
+        try:
+            main(["pretrain", str(path), "-s", str(directory), *["--recover"] * recover])
+        except SystemExit as end:
+            raise {130: KeyboardInterrupt, 143: SigTermReceived}[end.code] from end
+
+
+@pytest.fixture(params=[by_allennlp, by_ourselves])
+def run(request):
+    def run(config, directory, recover=False):
+        WatchLosses.losses = {}
+        request.param(config, directory, recover)
+        return dict(WatchLosses.losses)
+
+    return run
 
 
 def results(directory):
@@ -88,7 +121,9 @@ def undisturbed(config, tmp_path_factory):
     kept = {}
     for optimizer in ("adagrad", "adamw"):
         directory = tmp_path_factory.mktemp("undisturbed") / "out"
-        losses = run(config(optimizer), directory)
+        WatchLosses.losses = {}
+        by_allennlp(config(optimizer), directory, recover=False)
+        losses = dict(WatchLosses.losses)
         assert len(losses) == NUM_EPOCHS * NUM_BATCHES
         kept[optimizer] = losses, results(directory), weights(directory)
     return kept
@@ -111,7 +146,7 @@ POINTS = [(e, b) for e in range(NUM_EPOCHS) for b in range(1, NUM_BATCHES + 1)]
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("points", [RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]])
-def test_ctrl_c_at_any_steps_changes_no_bit(config, undisturbed, tmp_path, points, optimizer):
+def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, points, optimizer):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     recover, steps_seen = False, {}
     for point in sorted(points):
@@ -126,7 +161,7 @@ def test_ctrl_c_at_any_steps_changes_no_bit(config, undisturbed, tmp_path, point
     assert_same_end(undisturbed[optimizer], steps_seen | last, tmp_path / "out")
 
 
-def test_sigterm_is_as_good(config, undisturbed, tmp_path):
+def test_sigterm_is_as_good(run, config, undisturbed, tmp_path):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGTERM))
     WatchLosses.point = (1, 3)
     with pytest.raises(SigTermReceived):
@@ -136,7 +171,7 @@ def test_sigterm_is_as_good(config, undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize("point", [(0, 4), (2, 7)])
-def test_a_crash_goes_on_from_the_last_checkpoint(config, undisturbed, tmp_path, point):
+def test_a_crash_goes_on_from_the_last_checkpoint(run, config, undisturbed, tmp_path, point):
     def crash():
         raise RuntimeError("out of memory, say")
 
@@ -148,7 +183,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(config, undisturbed, tmp_path,
     assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
 
 
-def test_workers_do_not_change_where_a_run_stands(config, undisturbed, tmp_path):
+def test_workers_do_not_change_where_a_run_stands(run, config, undisturbed, tmp_path):
     """Stopped with workers that had read ahead, gone on without."""
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     WatchLosses.point = (1, 4)
@@ -162,7 +197,7 @@ def test_workers_do_not_change_where_a_run_stands(config, undisturbed, tmp_path)
 
 
 @pytest.fixture
-def stopped(config, tmp_path):
+def stopped(run, config, tmp_path):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     WatchLosses.point = (1, 5)
     with pytest.raises(KeyboardInterrupt):
@@ -170,18 +205,27 @@ def stopped(config, tmp_path):
     return tmp_path / "out"
 
 
-def test_a_torn_checkpoint_is_passed_over(config, undisturbed, stopped):
-    newest = stopped / "training_state_e1_b5.th"
+def test_a_torn_checkpoint_is_passed_over(run, config, undisturbed, stopped):
+    newest = stopped / "checkpoint_e1_b5.th"
     newest.write_bytes(newest.read_bytes()[:1000])
     losses = run(config(), stopped, recover=True)
     assert min(losses) == (1, 5)  # the checkpoint before holds the first 4
     assert_same_end(undisturbed["adagrad"], losses, stopped)
 
 
-def test_a_checkpoint_that_does_not_say_where_the_run_stood_is_refused(config, stopped):
-    for path in stopped.glob("training_state_*.th"):
-        state = torch.load(path, weights_only=True)
-        state["callbacks"] = [{} for _ in state["callbacks"]]
-        torch.save(state, path)
-    with pytest.raises(ConfigurationError, match="does not say where in the text"):
-        run(config(), stopped, recover=True)
+def test_a_run_is_begun_through_one_door_and_ended_through_the_other(config, undisturbed, tmp_path):
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    for one, other in ((by_allennlp, by_ourselves), (by_ourselves, by_allennlp)):
+        out = tmp_path / one.__name__ / "out"
+        out.parent.mkdir()
+        WatchLosses.point = (1, 5)
+        with pytest.raises(KeyboardInterrupt):
+            one(config(), out, recover=False)
+        if other is by_allennlp:  # compares configs to the letter; the watch is one of its own
+            path = out / "config.json"
+            written = json.loads(path.read_text())
+            written["trainer"]["callbacks"].append("watch_losses")
+            path.write_text(json.dumps(written))
+        WatchLosses.losses = {}
+        other(config(), out, recover=True)
+        assert_same_end(undisturbed["adagrad"], WatchLosses.losses, out)

@@ -4,8 +4,8 @@
 // Paths come from BIDIRECTIONAL_LM_TRAIN_PATH (a glob: 1 Billion Word's shards, tokenized sentences, one a line),
 // BIDIRECTIONAL_LM_HELDOUT_PATH and BIDIRECTIONAL_LM_VOCAB_PATH (`python -m elmo_plugin vocabulary`, or bilm-tf's file).
 //
-// bilm-tf trains on 3 GPUs, 128 streams each. On several: -o '{"distributed": {"cuda_devices": [0, 1, 2]},
-// "model.softmax.sparse": false}'; batch_size is that of one process.
+// bilm-tf trains on 3 GPUs, 128 streams each: torchrun --nproc-per-node 3 -m elmo_plugin pretrain
+// training_config/table1/bilm.jsonnet -s out; batch_size is that of one process.
 //
 // To expect: held-out perplexity (average of both directions) 39.7 in the paper, after two weeks on 3 GTX 1080. Ours: not run.
 {
@@ -53,6 +53,7 @@
     shuffle: false,
   },
   trainer: {
+    type: 'bilm_pretraining',
     num_epochs: 10,
     validation_metric: '-perplexity',
     grad_norm: 10.0,

@@ -25,6 +25,7 @@
   data_loader: { type: 'token_streams', batch_size: 16, num_steps: 20, shuffle: true },
   validation_data_loader: { type: 'token_streams', batch_size: 4, num_steps: 20, shuffle: false },
   trainer: {
+    type: 'bilm_pretraining',
     num_epochs: 10,
     validation_metric: '-perplexity',
     grad_norm: 1.0,

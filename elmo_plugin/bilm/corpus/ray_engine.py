@@ -90,7 +90,11 @@ class RayEngine:
         ray = ray_module()
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(address, include_dashboard=False, log_to_driver=False)
+            try:
+                ray.init(address, include_dashboard=False, log_to_driver=False)
+            except Exception as error:  # Ray raises no other where a machine is too busy
+                raise OSError(f"Ray did not start: {_said(error)}") from error
+        self._node = ray.get_runtime_context().get_node_id()
         self._place = place
         # Restarts and retries are the supervisor's, which counts them.
         self._actor = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(ShardActor)
@@ -114,6 +118,8 @@ class RayEngine:
         try:
             ray.wait(streams, num_returns=1, timeout=seconds)
             ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+            if not ready:
+                self._check_raylet()
         except ray.exceptions.RayError as error:
             raise OSError(f"the Ray cluster is lost: {_said(error)}") from error
         for stream in ready:
@@ -122,6 +128,13 @@ class RayEngine:
             if event.kind in ("ready", "done", "failed"):
                 worker.stream = None
             yield worker, event
+
+    def _check_raylet(self) -> None:
+        """
+        Without that of this machine no worker may ever have a place, and Ray does not end for it.
+        """
+        if all(node["NodeID"] != self._node or not node["Alive"] for node in ray_module().nodes()):
+            raise OSError("the raylet of this machine has ended, and this run with it")
 
     def _next(self, stream: Any) -> Event:
         ray = ray_module()

@@ -61,6 +61,7 @@ def find_options(
     """
     if isinstance(options_file, dict):
         return parse_options(options_file)
+    options_file, weight_file = _named(options_file), _named(weight_file)
     if options_file is None:
         if not _is_whole(weight_file):
             raise ValueError(
@@ -91,6 +92,9 @@ def find_weights(options_file: OptionsSource | None, weight_file: str | Path | N
         A weight file, or a folder or ZIP; `None` where only inlined options are given: an archive
         will bring the weights.
     """
+    if not isinstance(options_file, dict):
+        options_file = _named(options_file)
+    weight_file = _named(weight_file)
     if weight_file is None:
         if isinstance(options_file, dict):
             return None
@@ -102,6 +106,15 @@ def find_weights(options_file: OptionsSource | None, weight_file: str | Path | N
         weight_file = options_file
     location = NAMED_BILMS.get(str(weight_file), ("", str(weight_file)))[1]
     return local_file(location, "weight_file")
+
+
+def _named(source: str | Path | None) -> str | Path | None:
+    """The name of a released biLM for a URL of one of its files, at any of the bucket's names."""
+    for bucket in RELEASED:
+        if str(source).startswith(bucket):
+            url = RELEASED[0] + str(source).removeprefix(bucket)
+            return next((name for name, urls in NAMED_BILMS.items() if url in urls), source)
+    return source
 
 
 def _is_whole(source: str | Path | None) -> bool:

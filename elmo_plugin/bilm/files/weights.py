@@ -19,7 +19,6 @@ from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -192,9 +191,8 @@ def _read(dataset: h5py.Dataset) -> numpy.ndarray:
 def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
     """Of the numbers, however they are stored."""
     wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
-    return zlib.crc32(
-        numpy.ascontiguousarray(wide).data.cast("B"), zlib.crc32(key.encode(), before)
-    )
+    numbers = numpy.ascontiguousarray(wide).data.cast("B")
+    return zlib.crc32(numbers, zlib.crc32(key.encode(), before))
 
 
 def layout(bilm: BiLm) -> Iterator[Entry]:
@@ -202,9 +200,8 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
-    table = char_cnn.char_embedding
     # The padding token's row of zeros is ours alone.
-    yield _plain("char_embed", table[1:], (NUM_CHARACTER_EMBEDDINGS, table.shape[1]))
+    yield _plain("char_embed", char_cnn.char_embedding[1:])
     for index, convolution in enumerate(char_cnn.convolutions):
         number, dim, width = convolution.weight.shape
         yield Entry(
@@ -246,12 +243,8 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     def get_kernel() -> numpy.ndarray:
         return _swap_gates(torch.cat([inputs, states], dim=1).detach().cpu().numpy()).T
 
-    yield Entry(
-        f"{prefix}/W_0",
-        (input_dim + cell.projection_dim, 4 * cell.cell_size),
-        put_kernel,
-        get_kernel,
-    )
+    shape = (input_dim + cell.projection_dim, 4 * cell.cell_size)
+    yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
     yield Entry(
         f"{prefix}/B",
         (4 * cell.cell_size,),
@@ -267,13 +260,11 @@ def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
     return numpy.concatenate([first, third, second, fourth], axis=0)
 
 
-def _plain(
-    key: str, parameter: torch.Tensor, shape: tuple[int, ...] = (), sign: float = 1.0
-) -> Entry:
+def _plain(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
     """Stored as it is."""
     return Entry(
         key,
-        shape or tuple(parameter.shape),
+        tuple(parameter.shape),
         _putter(parameter, lambda array: sign * array),
         _getter(parameter, lambda array: sign * array),
     )

@@ -64,6 +64,8 @@ class BiLm(WeightsModule):
         If `state` or `dtype` is none of these.
     """
 
+    lstm_class = BiLstm
+
     def __init__(
         self,
         options: ElmoOptions,
@@ -78,7 +80,7 @@ class BiLm(WeightsModule):
         # AllenNLP's word for `mixture_size`; `Elmo(module=...)` asks any biLM for it.
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
-        self._elmo_lstm = BiLstm(
+        self._elmo_lstm = self.lstm_class(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
             num_layers=options.num_layers,

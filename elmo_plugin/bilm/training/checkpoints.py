@@ -1,7 +1,6 @@
-"""A pretraining run's checkpoint, as AllenNLP's trainer writes it, to files for use."""
+"""A pretraining run's checkpoint to files for use; those that AllenNLP's trainer wrote, too."""
 
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,13 @@ from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.run_files import UNREADABLE
 from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.step import PREFIX
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
-PREFIX = "language_model."
+# Ours, and the half with the weights of a pair by AllenNLP's trainer (until version 0.2).
+WITH_WEIGHTS = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
 
 
 def export_checkpoint(
@@ -35,7 +37,7 @@ def export_checkpoint(
     directory : `Union[str, Path]`
         Where to.
     checkpoint : `Optional[str]`, optional (default = `None`)
-        A file in the run's directory; the newest `model_state_*.th` if not given.
+        A file in the run's directory; the newest if not given.
     dtype : `str`, optional (default = `"float32"`)
         How numbers are stored.
 
@@ -68,7 +70,7 @@ def export_checkpoint(
     language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
     _load(language_model, path)
     card: dict[str, Any] = {"checkpoint": path.name, "run": "from a checkpoint, not its end"}
-    point = re.fullmatch(r"model_state_e(\d+)_b(\d+)\.th", path.name)
+    point = WITH_WEIGHTS.fullmatch(path.name)
     if point:
         card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
     export_bilm(
@@ -83,22 +85,21 @@ def export_checkpoint(
 
 
 def _newest(run: Path) -> Path:
-    points = []
-    for path in run.glob("model_state_e*_b*.th"):
-        point = re.fullmatch(r"model_state_e(\d+)_b(\d+)\.th", path.name)
-        if point:
-            points.append((int(point[1]), int(point[2]), path))
+    found = ((WITH_WEIGHTS.fullmatch(path.name), path) for path in run.iterdir())
+    points = [(int(point[1]), int(point[2]), path) for point, path in found if point]
     if not points:
-        raise FileNotFoundError(f"{run} holds no checkpoint model_state_*.th")
+        raise FileNotFoundError(f"{run} holds no checkpoint checkpoint_*.th")
     return max(points)[2]
 
 
 def _load(language_model: LanguageModel, path: Path) -> None:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        # Mapped: the optimizer's part is not read.
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = state.get("model", state)
         own = {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
         language_model.load_state_dict(own)
-    except (RuntimeError, EOFError, AttributeError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a whole checkpoint of this run's model: {str(error).splitlines()[0]}"
         ) from error

@@ -46,6 +46,19 @@ def perplexity(model: LanguageModel, batches: Iterable[BatchPair]) -> Perplexity
     `ValueError`
         If there is no batch.
     """
+    forward, backward, count = sum_of_losses(model, batches)
+    if count == 0:
+        raise ValueError(
+            "no batch to measure perplexity on: the held-out text holds fewer tokens than one batch"
+        )
+    return Perplexity(math.exp(forward / count), math.exp(backward / count))
+
+
+def sum_of_losses(model: LanguageModel, batches: Iterable[BatchPair]) -> tuple[float, float, int]:
+    """
+    As `perplexity`, but the sums of both directions' losses over batches, in nats per word, and how
+    many batches there were.
+    """
     was_training = model.training
     model.eval()
     states: tuple[LstmState, LstmState] | None = None
@@ -61,8 +74,21 @@ def perplexity(model: LanguageModel, batches: Iterable[BatchPair]) -> Perplexity
                 count += 1
     finally:
         model.train(was_training)
-    if count == 0:
-        raise ValueError(
-            "no batch to measure perplexity on: the held-out text holds fewer tokens than one batch"
-        )
-    return Perplexity(math.exp(forward / count), math.exp(backward / count))
+    return forward, backward, count
+
+
+def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
+    """
+    What is told of both directions' mean losses: `loss`, and `perplexity` of each direction and of
+    both; of a sampled softmax only `sampled_perplexity`, which is not comparable.
+    """
+    loss = (forward + backward) / 2
+    average = math.exp(min(loss, 700.0))
+    if sampled:
+        return {"loss": loss, "sampled_perplexity": average}
+    return {
+        "loss": loss,
+        "forward_perplexity": math.exp(min(forward, 700.0)),
+        "backward_perplexity": math.exp(min(backward, 700.0)),
+        "perplexity": average,
+    }

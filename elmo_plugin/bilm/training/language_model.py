@@ -1,15 +1,20 @@
 """A biLM in training: both directions' next-word losses over streams, with the state carried."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, WeightsModule
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.export import load_softmax
+from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax
 from elmo_plugin.bilm.training.streams import BatchPair
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 
 class StepOutput(NamedTuple):
@@ -71,7 +76,10 @@ class LanguageModel(torch.nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, batch: BatchPair, states: tuple[LstmState, LstmState] | None = None
+        self,
+        batch: BatchPair,
+        states: tuple[LstmState, LstmState] | None = None,
+        negatives: tuple[Negatives, Negatives] | None = None,
     ) -> StepOutput:
         """
         # Parameters
@@ -80,6 +88,8 @@ class LanguageModel(torch.nn.Module):
             Both directions' next tokens, on any device.
         states : `Optional[tuple[LstmState, LstmState]]`
             Where the streams' LSTMs stand; zero at the start of training.
+        negatives : `Optional[tuple[Negatives, Negatives]]`
+            Each direction's, for a sampled softmax in training; drawn here if not given.
 
         # Returns
 
@@ -96,19 +106,54 @@ class LanguageModel(torch.nn.Module):
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
         losses, finals = [], []
-        for direction, one, inputs, state in zip(("forward", "backward"), batch, tokens, states):
+        for direction, one, inputs, state, drawn in zip(
+            ("forward", "backward"), batch, tokens, states, negatives or (None, None)
+        ):
             layers, final = lstm.stack(
                 direction, inputs, [batch_size] * num_steps, state, self.dropout
             )
             top = functional.dropout(layers[-1], self.dropout, self.training)
-            losses.append(self.softmax(top, one.targets.t().flatten()))
+            losses.append(self.softmax(top, one.targets.t().flatten(), drawn))
             finals.append(final)
         return StepOutput(losses[0], losses[1], (finals[0], finals[1]))
 
 
-def scale_gradient(loss: torch.Tensor, factor: float) -> torch.Tensor:
+def make_language_model(
+    words: WordVocabulary,
+    options: str | dict[str, Any],
+    pretrained_file: str | None = None,
+    softmax: dict[str, Any] | None = None,
+    dropout: float = 0.1,
+    dtype: str | None = None,
+) -> LanguageModel:
     """
-    The same value with `factor` times the gradient: bilm-tf takes gradients of `loss * num_steps`
-    but reports the loss.
+    As a config's `model` says; the weights are drawn from PyTorch's generator.
+
+    # Parameters
+
+    words : `WordVocabulary`
+        To predict.
+    options : `str | dict[str, Any]`
+        The biLM's sizes: the content of an `options.json`, its path or URL, or a name.
+    pretrained_file : `str | None`, optional (default = `None`)
+        A `weights.hdf5` to begin with.
+    softmax : `dict[str, Any] | None`, optional (default = `None`)
+        `num_samples` and `sparse` of `WordSoftmax`; `pretrained_file`, a `softmax.hdf5` to begin
+        with.
+    dropout, dtype
+        See `LanguageModel`.
+
+    # Raises
+
+    `ValueError` or `FileNotFoundError`
+        If files do not exist or do not fit.
     """
-    return loss if factor == 1.0 else loss + (factor - 1.0) * (loss - loss.detach())
+    if pretrained_file is None and not isinstance(options, dict):
+        options = options_dict(find_options(options))  # sizes alone, without the weights
+    bilm = load_bilm(options, pretrained_file, requires_grad=True)
+    arguments = dict(softmax or {})
+    softmax_file = arguments.pop("pretrained_file", None)
+    word_softmax = WordSoftmax(len(words), bilm.options.projection_dim, **arguments)
+    if softmax_file is not None:
+        load_softmax(word_softmax, softmax_file)
+    return LanguageModel(bilm, word_softmax, dropout, dtype)

@@ -1,192 +1,300 @@
-"""Pretraining as a plain loop, for machines without AllenNLP."""
+"""Pretraining: the one loop, which goes on after a stop as if there had been none."""
 
-import json
-import math
+import datetime
+import hashlib
+import logging
+import signal
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.streams import BatchPair, both_directions
+from elmo_plugin.bilm.training.optimization import rate_factor
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.report import Report
+from elmo_plugin.bilm.training.run_files import RunFiles
+from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
+from elmo_plugin.bilm.training.step import Stepper
+from elmo_plugin.bilm.training.stop_request import Stopped, StopRequest
+from elmo_plugin.bilm.training.stream_position import StreamPosition
+from elmo_plugin.bilm.training.streams import BatchPair
+from elmo_plugin.bilm.training.text import Positions, Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.training.watch import end_together
+
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LoopSettings:
+class Pretraining:
     """
-    # Parameters
-
-    num_updates : `int`
-        Steps of the optimizer.
-    batch_size, num_steps : `int`
-        Streams, and tokens of each in a step.
-    learning_rate : `float`
-        The highest, reached after `warm_up` steps; a cosine brings it to a hundredth of that at the
-        end.
-    warm_up : `int`
-        Steps of linear rise.
-    weight_decay : `float`
-        AdamW's, not on biases.
-    clip_norm : `float`
-        Largest norm of all gradients together.
-    evaluate_every : `int`
-        Steps between looks at the held-out text.
-    evaluation_batches : `int`
-        Batches of such a look; the last one reads all.
-    seed : `int`
-        Of the order of sentences.
-    files_at_once : `int`
-        Files whose sentences are shuffled together, and held in memory at a time.
-    """
-
-    num_updates: int
-    batch_size: int = 64
-    num_steps: int = 20
-    learning_rate: float = 2e-3
-    warm_up: int = 300
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    evaluate_every: int = 500
-    evaluation_batches: int = 50
-    seed: int = 0
-    files_at_once: int = 1
-
-
-def pretrain(
-    model: LanguageModel,
-    vocabulary: WordVocabulary,
-    train_paths: Sequence[Path],
-    heldout_paths: Sequence[Path],
-    directory: Path,
-    settings: LoopSettings,
-    card: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """
-    Trains with AdamW and writes the released format at every evaluation (to `directory/latest`) and
-    at the end (to `directory`); a line of figures goes to `directory/log.jsonl` each time.
+    Trains a biLM by the text, in one process or in all those of PyTorch's process group. With
+    dropout off a run is the same for any number of processes, but for rounding, and it may go on
+    with another number.
 
     # Parameters
 
-    model, vocabulary
-        What is trained, and the words of its softmax.
-    train_paths, heldout_paths : `Sequence[Path]`
-        Text files, one tokenized sentence a line.
-    directory : `Path`
-        Where to write.
+    model : `LanguageModel`
+        On the device where it trains.
+    words : `WordVocabulary`
+        Of its softmax.
+    text : `Text`
+    heldout : `Text | None`
+        Looked at after each epoch.
+    directory : `str | Path`
+        The run's, which all processes see. A checkpoint there is gone on from.
     settings : `LoopSettings`
-    card : `Optional[dict[str, Any]]`, optional (default = `None`)
-        What the card says beside the figures.
-
-    # Returns
-
-    `dict[str, Any]`
-        The card.
+    on_step : `Callable[[Step], None] | None`, optional (default = `None`)
+        Called after each step, before it is saved.
+    on_epoch : `Callable[[int, dict[str, Any]], None] | None`, optional (default = `None`)
+        Called after each epoch, with its number from 0 and the run's figures.
 
     # Raises
 
-    `FloatingPointError`
-        If the loss is no longer a number; the text says at which step.
+    `ValueError`
+        If settings or text make no run.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        lr=settings.learning_rate,
-        fused=True,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: _warm_up_and_cosine(step, settings)
-    )
-    shape = {"batch_size": settings.batch_size, "num_steps": settings.num_steps}
-    started, states, mean_loss = time.time(), None, 0.0
-    model.train()
-    batches = _endless(train_paths, vocabulary, settings)
-    progress = tqdm(range(1, settings.num_updates + 1), desc="pretraining", mininterval=5)
-    figures: dict[str, Any] = {}
-    for update in progress:
-        loss, states = _update(model, next(batches), states, optimizer, settings.clip_norm)
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} at step {update}, expected a finite number"
-            )
-        schedule.step()
-        mean_loss = loss if update == 1 else 0.99 * mean_loss + 0.01 * loss
-        progress.set_postfix(loss=f"{mean_loss:.3f}", refresh=False)
-        last = update == settings.num_updates
-        if update % settings.evaluate_every == 0 or last:
-            # Before the evaluation: what was trained is safe whatever happens there.
-            export_bilm(model.bilm, directory / "latest")
-            heldout = perplexity(
-                model,
-                both_directions(
-                    heldout_paths,
-                    vocabulary,
-                    limit=None if last else settings.evaluation_batches,
-                    shuffle=False,
-                    **shape,
-                ),
-            )
-            figures = {
-                "update": update,
-                "tokens": update * settings.batch_size * settings.num_steps,
-                "seconds": round(time.time() - started),
-                "training_loss": round(mean_loss, 4),
-                "heldout_forward_perplexity": round(heldout.forward, 2),
-                "heldout_backward_perplexity": round(heldout.backward, 2),
-            }
-            with (directory / "log.jsonl").open("a", encoding="utf-8") as log:
-                log.write(json.dumps(figures) + "\n")
-    card = {**(card or {}), "settings": asdict(settings), "result": figures}
-    export_bilm(model.bilm, directory, vocabulary=vocabulary, softmax=model.softmax, card=card)
-    return card
 
-
-def _update(
-    model: LanguageModel,
-    batch: BatchPair,
-    states: tuple[LstmState, LstmState] | None,
-    optimizer: torch.optim.Optimizer,
-    clip_norm: float,
-) -> tuple[float, tuple[LstmState, LstmState]]:
-    output = model(batch, states)
-    optimizer.zero_grad()
-    output.loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-    optimizer.step()
-    return output.loss.item(), output.states
-
-
-def _endless(
-    paths: Sequence[Path], vocabulary: WordVocabulary, settings: LoopSettings
-) -> Iterator[BatchPair]:
-    epoch = 0
-    while True:
-        yield from both_directions(
-            paths,
-            vocabulary,
-            epoch,
-            batch_size=settings.batch_size,
-            num_steps=settings.num_steps,
-            seed=settings.seed,
-            files_at_once=settings.files_at_once,
+    def __init__(
+        self,
+        model: LanguageModel,
+        words: WordVocabulary,
+        text: Text,
+        heldout: Text | None,
+        directory: str | Path,
+        settings: LoopSettings,
+        on_step: Callable[[Step], None] | None = None,
+        on_epoch: Callable[[int, dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.model, self.words, self.text, self.heldout = model, words, text, heldout
+        self.settings, self.on_step, self.on_epoch = settings, on_step, on_epoch
+        self.processes = Processes(model.softmax.weight.device)
+        self.files = RunFiles(Path(directory), settings.checkpointer)
+        self.stepper = Stepper(model, settings, self.processes)
+        self.progress = Progress(
+            rows=text.batch_size * self.processes.size,
+            heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
         )
-        epoch += 1
+        text.batches_in_an_epoch(self.progress.rows)  # before anything is written
+        self.positions: Positions = (None, None)
+        self.stop = StopRequest()
+        self._last_save = (time.monotonic(), 0, 0)
 
+    def run(self) -> dict[str, Any]:
+        """
+        # Returns
 
-def _warm_up_and_cosine(step: int, settings: LoopSettings) -> float:
-    if step < settings.warm_up:
-        return (step + 1) / settings.warm_up
-    done = (step - settings.warm_up) / max(1, settings.num_updates - settings.warm_up)
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        `dict[str, Any]`
+            The last epoch's figures, and the best epoch's. The model has the best epoch's weights.
+
+        # Raises
+
+        `Stopped`
+            After Ctrl-C or SIGTERM, when all is saved.
+        `ValueError`
+            If the loss is no longer a number; the text names step, files and lines.
+        `RuntimeError`
+            If another process is gone; the text names it.
+        """
+        with self.stop, end_together():
+            begun = time.time()
+            self._begin()
+            while self.progress.epochs < self.settings.num_epochs and not self._out_of_patience():
+                self._epoch()
+                self._end_epoch(begun)
+            self._finish()
+        return self.progress.metrics
+
+    def _begin(self) -> None:
+        words = hashlib.sha256("\n".join(self.words.words).encode()).hexdigest()
+        settings = repr(replace(self.settings, card=None))  # each node has a command of its own
+        self.processes.check_same(vocabulary=words, text=repr(self.text), settings=settings)
+        saved = self.files.newest(clean=self.processes.rank == 0)
+        if saved is not None:
+            self._restore(saved)
+        self.processes.check_same(start=(self.progress.epochs, self.progress.batches))
+        self.processes.make_same(one.data for one in self.model.parameters())
+        progress = self.progress
+        if progress.rows < self.processes.size:
+            raise ValueError(
+                f"there are {self.processes.size} processes for {progress.rows} streams, expected "
+                "a stream for each at least"
+            )
+        self.batches_per_epoch = self.text.batches_in_an_epoch(progress.rows)
+        together = self.settings.num_gradient_accumulation_steps
+        self.steps_per_epoch = -(-self.batches_per_epoch // together)
+        self.num_steps = self.steps_per_epoch * self.settings.num_epochs
+        rate_factor(self.settings.learning_rate_scheduler, 1, self.num_steps)
+        own_rows = self.processes.share(progress.rows)
+        self.stepper.own_weight = len(own_rows) / progress.rows
+        self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
+        self.report = Report(
+            self.files.directory,
+            self.model,
+            progress.rows * self.text.num_steps * together,
+            self.processes.size,
+            self.processes.rank == 0,
+            self.settings.tensorboard,
+        )
+        self.model.train()
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        self.stepper.load_weights(saved["model"])
+        self.stepper.optimizer.load_state_dict(saved["optimizer"])
+        self.progress = Progress(**saved["progress"])
+        forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
+        self.positions = (forward, backward)
+        states = [LstmState(*pair) for pair in saved["states"]]
+        self.stepper.states = self.processes.share_states(
+            (states[0], states[1]), self.progress.rows
+        )
+        self._last_save = (time.monotonic(), self.progress.epochs, self.progress.batches)
+
+    def _epoch(self) -> None:
+        progress, together = self.progress, self.settings.num_gradient_accumulation_steps
+        with self.report.epoch(progress.epochs, progress.batches, self.steps_per_epoch):
+            while progress.batches < self.steps_per_epoch:
+                left = self.batches_per_epoch - progress.batches * together
+                self._step(list(islice(self.pairs, min(together, left))))
+
+    def _step(self, pairs: list[BatchPair]) -> None:
+        progress = self.progress
+        flags = [float(self.stop.number or 0), float(self._is_time_to_save())]
+        losses, norm, flags = self.stepper.step(pairs, progress.steps + 1, self.num_steps, flags)
+        self.positions = (pairs[-1].forward.position, pairs[-1].backward.position)
+        progress.batches += 1
+        progress.steps += 1
+        progress.losses = [one + other for one, other in zip(progress.losses, losses)]
+        step = Step(progress.epochs, progress.batches, progress.steps, *losses, norm)
+        self.report.step(step, self.stepper.rate)
+        if self.on_step is not None:
+            self.on_step(step)
+        if flags[0] > 0 or (self.processes.size == 1 and self.stop.number is not None):
+            self._save(then_stop=True)
+        _, epoch, batches = self._last_save
+        every = self.settings.checkpointer.save_every_num_batches
+        since = progress.batches - (batches if epoch == progress.epochs else 0)
+        if flags[1] > 0 or (every is not None and since >= every):
+            self._save()
+
+    def _is_time_to_save(self) -> bool:
+        """By the first process's clock."""
+        seconds = self.settings.checkpointer.save_every_num_seconds
+        return (
+            seconds is not None
+            and self.processes.rank == 0
+            and time.monotonic() - self._last_save[0] >= seconds
+        )
+
+    def _save(self, then_stop: bool = False) -> None:
+        progress, states = self.progress, self.stepper.states
+        assert states is not None
+        gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
+        if gathered is not None:
+            together = [
+                [torch.cat([own[direction][part] for own in gathered], dim=1) for part in (0, 1)]
+                for direction in (0, 1)
+            ]
+            state = {
+                "model": self.stepper.weights(),
+                "optimizer": self.stepper.optimizer.state_dict(),
+                "progress": asdict(progress),
+                "positions": [one.to_dict() for one in self.positions if one is not None],
+                "states": together,
+            }
+            self.files.save(progress.epochs, progress.batches, state)
+        self.processes.wait()  # none ends while the first one writes
+        self._last_save = (time.monotonic(), progress.epochs, progress.batches)
+        if then_stop:
+            raise Stopped(self.stop.number or signal.SIGTERM)
+
+    def _end_epoch(self, begun: float) -> None:
+        progress, metrics = self.progress, self.progress.metrics
+        forward, backward = (loss / self.steps_per_epoch for loss in progress.losses)
+        training = figures(forward, backward, self.model.softmax.sampler is not None)
+        heldout = self._look() if self.heldout is not None else {}
+        metrics["epoch"] = progress.epochs
+        metrics["training_duration"] = str(datetime.timedelta(seconds=time.time() - begun))
+        for part, found in (
+            ("training", {**training, **self.report.figures()}),
+            ("validation", heldout),
+        ):
+            metrics |= {f"{part}_{name}": value for name, value in found.items()}
+            self.report.scalars(f"epoch_{part}", found, progress.steps)
+        progress.epochs_since_best += 1
+        if self._is_best(heldout):
+            progress.epochs_since_best = 0
+            metrics["best_epoch"] = progress.epochs
+            metrics |= {f"best_validation_{name}": one for name, one in heldout.items()}
+        if self.processes.rank == 0:
+            self.files.write_figures(f"metrics_epoch_{progress.epochs}.json", metrics)
+            logger.info("%s", {name: metrics[name] for name in metrics if name != "duration"})
+            if progress.epochs_since_best == 0:
+                self.files.save_best(self.stepper.weights())
+        progress.epochs += 1
+        progress.batches, progress.losses = 0, [0.0, 0.0]
+        if self.on_epoch is not None:
+            self.on_epoch(progress.epochs - 1, metrics)
+        if self.settings.checkpointer.save_completed_epochs:
+            self._save()
+
+    def _look(self) -> dict[str, float]:
+        """Figures of the held-out text."""
+        assert self.heldout is not None
+        rows = max(self.progress.heldout_rows, self.processes.size)
+        own_rows = self.processes.share(rows)
+
+        def until_stopped() -> Iterator[BatchPair]:
+            for pair in self.heldout.pairs(self.words, rows, own_rows):  # type: ignore[union-attr]
+                # Several processes end it first: they would have to agree at each batch.
+                if self.processes.size == 1 and self.stop.number is not None:
+                    self._save(then_stop=True)  # the recovered run looks anew
+                yield pair
+
+        sums = sum_of_losses(self.model, until_stopped())
+        forward, backward, count = self.processes.total(*(one * len(own_rows) for one in sums))
+        return figures(forward / count, backward / count, sampled=False)
+
+    def _is_best(self, heldout: dict[str, float]) -> bool:
+        sign, name = self.settings.validation_metric[:1], self.settings.validation_metric[1:]
+        if not heldout:
+            return True
+        if sign not in ("+", "-") or name not in heldout:
+            raise ValueError(
+                f"validation_metric is {sign + name!r}, expected + or - and one of "
+                f"{sorted(heldout)}"
+            )
+        value = heldout[name] if sign == "+" else -heldout[name]
+        is_best = self.progress.best is None or value > self.progress.best
+        self.progress.best = value if is_best else self.progress.best
+        return is_best
+
+    def _out_of_patience(self) -> bool:
+        patience = self.settings.patience
+        return patience is not None and self.progress.epochs_since_best >= patience
+
+    def _finish(self) -> None:
+        """The best epoch's weights, in the model and as the released format."""
+        self.stepper.load_weights(self.files.load_best())
+        if self.processes.rank == 0:
+            card = {
+                **(self.settings.card or {}),
+                "finished": time.strftime("%Y-%m-%d"),
+                "steps": self.progress.steps,
+                "metrics": self.progress.metrics,
+            }
+            export_bilm(
+                self.model.bilm,
+                self.files.directory,
+                vocabulary=self.words,
+                softmax=self.model.softmax,
+                card=card,
+            )
+        self.processes.wait()

@@ -105,11 +105,20 @@ class WordSoftmax(torch.nn.Module):
         super().__init__()
         self.num_words = num_words
         self.sparse = sparse
+        # Whether gradients are sparse tensors until those of all processes are summed.
+        self.sums_rows = False
         self.training_dtype: str | None = None
         self.sampler = LogUniformSampler(num_words, num_samples) if num_samples else None
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
         torch.nn.init.normal_(self.weight, std=projection_dim**-0.5)
+
+    def draw(self, seed: int) -> tuple[Negatives, Negatives] | None:
+        """Both directions' negatives, the same for the same seed; `None` for the full softmax."""
+        if self.sampler is None:
+            return None
+        generator = torch.Generator().manual_seed(seed)
+        return self.sampler.sample(generator), self.sampler.sample(generator)
 
     def forward(
         self,
@@ -138,8 +147,9 @@ class WordSoftmax(torch.nn.Module):
             negatives = self.sampler.sample()
         sampled = negatives.ids.to(targets.device)
         ids = torch.cat([targets, sampled])
-        weight = functional.embedding(ids, self.weight, sparse=self.sparse)
-        bias = functional.embedding(ids, self.bias, sparse=self.sparse).squeeze(-1)
+        sparse = self.sparse or self.sums_rows
+        weight = functional.embedding(ids, self.weight, sparse=sparse)
+        bias = functional.embedding(ids, self.bias, sparse=sparse).squeeze(-1)
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
         num_rows = len(targets)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]

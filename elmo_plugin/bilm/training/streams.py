@@ -60,7 +60,7 @@ class TokenStreams:
     direction : `str`
         `"forward"` or `"backward"`.
     batch_size : `int`
-        Streams.
+        Streams, of all processes.
     num_steps : `int`
         Tokens of each stream in a batch.
     num_characters : `int`, optional (default = `50`)
@@ -73,9 +73,9 @@ class TokenStreams:
         of its own, a batch would then read a single book. Nothing where `shuffle` is off.
     seed : `int`, optional (default = `0`)
         Of the shuffling.
-    rank, world_size : `int`, optional (default = `0`, `1`)
-        With several processes there are `world_size * batch_size` streams, of which this one reads
-        its share: together they see what a single process with as many streams would.
+    own_rows : `range | None`, optional (default = `None`)
+        Of several processes each makes batches of its own streams only (all if not given): together
+        they see what a single process would, and each knows where all streams stand.
 
     # Raises
 
@@ -95,8 +95,7 @@ class TokenStreams:
         shuffle: bool = True,
         files_at_once: int = 1,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        own_rows: range | None = None,
     ) -> None:
         if direction not in ("forward", "backward"):
             raise ValueError(f"direction is {direction!r}, expected 'forward' or 'backward'")
@@ -113,8 +112,7 @@ class TokenStreams:
         self.shuffle = shuffle
         self.files_at_once = files_at_once
         self.seed = seed
-        self.own_rows = range(rank * batch_size, (rank + 1) * batch_size)
-        self.num_rows = world_size * batch_size
+        self.own_rows = range(batch_size) if own_rows is None else own_rows
 
     def epoch(self, number: int) -> Iterator[StreamBatch]:
         """
@@ -154,10 +152,10 @@ class TokenStreams:
             If `start` belongs to another number of streams.
         """
         position = start or StreamPosition()
-        rows: list[Pending | None] = list(position.rows) or [None] * self.num_rows
-        if len(rows) != self.num_rows:
+        rows: list[Pending | None] = list(position.rows) or [None] * self.batch_size
+        if len(rows) != self.batch_size:
             raise ValueError(
-                f"the position to go on from has {len(rows)} streams, expected {self.num_rows}"
+                f"the position to go on from has {len(rows)} streams, expected {self.batch_size}"
             )
         sentences = self._sentences(position, endless)
         for number in itertools.count():
@@ -190,7 +188,7 @@ class TokenStreams:
             end = pending.offset + taken
             inputs += pending.tokens[pending.offset : end]
             targets += pending.tokens[pending.offset + 1 : end + 1]
-        shape = (self.batch_size, self.num_steps)
+        shape = (len(self.own_rows), self.num_steps)
         rows = numpy.stack([token_row(token, self.num_characters) for token in inputs])
         characters = torch.from_numpy(rows.astype(numpy.int64)).view(*shape, self.num_characters)
         ids = torch.tensor([self.vocabulary.id(token) for token in targets]).view(shape)

@@ -60,6 +60,8 @@ class Elmo(ElmoMixes):
         given for a biLM that trains, or `cache` for one whose vectors change.
     """
 
+    bilm_class: type[CachedVocabularyBiLm] = CachedVocabularyBiLm
+
     def __init__(
         self,
         options_file: str | dict[str, Any] | None = None,
@@ -92,7 +94,7 @@ class Elmo(ElmoMixes):
                 requires_grad=requires_grad,
                 state=state,
                 dtype=dtype,
-                bilm_class=CachedVocabularyBiLm,
+                bilm_class=self.bilm_class,
             )
             if vocab_to_cache:
                 assert isinstance(bilm, CachedVocabularyBiLm)

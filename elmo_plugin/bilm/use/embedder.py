@@ -49,7 +49,11 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         state: str = "primed",
     ) -> None:
-        self.elmo_bilm = load_or_embedded("ElmoEmbedder", options_file, weight_file, state).eval()
+        self.place(load_or_embedded("ElmoEmbedder", options_file, weight_file, state), cuda_device)
+
+    def place(self, bilm: BiLm, cuda_device: int) -> None:
+        """The biLM in evaluation mode, on the device."""
+        self.elmo_bilm = bilm.eval()
         self.cuda_device = cuda_device
         if cuda_device >= 0:
             self.elmo_bilm.cuda(cuda_device)

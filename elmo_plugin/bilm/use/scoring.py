@@ -13,12 +13,7 @@ from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.backend import backend
 from elmo_plugin.bilm.kernels.chooser import linear
 from elmo_plugin.bilm.model.bilm import BiLm, with_boundaries
-from elmo_plugin.bilm.model.characters import (
-    BEGIN_OF_SENTENCE,
-    END_OF_SENTENCE,
-    batch_to_ids,
-    token_to_ids,
-)
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 from elmo_plugin.bilm.training.export import (
     OPTIONS_FILE,
     SOFTMAX_FILE,
@@ -238,13 +233,10 @@ class LanguageScorer:
         in pretraining are the same: they never read the boundary at which a direction arrives.
         """
         bilm, options = self.bilm, self.bilm.options
-        inputs = batch_to_ids(sentences, options.num_characters).to(bilm.device)
+        inputs = bilm.batch_to_ids(sentences).to(bilm.device)
         lengths = torch.tensor([len(one) + 2 for one in sentences], device=bilm.device)
-        boundaries = (
-            inputs.new_tensor(token_to_ids(mark, options.num_characters))
-            for mark in (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
-        )
-        ids = with_boundaries(inputs, lengths, *boundaries)
+        begin, end = bilm.batch_to_ids([bilm.char_cnn.boundaries])[0].to(bilm.device)
+        ids = with_boundaries(inputs, lengths, begin, end)
         steps = torch.arange(ids.shape[1], device=bilm.device)
         mask = steps < lengths.unsqueeze(1)
         tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
@@ -256,7 +248,7 @@ class LanguageScorer:
             bilm.start_states(len(sentences)),
         ):
             layers = [torch.zeros_like(part) for _ in range(options.num_layers)]
-            end = backend().over_padded(
+            final = backend().over_padded(
                 partial(bilm.lstm.stack, direction),
                 part,
                 lengths - 1,
@@ -266,7 +258,7 @@ class LanguageScorer:
                 reverse=direction == "backward",
             )
             tops.append(layers[-1])
-            ends.append(end)
+            ends.append(final)
         bilm.keep_states(*ends)
         return tops[0], tops[1], mask[:, 1:]
 

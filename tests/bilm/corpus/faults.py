@@ -11,6 +11,7 @@ size of its files, which its writes then meet as they would meet a full disk.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import random
@@ -32,7 +33,7 @@ FAULTS = {
 # No statistics sent; and its processes are as important as the other engine's.
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 TIMEOUT = 15
-MOST_SECONDS = 400
+MOST_SECONDS = 900
 
 
 class Corpus:
@@ -40,9 +41,9 @@ class Corpus:
 
     package = Path(__file__).parents[3]
 
-    def __init__(self, folder, lines=600):
+    def __init__(self, folder, lines=900):
         self.folder = folder
-        self.shard_tokens = lines * 5 // 3  # some thirty parts
+        self.shard_tokens = lines  # some fifty parts
         write(folder)
         for seed in range(3):
             (folder / f"{seed}.txt").write_text("".join(f"{x}\n" for x in text(lines, seed, 30)))
@@ -97,12 +98,13 @@ def processes(root, name):
 
 
 def inject(fault, driver, generator):
-    """Does it, once there is somebody to do it to."""
+    """Does it, once there is somebody to do it to; `None` if the run ends before."""
     if fault == "driver":
         driver.kill()
         return f"driver {driver.pid}"
     while not (found := processes(driver.pid, "raylet" if fault == "raylet" else "worker")):
-        assert driver.poll() is None, "nobody was there"
+        if driver.poll() is not None:
+            return None
         time.sleep(0.05)
     process = generator.choice(sorted(found))
     if fault == "stop":
@@ -124,6 +126,15 @@ def wait_for_parts(folder, count, driver):
         time.sleep(0.05)
 
 
+def end_orphans(folder):
+    """Workers that were stopped when their driver was killed know nothing of it."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (path / "cmdline").read_bytes()
+            if b"spawn_main" in line and (path / "cwd").readlink() == folder:
+                os.kill(int(path.name), signal.SIGKILL)
+
+
 def run_with_faults(corpus, engine, faults, output, generator):
     """
     One after the other, each after some more parts; the command is run again where it has ended
@@ -134,19 +145,21 @@ def run_with_faults(corpus, engine, faults, output, generator):
     driver = corpus.start(engine, output)
     said, steps = [], (len(corpus.expected) - 3) // len(faults)
     for fault in faults:
-        if driver.poll() is not None:
+        if driver.poll() is not None and num_parts(folder) < len(corpus.expected):
             said.append(f"status {driver.returncode}; again")
             driver = corpus.start(engine, output)
         wait_for_parts(folder, num_parts(folder) + generator.randrange(steps), driver)
         time.sleep(generator.random() * 0.5)
         there = num_parts(folder)
-        whom = inject(fault, driver, generator)
+        whom = inject(fault, driver, generator) if driver.poll() is None else None
+        assert whom is not None, f"over before the fault: {said}, {corpus.log(output)}"
         said.append(f"{fault}: {whom} after {there} parts")
         if fault in ("driver", "raylet"):
             driver.wait(MOST_SECONDS)
     said.append(f"status {driver.wait(MOST_SECONDS)}, {num_parts(folder)} parts")
     assert corpus.start(engine, output).wait(MOST_SECONDS) == 0, corpus.log(output)
     assert digests(folder) == corpus.expected, corpus.log(output)
+    end_orphans(corpus.folder)
     names = {path.name for path in folder.iterdir()} - corpus.expected.keys()
     assert names == {"plan.json", "complete.json"}
     return "; ".join([*said, "again: the same bytes"])

@@ -1,34 +1,164 @@
+"""The loop by itself; `tests/training` has it behind both doors, stopped and in many processes."""
+
+import math
+
+import pytest
 import torch
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training import loop
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings, loop_settings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
+WORDS = WordVocabulary([*SPECIAL_WORDS, *"abcd"])
 
-def test_the_loop_shuffles_as_many_files_together_as_its_settings_say(tmp_path, monkeypatch):
-    words = WordVocabulary([*SPECIAL_WORDS, *"abcd"])
+
+@pytest.fixture
+def paths(tmp_path):
     for name in "abcd":
         (tmp_path / f"{name}.txt").write_text(f"{name} {name}\n" * 10)
-    paths = sorted(tmp_path.glob("*.txt"))
-    seen = []
+    return sorted(tmp_path.glob("*.txt"))
 
-    def both_directions(files, vocabulary, *args, shuffle=True, **options):
-        for pair in loop_streams(files, vocabulary, *args, shuffle=shuffle, **options):
-            if shuffle:
-                seen.append({path for one in pair for path, _ in one.sources})
-            yield pair
 
-    loop_streams = loop.both_directions
-    monkeypatch.setattr(loop, "both_directions", both_directions)
-    for files_at_once in (1, 4):
+@pytest.fixture
+def pretraining(paths, tmp_path):
+    def build(name="run", settings=None, heldout=True, **text):
         torch.manual_seed(0)
         model = LanguageModel(BiLm(ElmoOptions(4, 4, 1, 2, ((1, 2),), 1)), WordSoftmax(7, 4))
-        settings = loop.LoopSettings(1, batch_size=8, num_steps=3, files_at_once=files_at_once)
-        directory = tmp_path / str(files_at_once)
-        card = loop.pretrain(model, words, paths, paths, directory, settings)
-        assert card["settings"]["files_at_once"] == files_at_once
-    one, four = seen
-    assert len(one) <= 2 < len(four)
+        settings = {"optimizer": {"type": "sgd", "lr": 0.1}, "num_epochs": 2, **(settings or {})}
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        train = Text(paths, 8, **{"num_steps": 3, "batches_per_epoch": 4, **text})
+        held = Text(paths, 4, num_steps=3, shuffle=False) if heldout else None
+        return Pretraining(model, WORDS, train, held, directory, LoopSettings(**settings))
+
+    return build
+
+
+def test_the_loop_shuffles_as_many_files_together_as_its_settings_say(pretraining):
+    for files_at_once in (1, 4):
+        run = pretraining(str(files_at_once), files_at_once=files_at_once)
+        run._begin()
+        seen = {path for one in next(run.pairs) for path, _ in one.sources}
+        assert len(seen) <= 2 if files_at_once == 1 else len(seen) > 2
+
+
+def test_a_loss_that_is_no_number_stops_the_loop_with_step_and_lines(pretraining):
+    run = pretraining(settings={"optimizer": {"type": "sgd", "lr": math.inf}})
+    with pytest.raises(ValueError, match=r"loss is nan at step 2, .*read from .*/[a-d]\.txt:\d+"):
+        run.run()
+    assert run.files.newest(clean=True) is None
+
+
+def test_a_norm_that_is_no_number_stops_the_loop(pretraining):
+    run = pretraining(settings={"gradient_scale": math.inf, "grad_norm": 1.0})
+    with pytest.raises(ValueError, match="norm of the gradients is nan at step 1"):
+        run.run()
+
+
+def test_accumulated_batches_are_one_step_over_both(pretraining):
+    """Two batches of half the rows each have other streams, so the steps alone are compared."""
+    run = pretraining(settings={"num_gradient_accumulation_steps": 2}, batches_per_epoch=5)
+    steps = []
+    run.on_step = steps.append
+    run.run()
+    assert [(step.epoch, step.batch, step.steps) for step in steps] == [
+        (0, 1, 1),
+        (0, 2, 2),
+        (0, 3, 3),
+        (1, 1, 4),
+        (1, 2, 5),
+        (1, 3, 6),
+    ]
+
+
+def test_gradients_of_accumulated_batches_are_their_mean(pretraining):
+    run = pretraining(settings={"num_gradient_accumulation_steps": 2})
+    run._begin()
+    pairs = [next(run.pairs), next(run.pairs)]
+    model = run.model
+    states, gradients = None, []
+    for pair in pairs:
+        model.zero_grad()
+        model.dropout = 0.0
+        output = model(pair, states)
+        output.loss.backward()
+        states = output.states
+        gradients.append({name: one.grad for name, one in model.named_parameters()})
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    run.stepper.step(pairs, 1, 8, [])
+    for name, parameter in model.named_parameters():
+        mean = (gradients[0][name] + gradients[1][name]) / 2
+        torch.testing.assert_close(parameter.detach(), before[name] - 0.1 * mean)
+
+
+def test_a_run_ends_when_epochs_no_longer_help(pretraining):
+    settings = {"optimizer": {"type": "sgd", "lr": 0.0}, "num_epochs": 9, "patience": 2}
+    metrics = pretraining(settings=settings).run()
+    assert (metrics["epoch"], metrics["best_epoch"]) == (2, 0)
+
+
+def test_without_heldout_text_the_last_epoch_counts(pretraining):
+    metrics = pretraining(heldout=False).run()
+    assert metrics["best_epoch"] == 1
+    assert not any(name.startswith("validation") for name in metrics)
+
+
+def test_it_saves_by_the_clock_too(pretraining):
+    checkpointer = CheckpointSettings(save_every_num_seconds=0, keep_most_recent_by_count=None)
+    run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": 1})
+    run.run()
+    names = sorted(path.name for path in run.files.directory.glob("checkpoint_*"))
+    assert names == [
+        f"checkpoint_e{e}_b{b}.th" for e, b in ((0, 1), (0, 2), (0, 3), (0, 4), (1, 0))
+    ]
+
+
+def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatch):
+    run = pretraining(settings={"tensorboard": True})
+    found = []
+
+    class Writer:
+        def __init__(self, folder):
+            found.append(folder)
+
+        def add_scalar(self, name, value, step):
+            found.append((name, step))
+
+    monkeypatch.setitem(
+        __import__("sys").modules,
+        "torch.utils.tensorboard",
+        type("module", (), {"SummaryWriter": Writer}),
+    )
+    run.run()
+    assert found[0] == str(run.files.directory / "log")
+    assert {("training/loss", 1), ("training/learning_rate", 8), ("epoch_validation/loss", 8)} <= {
+        one for one in found if isinstance(one, tuple)
+    }
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ({}, "optimizer is None, expected a type"),
+        ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected of .*num_epochs"),
+        ({"checkpointer": {"keep": 1}}, "trainer.checkpointer: the key 'keep' is unknown"),
+        ({"callbacks": ["wandb"]}, "callbacks has 'wandb', expected export_bilm"),
+    ],
+)
+def test_what_a_config_says_wrong_is_named(trainer, message):
+    with pytest.raises(ValueError, match=message):
+        loop_settings({**({"optimizer": {"type": "sgd"}} if trainer else {}), **trainer})
+
+
+def test_the_card_says_what_the_config_has_it_say():
+    callbacks = ["export_bilm", {"type": "export_bilm", "card": {"data": "novels"}}]
+    trainer = {"optimizer": {"type": "sgd"}, "callbacks": callbacks}
+    assert loop_settings(trainer, command=["pretrain"]).card == {
+        "command": "pretrain",
+        "data": "novels",
+    }

@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.files.whole_file import whole_file
 
 
-def save_atomically(state: Any, path: Union[str, os.PathLike]) -> None:
+def save_atomically(state: Any, path: str | os.PathLike) -> None:
     """
     `torch.save` that leaves either the whole new file or what was there before.
 

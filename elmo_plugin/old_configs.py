@@ -1,13 +1,13 @@
 """AllenNLP 0.9's configs, which stop at a key of AllenNLP 2 or lose a setting in silence."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
 PAGE = "docs/allennlp_0.9.md"
 
 # Where: key -> what takes its place.
-_GONE: Dict[str, Dict[str, str]] = {
+_GONE: dict[str, dict[str, str]] = {
     "": {
         "iterator": "data_loader",
         "validation_iterator": "validation_data_loader",
@@ -26,7 +26,7 @@ _GONE: Dict[str, Dict[str, str]] = {
 }
 
 
-def check_not_of_0_9(config: Dict[str, Any]) -> None:
+def check_not_of_0_9(config: dict[str, Any]) -> None:
     """
     # Parameters
 
@@ -39,7 +39,7 @@ def check_not_of_0_9(config: Dict[str, Any]) -> None:
         If it has keys of AllenNLP 0.9 that AllenNLP 2 refuses or passes over; the text names all of
         them, with what takes their place.
     """
-    found: List[str] = []
+    found: list[str] = []
     for part, gone in _GONE.items():
         inside = config.get(part) if part else config
         if not isinstance(inside, dict):

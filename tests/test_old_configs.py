@@ -9,7 +9,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 import elmo_plugin.plugin
-from elmo_plugin.training.old_configs import PAGE, check_not_of_0_9
+from elmo_plugin.old_configs import PAGE, check_not_of_0_9
 
 # The keys of a config that AllenNLP 0.9 shipped for NER with ELMo.
 OLD = {

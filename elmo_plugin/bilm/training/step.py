@@ -1,0 +1,158 @@
+"""A step of pretraining: losses, gradients of all processes together, update."""
+
+import hashlib
+import math
+from typing import NamedTuple
+
+import torch
+
+from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.optimization import clip_grad_norm, make_optimizer, rate_factor
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.settings import LoopSettings
+from elmo_plugin.bilm.training.shared_rows import sum_of_rows
+from elmo_plugin.bilm.training.streams import BatchPair
+
+# What AllenNLP's model has before the names of our parameters.
+PREFIX = "language_model."
+States = tuple[LstmState, LstmState]
+
+
+class StepResult(NamedTuple):
+    """
+    `losses`: forward and backward, of all processes, nats per word. `norm` of the gradients, where
+    they are clipped. `flags`: sums of what each process told the others.
+    """
+
+    losses: tuple[float, float]
+    norm: float | None
+    flags: list[float]
+
+
+class Stepper:
+    """
+    Random numbers of a step depend on the seed, the step and the process alone, negatives not on
+    the process.
+
+    # Parameters
+
+    model : `LanguageModel`
+    settings : `LoopSettings`
+    processes : `Processes`
+    """
+
+    def __init__(self, model: LanguageModel, settings: LoopSettings, processes: Processes) -> None:
+        self.model, self.settings, self.processes = model, settings, processes
+        self.optimizer = make_optimizer(
+            ((PREFIX + name, one) for name, one in model.named_parameters()), settings.optimizer
+        )
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        model.softmax.sums_rows = processes.size > 1
+        self.states: States | None = None
+        # Of the streams, this process's share.
+        self.own_weight = 1.0
+
+    def step(
+        self, pairs: list[BatchPair], number: int, num_steps: int, flags: list[float]
+    ) -> StepResult:
+        """
+        # Parameters
+
+        pairs : `list[BatchPair]`
+            Whose gradients are accumulated.
+        number, num_steps : `int`
+            Of this step, from 1, and of the run's last.
+        flags : `list[float]`
+            What this process tells the others.
+
+        # Raises
+
+        `ValueError`
+            If the loss, or the norm of the gradients, is no longer a number; nothing has changed
+            then, and the text names step, files and lines.
+        """
+        settings, model = self.settings, self.model
+        if settings.frozen_steps:
+            model.bilm.requires_grad_(number > settings.frozen_steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        own, states, drawn = (0.0, 0.0), self.states, []
+        for index, pair in enumerate(pairs):
+            occasion = f"{settings.seed} {number} {index}"
+            negatives = model.softmax.draw(_seed(f"{occasion} negatives"))
+            drawn += [one.ids for one in negatives or ()]
+            torch.manual_seed(_seed(f"{occasion} {self.processes.rank}"))
+            output = model(pair, states, negatives)
+            (output.loss * (settings.gradient_scale / len(pairs))).backward()
+            states = output.states
+            own = (
+                own[0] + output.forward_loss.item() / len(pairs),
+                own[1] + output.backward_loss.item() / len(pairs),
+            )
+        forward, backward, *flags = self.processes.total(
+            *(loss * self.own_weight for loss in own), *flags
+        )
+        if not math.isfinite(forward + backward):
+            bad = not math.isfinite(sum(own))
+            raise ValueError(
+                f"the loss is {(forward + backward) / 2} at step {number}, expected a finite "
+                "number; checkpoints before it are intact. The batch was read "
+                f"{'from ' + _sources(pairs) if bad else 'by another process'}"
+            )
+        self._sum_gradients(drawn)
+        norm = self._clip(number)
+        factor = rate_factor(settings.learning_rate_scheduler, number, num_steps)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * factor
+        self.optimizer.step()
+        self.states = states
+        return StepResult((forward, backward), norm, flags)
+
+    def _sum_gradients(self, negatives: list[torch.Tensor]) -> None:
+        if self.processes.size == 1:
+            return
+        softmax = self.model.softmax
+        by_rows = {softmax.weight, softmax.bias} if negatives else set()
+        self.processes.average(
+            [one for one in self.model.parameters() if one not in by_rows], self.own_weight
+        )
+        if negatives:
+            sum_of_rows(softmax, torch.cat(negatives), self.processes, self.own_weight)
+
+    def _clip(self, number: int) -> float | None:
+        if not self.settings.grad_norm:
+            return None
+        norm = float(clip_grad_norm(self.model.parameters(), self.settings.grad_norm))
+        if not math.isfinite(norm):
+            raise ValueError(
+                f"the norm of the gradients is {norm} at step {number}, expected a finite number; "
+                "checkpoints before it are intact"
+            )
+        return norm
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step, of the first group of parameters."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The model's, under the names that AllenNLP's model has."""
+        return {PREFIX + name: tensor for name, tensor in self.model.state_dict().items()}
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """What `weights` gave."""
+        self.model.load_state_dict(
+            {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
+        )
+
+
+def _seed(occasion: str) -> int:
+    return int.from_bytes(hashlib.blake2b(occasion.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _sources(pairs: list[BatchPair]) -> str:
+    places = sorted(
+        {f"{path}:{line}" for pair in pairs for one in pair for path, line in one.sources}
+    )
+    shown = ", ".join(places[:20])
+    return shown if len(places) <= 20 else f"{shown} and {len(places) - 20} more"

@@ -1,0 +1,149 @@
+"""
+What programs written for AllenNLP 0.9 take from `allennlp.commands.elmo` and `allennlp.modules`:
+the names, arguments and attributes that they touch. `elmo_plugin.as_allennlp` puts them there.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.lstm import BiLstm
+from elmo_plugin.bilm.model.state import STATE_MODES
+from elmo_plugin.bilm.use import elmo, embedder
+from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
+
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = NAMED_BILMS["original"]
+DEFAULT_BATCH_SIZE = embedder.DEFAULT_BATCH_SIZE
+# As in `elmo_plugin.as_allennlp`, which this may not import.
+STATE = "ELMO_PLUGIN_STATE"
+
+
+def chosen_state() -> str:
+    """
+    What `ELMO_PLUGIN_STATE` says, or `"carry"`, as in AllenNLP.
+
+    # Raises
+
+    `ValueError`
+        If it is no state.
+    """
+    found = os.environ.get(STATE) or "carry"
+    if found not in STATE_MODES:
+        raise ValueError(f"{STATE} is {found!r}, expected one of {STATE_MODES}")
+    return found
+
+
+def _say(caller: str, state: str) -> None:
+    """On stderr, which state is on, and the way to the other one."""
+    about = "the same vectors for a sentence each time"
+    if state == "carry":
+        about = (
+            "as in AllenNLP, a sentence's vectors depend on the sentences before it; "
+            f"{STATE}=primed (or run --state primed) for the same ones each time"
+        )
+    print(f"elmo_plugin: {caller} with state {state!r}: {about}", file=sys.stderr)
+
+
+class OldBiLstm(BiLstm):
+    """A `BiLstm` whose carried state is also where AllenNLP's `_EncoderBase` keeps it."""
+
+    @property
+    def _states(self) -> tuple[torch.Tensor, ...] | None:
+        """
+        Hidden states and memory cells, both directions' side by side, shapes
+        `(num_layers, batch_size, 2 * projection_dim)` and `(num_layers, batch_size, 2 *
+        cell_size)`; `None` where there is nothing yet, and nothing where none is carried.
+        """
+        if not self.stateful:
+            return ()
+        if self.policy.carried is None:
+            return None
+        forward, backward = self.policy.carried
+        return tuple(torch.cat(parts, dim=2) for parts in zip(forward, backward))
+
+    @_states.setter
+    def _states(self, states: Sequence[torch.Tensor] | None) -> None:
+        carried: BiLstmState | None = None
+        if states:
+            hidden, cell = (state.chunk(2, dim=2) for state in states)
+            carried = LstmState(hidden[0], cell[0]), LstmState(hidden[1], cell[1])
+        self.policy.carried = carried
+
+
+class OldBiLm(CachedVocabularyBiLm):
+    """A biLM around `OldBiLstm`."""
+
+    lstm_class = OldBiLstm
+
+
+class ElmoEmbedder(embedder.ElmoEmbedder):
+    """
+    AllenNLP 0.9's `ElmoEmbedder`.
+
+    # Parameters
+
+    options_file, weight_file : `str`, optional (default = the released Original biLM)
+        As in `elmo_plugin.ElmoEmbedder`.
+    cuda_device : `int | None`, optional (default = `-1`)
+        The GPU's number; negative for the CPU. `None` is PyTorch's current GPU, where there is one.
+    state : `str | None`, optional (default = `None`)
+        `None` for what `chosen_state` gives.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | dict[str, Any] | None = DEFAULT_OPTIONS_FILE,
+        weight_file: str | Path | None = DEFAULT_WEIGHT_FILE,
+        cuda_device: int | None = -1,
+        state: str | None = None,
+    ) -> None:
+        state = state or chosen_state()
+        _say("ElmoEmbedder", state)
+        if cuda_device is None:
+            cuda_device = torch.cuda.current_device() if torch.cuda.is_available() else -1
+        bilm = load_bilm(options_file, weight_file, state=state, bilm_class=OldBiLm)
+        self.place(bilm, cuda_device)
+
+
+class Elmo(elmo.Elmo):
+    """
+    AllenNLP's `Elmo`, with the state that `chosen_state` gives.
+
+    # Parameters
+
+    arguments, named : `Any`
+        As in `elmo_plugin.Elmo`.
+    """
+
+    bilm_class = OldBiLm
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        named.setdefault("state", chosen_state())
+        _say("Elmo", named["state"])
+        super().__init__(*arguments, **named)
+
+
+def _ElmoBiLm(
+    options_file: str,
+    weight_file: str,
+    requires_grad: bool = False,
+    vocab_to_cache: Sequence[str] | None = None,
+) -> BiLm:
+    """AllenNLP's biLM by its own arguments."""
+    state = chosen_state()
+    _say("_ElmoBiLm", state)
+    bilm = load_bilm(
+        options_file, weight_file, requires_grad=requires_grad, state=state, bilm_class=OldBiLm
+    )
+    if vocab_to_cache:
+        assert isinstance(bilm, OldBiLm)
+        bilm.cache_vocabulary(vocab_to_cache, requires_grad)
+    return bilm

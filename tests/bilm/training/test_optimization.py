@@ -1,0 +1,77 @@
+import copy
+import math
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.training.optimization import make_optimizer, rate_factor
+
+
+def rates(steps, num_steps=100, **arguments):
+    settings = {"type": "warmup_cosine", "warmup_steps": 20, **arguments}
+    return [2.0 * rate_factor(settings, step, num_steps) for step in steps]
+
+
+def test_rises_linearly_and_falls_along_half_a_cosine():
+    half = 0.01 + 0.99 * 0.5
+    assert rates([1, 10, 20, 60, 100]) == pytest.approx([0.1, 1, 2, 2 * half, 0.02])
+
+
+def test_stays_at_the_full_rate_for_the_constant_steps():
+    quarter = 0.5 * (1 + math.cos(math.pi / 4))
+    expected = [1, 2, 2, 2, 2 * quarter, 1, 0]
+    found = rates([10, 20, 40, 60, 70, 80, 100], constant_steps=40, final_fraction=0.0)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_run_that_goes_on_may_be_longer_or_shorter_than_it_was_begun():
+    assert rates([61, 190], num_steps=200, constant_steps=170) == [2, 2]
+    expected = [2 * (0.01 + 0.99 * 0.5), 0.02]
+    assert rates([75, 100], constant_steps=30) == pytest.approx(expected)
+
+
+def test_no_steps_left_for_the_cosine_is_refused():
+    with pytest.raises(ValueError, match="expected fewer together than the 100 steps"):
+        rates([1], constant_steps=80)
+
+
+@pytest.mark.parametrize("wrong", [{"type": "noam"}, {"warmup": 3}])
+def test_another_schedule_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"learning_rate_scheduler is .*expected type 'warmup"):
+        rates([1], **wrong)
+
+
+def trained(optimizer_type, network, steps=5):
+    network = copy.deepcopy(network)
+    groups = [[["bias"], {"weight_decay": 0.0}]]
+    settings = {"type": optimizer_type, "lr": 0.1, "weight_decay": 0.3, "parameter_groups": groups}
+    optimizer = make_optimizer(network.named_parameters(), settings)
+    inputs = torch.randn(8, 5, generator=torch.Generator().manual_seed(1))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        network(inputs).square().sum().backward()
+        optimizer.step()
+    return network, optimizer
+
+
+def test_steps_are_adamws_and_fused():
+    torch.manual_seed(0)
+    network = torch.nn.Linear(5, 3)
+    (plain, _), (fused, optimizer) = (trained(one, network) for one in ("adamw", "fused_adamw"))
+    for ours, theirs in zip(fused.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert not torch.allclose(ours, network.weight if ours.dim() == 2 else network.bias)
+    assert all(group["fused"] for group in optimizer.param_groups)
+    assert sorted(group["weight_decay"] for group in optimizer.param_groups) == [0.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"type": "adamax"}, "optimizer.type is 'adamax', expected one of"),
+        ({"type": "sgd", "speed": 1}, "optimizer sgd: .*'speed'"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_optimizer(torch.nn.Linear(2, 2).named_parameters(), settings)

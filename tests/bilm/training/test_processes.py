@@ -1,0 +1,320 @@
+"""Several processes (gloo) take the steps of one with all their streams."""
+
+import importlib
+import os
+import random
+import signal
+import time
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.multiprocessing import ProcessExitedException
+
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.text import Text
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+
+OPTIONS = ElmoOptions(6, 10, 2, 4, ((1, 4), (2, 4)), 1, num_characters=12)
+WORDS = WordVocabulary([*SPECIAL_WORDS, *(f"w{number}" for number in range(60))])
+ROWS = 8
+ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0}
+
+
+@pytest.fixture
+def text(tmp_path):
+    rng = random.Random(0)
+    for name in ("train", "heldout"):
+        lines = (" ".join(rng.choices(WORDS.words[3:], k=rng.randint(2, 9))) for _ in range(120))
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def pretraining(folder, out, size, settings=None, num_samples=20, sparse=True, dropout=0.0):
+    torch.manual_seed(0)
+    softmax = WordSoftmax(len(WORDS), 6, num_samples, sparse)
+    model = LanguageModel(BiLm(OPTIONS), softmax, dropout)
+    (folder / out).mkdir(exist_ok=True)
+    settings = {"optimizer": ADAGRAD, "num_epochs": 2, "grad_norm": 0.5, **(settings or {})}
+    shape = {"num_steps": 5, "num_characters": 12}
+    texts = (
+        Text([folder / "train.txt"], ROWS // size, batches_per_epoch=3, **shape),
+        Text([folder / "heldout.txt"], 4 // size, shuffle=False, **shape),
+    )
+    return Pretraining(model, WORDS, *texts, folder / out, LoopSettings(**settings))
+
+
+def process(rank, size, meeting, function, arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    dist.barrier()  # none ends while another still connects
+    try:
+        function(rank, size, *arguments)
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def in_processes(size, tmp_path, function, *arguments):
+    """Forked: nothing is imported again, not even what the first step of an optimizer imports."""
+    importlib.import_module("torch._dynamo")
+    meeting = tmp_path / f"meeting{random.random()}"
+    torch.multiprocessing.start_processes(
+        process, (size, meeting, function, arguments), nprocs=size, start_method="fork"
+    )
+
+
+def train(rank, size, folder, out, dtype, kwargs):
+    torch.set_default_dtype(dtype)
+    run = pretraining(folder, out, size, **kwargs)
+    losses = []
+    run.on_step = lambda step: losses.append(step.loss)
+    metrics = run.run()
+    torch.save((run.stepper.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
+
+
+def ends(folder, out, size):
+    return [torch.load(folder / out / f"end_{rank}.pt") for rank in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "dtype", "size"),
+    [
+        ({"num_samples": None}, torch.float64, 2),
+        ({"sparse": True}, torch.float64, 4),
+        ({"sparse": True}, torch.float32, 4),
+        ({"sparse": False}, torch.float64, 2),
+        (
+            {"sparse": False, "settings": {"optimizer": {"type": "adamw", "lr": 0.01}}},
+            torch.float64,
+            2,
+        ),
+        ({"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}, torch.float64, 2),
+    ],
+    ids=["full", "sparse", "sparse32", "dense", "adamw", "accumulated"],
+)
+def test_several_processes_equal_one(text, kwargs, dtype, size):
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    try:
+        train(0, 1, text, "one", dtype, kwargs)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    in_processes(size, text, train, text, "several", dtype, kwargs)
+    ((weights, losses, metrics),) = ends(text, "one", 1)
+    several = ends(text, "several", size)
+    for found, found_losses, found_metrics in several:
+        assert found_losses == pytest.approx(losses, rel=tolerance)
+        perplexity = found_metrics["validation_perplexity"]
+        assert perplexity == pytest.approx(metrics["validation_perplexity"], rel=tolerance)
+        for name, tensor in weights.items():
+            torch.testing.assert_close(found[name], tensor, atol=tolerance, rtol=tolerance)
+            assert torch.equal(found[name], several[0][0][name]), name
+
+
+def test_the_weights_are_no_longer_those_of_the_start(text):
+    train(0, 1, text, "one", torch.float32, {})
+    start = pretraining(text, "start", 1).stepper.weights()
+    ((weights, _, _),) = ends(text, "one", 1)
+    assert all(not torch.equal(weights[name], tensor) for name, tensor in start.items())
+
+
+def test_uneven_shares_are_the_same_batch(text):
+    """Eight rows in three processes; the held-out text has fewer rows than there are processes."""
+    train(0, 1, text, "one", torch.float32, {"settings": {"num_epochs": 1}})
+    in_processes(3, text, goes_on, text, "one", 1, {"settings": {"num_epochs": 2}})
+    train(0, 1, text, "whole", torch.float32, {})
+    ((weights, losses, _),) = ends(text, "whole", 1)
+    found, found_losses, _ = ends(text, "one", 3)[2]
+    assert found_losses == pytest.approx(losses[3:], rel=1e-5)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-5)
+
+
+def goes_on(rank, size, folder, out, begun_with, kwargs):
+    run = pretraining(folder, out, begun_with, **kwargs)
+    sources, losses = [], []
+    step = run.stepper.step
+
+    def watch(pairs, *arguments):
+        sources.extend(set(one.sources) for pair in pairs for one in pair)
+        return step(pairs, *arguments)
+
+    run.stepper.step = watch
+    run.on_step = lambda step: losses.append(step.loss)
+    metrics = run.run()
+    torch.save((run.stepper.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
+    torch.save(sources, folder / out / f"sources_{rank}.pt")
+
+
+def epochs(number):
+    return {"settings": {"num_epochs": number}}
+
+
+def test_four_then_two_then_four_go_on_as_one_run(text):
+    """The loss of an undisturbed run; and every batch is read from the same lines."""
+    losses, sources = [], []
+    for number, size in enumerate((4, 2, 4), start=1):
+        in_processes(size, text, goes_on, text, "changing", 4, epochs(number))
+        losses += ends(text, "changing", size)[0][1]
+        parts = [torch.load(text / "changing" / f"sources_{rank}.pt") for rank in range(size)]
+        sources += [set.union(*one) for one in zip(*parts)]
+    in_processes(4, text, goes_on, text, "whole", 4, epochs(3))
+    assert losses == pytest.approx(ends(text, "whole", 4)[0][1], rel=1e-6)
+    parts = [torch.load(text / "whole" / f"sources_{rank}.pt") for rank in range(4)]
+    assert sources == [set.union(*one) for one in zip(*parts)]
+    assert len(losses) == 9
+
+
+def bits_after_200_steps(rank, size, folder, optimizer):
+    settings = {"optimizer": optimizer, "num_epochs": 1, "grad_norm": 5.0}
+    run = pretraining(folder, "long", size, settings, dropout=0.1, sparse=optimizer is ADAGRAD)
+    run.text.batches_per_epoch = 200
+    run.heldout = None
+    run.run()
+    torch.save(run.stepper.weights(), folder / f"bits_{rank}.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [ADAGRAD, {"type": "adamw", "lr": 0.01}])
+def test_weights_have_the_same_bits_everywhere_after_200_steps(text, optimizer):
+    in_processes(4, text, bits_after_200_steps, text, optimizer)
+    first, *others = (torch.load(text / f"bits_{rank}.pt") for rank in range(4))
+    for other in others:
+        assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
+
+
+NUM_WORDS, DIM, NUM_SAMPLES, BATCH, UNROLL = 800_000, 8, 8192, 128, 20
+
+
+def count_bytes(rank, size, folder):
+    """What this process's calls send: a ring's share of each."""
+    from elmo_plugin.bilm.training import shared_rows
+
+    sent = []
+    all_reduce, all_gather = dist.all_reduce, dist.all_gather
+
+    def counted_reduce(tensor, *args, **kwargs):
+        sent.append(2 * (size - 1) / size * tensor.nbytes)
+        return all_reduce(tensor, *args, **kwargs)
+
+    def counted_gather(tensors, tensor, *args, **kwargs):
+        sent.append((size - 1) * tensor.nbytes)
+        return all_gather(tensors, tensor, *args, **kwargs)
+
+    dist.all_reduce, dist.all_gather = counted_reduce, counted_gather
+    softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES, sparse=True)
+    softmax.sums_rows = True
+    generator = torch.Generator().manual_seed(rank)
+    drawn = softmax.draw(7)
+    for negatives in drawn:
+        outputs = torch.randn(BATCH * UNROLL, DIM, generator=generator)
+        targets = torch.randint(NUM_WORDS, (BATCH * UNROLL,), generator=generator)
+        softmax(outputs, targets, negatives).backward()
+    ids = torch.cat([one.ids for one in drawn])
+    shared_rows.sum_of_rows(softmax, ids, Processes(torch.device("cpu")), 1 / size)
+    dense = 2 * (size - 1) / size * (softmax.weight.nbytes + softmax.bias.nbytes)
+    torch.save((sum(sent), dense), folder / f"bytes_{rank}.pt")
+
+
+def test_a_step_sends_little_of_a_large_vocabulary(tmp_path):
+    """The paper's batch, unroll and negatives; targets as unlike each other as can be."""
+    in_processes(2, tmp_path, count_bytes, tmp_path)
+    for rank in range(2):
+        sent, dense = torch.load(tmp_path / f"bytes_{rank}.pt")
+        assert 0.01 * dense < sent < 0.05 * dense
+
+
+def is_killed(rank, size, folder, out, victim, at):
+    """As an out-of-memory killer does it."""
+    run = pretraining(folder, out, size, KEPT, dropout=0.1)
+
+    def die(step):
+        if (rank, step.steps) == (victim, at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run.on_step = die
+    with pytest.raises(RuntimeError, match=rf"process {victim} \(on .*, pid \d+\) is gone"):
+        run.run()
+    (folder / out / f"named_by_{rank}").touch()
+
+
+KEPT = {"checkpointer": CheckpointSettings(save_every_num_batches=2), "num_epochs": 2}
+RANDOM = random.Random(15)
+KILLS = [(RANDOM.randrange(4), RANDOM.randrange(2, 7)) for _ in range(10)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [KILLS[:1], KILLS[1:]], ids=["once", "nine_times"])
+def test_one_of_four_is_killed_and_no_bit_differs(text, kills):
+    """The others end with its name; started again, the run ends as one that was left alone."""
+    settings = {"settings": KEPT, "dropout": 0.1}
+    in_processes(4, text, train, text, "whole", torch.float32, settings)
+    expected = ends(text, "whole", 4)[0]
+    for number, (victim, at) in enumerate(kills):
+        out = f"killed_{number}"
+        begun = time.monotonic()
+        with pytest.raises(ProcessExitedException, match=f"process {victim} terminated"):
+            in_processes(4, text, is_killed, text, out, victim, at)
+        assert time.monotonic() - begun < 60
+        named = {path.name for path in (text / out).glob("named_by_*")}
+        assert named == {f"named_by_{rank}" for rank in range(4) if rank != victim}
+        in_processes(4, text, train, text, out, torch.float32, settings)
+        for weights, losses, _ in ends(text, out, 4):
+            assert losses == expected[1][-len(losses) :]
+            assert len(losses) >= 6 - at
+            for name, tensor in expected[0].items():
+                assert torch.equal(weights[name], tensor), (victim, at, name)
+
+
+def differs(rank, size, folder):
+    run = pretraining(folder, "differs", size, {"seed": rank})
+    with pytest.raises(ValueError, match=r"settings is LoopSettings.*in process 0.*in process 1"):
+        run.run()
+
+
+def test_processes_with_other_settings_are_told_apart(text):
+    in_processes(2, text, differs, text)
+
+
+def test_more_processes_than_streams_is_an_error(text, monkeypatch):
+    run = pretraining(text, "out", 1)
+    run.processes.size = 9
+    monkeypatch.setattr(run.processes, "check_same", lambda **values: None)
+    monkeypatch.setattr(run.processes, "make_same", lambda tensors: None)
+    with pytest.raises(ValueError, match="9 processes for 8 streams"):
+        run.run()
+
+
+def fails_alone(rank, size, folder):
+    processes = Processes(torch.device("cpu"))
+
+    def fail():
+        raise ValueError("no text")
+
+    with pytest.raises(ValueError, match="no text" if rank == 0 else "process 0 failed: no text"):
+        processes.first_alone("fail", fail)
+
+
+def test_what_the_first_process_fails_at_is_said_in_all(tmp_path):
+    in_processes(2, tmp_path, fails_alone, tmp_path)
+
+
+def saves_by_the_clock(rank, size, folder):
+    checkpointer = CheckpointSettings(save_every_num_seconds=0, keep_most_recent_by_count=None)
+    settings = {"checkpointer": checkpointer, "num_epochs": 1}
+    pretraining(folder, "clock", size, settings).run()
+
+
+def test_the_first_process_says_when_to_save(text):
+    in_processes(2, text, saves_by_the_clock, text)
+    assert len(list((text / "clock").glob("checkpoint_*"))) == 4

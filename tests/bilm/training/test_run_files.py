@@ -1,0 +1,80 @@
+"""What stands in a run's folder: checkpoints, whole or passed over, and those that go."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.training.run_files import CheckpointSettings, RunFiles
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("checkpoint_*"))
+
+
+def files(folder, **settings):
+    return RunFiles(folder, CheckpointSettings(**settings))
+
+
+def test_the_newest_whole_one_is_read(tmp_path):
+    run = files(tmp_path)
+    assert run.newest(clean=True) is None
+    run.save(0, 9, {"step": 9})
+    run.save(0, 10, {"step": 10})
+    assert run.newest(clean=True) == {"format": 1, "step": 10}
+    path = tmp_path / "checkpoint_e0_b10.th"
+    path.write_bytes(path.read_bytes()[:-50])
+    assert run.newest(clean=True)["step"] == 9
+
+
+def test_none_that_can_be_read_is_an_error_that_names_them(tmp_path):
+    (tmp_path / "checkpoint_e1_b5.th").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"no checkpoint can be read.*checkpoint_e1_b5\.th: "):
+        files(tmp_path).newest(clean=True)
+
+
+def test_a_run_of_the_former_trainer_is_not_gone_on_with_in_silence(tmp_path):
+    (tmp_path / "training_state_e1_b5.th").write_bytes(b"AllenNLP's")
+    with pytest.raises(ValueError, match=r"no checkpoint can be read.*training_state_e1_b5"):
+        files(tmp_path).newest(clean=True)
+
+
+def test_another_format_is_passed_over(tmp_path):
+    torch.save({"format": 2}, tmp_path / "checkpoint_e0_b1.th")
+    with pytest.raises(ValueError, match="its format is 2, expected 1"):
+        files(tmp_path).newest(clean=True)
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    torch.save({"format": 1, "model": Harm()}, tmp_path / "checkpoint_e0_b1.th")
+    with pytest.raises(ValueError, match="no checkpoint can be read"):
+        files(tmp_path).newest(clean=True)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, [(0, 9), (0, 10)]),
+        ({"keep_most_recent_by_count": 1}, [(0, 10)]),
+        ({"keep_most_recent_by_count": None}, [(0, 1), (0, 9), (0, 10)]),
+        ({"keep_most_recent_by_count": None, "keep_most_recent_by_age": 50}, [(0, 9), (0, 10)]),
+    ],
+)
+def test_older_ones_go(tmp_path, settings, kept):
+    for batches, age in ((1, 100), (9, 10)):
+        torch.save({"format": 1}, path := tmp_path / f"checkpoint_e0_b{batches}.th")
+        os.utime(path, times=(time.time() - age,) * 2)
+    files(tmp_path, **settings).save(0, 10, {})
+    assert names(tmp_path) == sorted(f"checkpoint_e{e}_b{b}.th" for e, b in kept)
+
+
+def test_those_that_were_passed_over_go(tmp_path):
+    (tmp_path / "checkpoint_e1_b5.th").write_bytes(b"torn")
+    files(tmp_path).save(1, 4, {})
+    assert names(tmp_path) == ["checkpoint_e1_b4.th"]

@@ -1,0 +1,161 @@
+"""`elmo-plugin pretrain`: what it reads, what it refuses, and that it needs no AllenNLP."""
+
+import json
+import re
+import subprocess
+import sys
+
+import _jsonnet
+import pytest
+import torch
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.report import flops_a_token
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.commands.pretraining_config import differences, read_config
+
+EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
+
+
+@pytest.fixture
+def config(repository):
+    """Three steps."""
+    content = json.loads(_jsonnet.evaluate_file(str(repository / "training_config/bilm.jsonnet")))
+    for key in ("train_data_path", "validation_data_path"):
+        content[key] = str(repository / content[key])
+    content["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
+    content["data_loader"] |= {"batches_per_epoch": 3, "num_steps": 5}
+    content["validation_data_loader"] |= {"batch_size": 32}
+    content["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
+    return content
+
+
+@pytest.fixture
+def pretrain(config, tmp_path, capsys):
+    def pretrain(*arguments, folder="out", **changes):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**config, **changes}))
+        main(["pretrain", str(path), "-s", str(tmp_path / folder), *arguments])
+        return tmp_path / folder
+
+    return pretrain
+
+
+def error_of(pretrain, capsys, *arguments, **changes):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        pretrain(*arguments, **changes)
+    assert end.value.code == 1
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_run_leaves_what_elmo_needs_and_is_not_written_over(pretrain, capsys):
+    out = pretrain()
+    assert {path.name for path in out.iterdir()} >= {*EXPORTED, "metrics.json", "best.th"}
+    best = torch.load(out / "best.th", weights_only=True)
+    assert "exists and is not empty; --recover goes on" in error_of(pretrain, capsys)
+    pretrain("--force", "-o", '{"pytorch_seed": 7}')
+    other = torch.load(out / "best.th", weights_only=True)
+    assert any(not torch.equal(other[name], tensor) for name, tensor in best.items())
+    pretrain("--force")
+    again = torch.load(out / "best.th", weights_only=True)
+    assert all(torch.equal(again[name], tensor) for name, tensor in best.items())
+
+
+def test_a_run_may_be_made_longer_but_not_another(pretrain, capsys, config):
+    pretrain()
+    out = pretrain("--recover", "-o", '{"trainer.num_epochs": 2}')
+    assert json.loads((out / "metrics.json").read_text())["epoch"] == 1
+    assert json.loads((out / "config.json").read_text())["trainer"]["num_epochs"] == 2
+    error = error_of(pretrain, capsys, "--recover", "-o", '{"model.dropout": 0.3}')
+    assert re.search(r"config\.json is of another run: model\.dropout differ", error)
+
+
+def test_recover_with_nothing_to_recover_begins(pretrain):
+    assert (pretrain("--recover") / "weights.hdf5").exists()
+
+
+def test_what_may_differ():
+    one = {"trainer": {"num_epochs": 1, "grad_norm": 1.0}, "model": {"softmax": {}}}
+    other = {"trainer": {"num_epochs": 2, "grad_norm": 2.0}, "model": {"softmax": {"sparse": True}}}
+    assert differences(one, other) == ["model.softmax", "model.softmax.sparse", "trainer.grad_norm"]
+    assert differences(one, one) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"iterator": {}},
+            r"config.json: unknown keys \['iterator'\], expected of",
+        ),
+        ({"model": {"type": "crf_tagger"}}, "model.type is 'crf_tagger', expected 'bilm_language_"),
+        ({"trainer": {"optimizer": {"type": "lamb"}}}, "optimizer.type is 'lamb', expected one of"),
+        ({"data_loader": {"batch": 3}}, "data_loader: the key 'batch' is unknown; the key 'batch_"),
+        ({"vocabulary": {"min": 3}}, r"vocabulary: unknown keys \['min'\]"),
+        ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
+    ],
+)
+def test_what_a_config_says_wrong_is_one_line(pretrain, capsys, changes, message):
+    error = error_of(pretrain, capsys, **changes)
+    assert error.startswith("error: ")
+    assert re.search(message, error)
+
+
+def test_a_config_that_is_not_there_or_not_json(tmp_path, capsys):
+    with pytest.raises(FileNotFoundError, match=r"there is no config .*none\.json"):
+        read_config(str(tmp_path / "none.json"))
+    (tmp_path / "bad.jsonnet").write_text("{ a: }")
+    with pytest.raises(ValueError, match=r"bad\.jsonnet: STATIC ERROR"):
+        read_config(str(tmp_path / "bad.jsonnet"))
+
+
+def test_jsonnet_sees_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEXT", "some/text.txt")
+    path = tmp_path / "config.jsonnet"
+    path.write_text(
+        "{ train_data_path: std.extVar('TEXT'), model: {}, data_loader: {}, trainer: {} }"
+    )
+    config = read_config(str(path), '{"model.softmax.num_samples": 5}')
+    assert config["train_data_path"] == "some/text.txt"
+    assert config["model"] == {"softmax": {"num_samples": 5}}
+
+
+HIDDEN = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("allennlp", "spacy", "transformers", "_jsonnet"):
+            raise ModuleNotFoundError(f"{name} is hidden", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from elmo_plugin.__main__ import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_it_needs_no_allennlp_and_for_json_no_jsonnet(config, tmp_path, repository):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = [sys.executable, "-c", HIDDEN, "pretrain"]
+    path, jsonnet = tmp_path / "config.json", repository / "training_config/bilm.jsonnet"
+    subprocess.run([*command, path, "-s", tmp_path / "out"], check=True, cwd=repository)
+    assert (tmp_path / "out" / "weights.hdf5").exists()
+    child = subprocess.run(
+        [*command, jsonnet, "-s", tmp_path / "other"],
+        capture_output=True,
+        text=True,
+        cwd=repository,
+    )
+    assert "pip install 'elmo_plugin[jsonnet]', or give the config as JSON" in child.stderr
+
+
+def test_the_operations_of_a_token_by_hand():
+    options = ElmoOptions(6, 10, 1, 4, ((1, 4),), 1)
+    model = LanguageModel(BiLm(options), WordSoftmax(30, 6, num_samples=7))
+    lstm = 2 * ((6 + 6) * 4 * 10 + 10 * 6)
+    assert flops_a_token(model) == 6 * (lstm + 2 * 7 * 6)

@@ -1,0 +1,162 @@
+"""Programs written for AllenNLP 0.9: the surface they touch, with AllenNLP and without."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_bilm import write
+
+from elmo_plugin import ElmoEmbedder
+
+# AllenNLP is installed here; so that it is not, its files are not found.
+WITHOUT = """
+import importlib.machinery
+finder, find = importlib.machinery.PathFinder, importlib.machinery.PathFinder.find_spec
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] == "allennlp" else find(name, path, target)
+finder.find_spec = staticmethod(find_spec)
+"""
+# What seqvec, flair's ELMoEmbeddings and supar's ELMoEmbedding do, less themselves.
+PROGRAM = """
+import json, pickle, sys
+import allennlp.commands.elmo
+from allennlp.commands.elmo import ElmoEmbedder
+from allennlp.modules import Elmo
+from allennlp.modules.elmo import Elmo as SameElmo, _ElmoBiLm, batch_to_ids
+
+options, weights = sys.argv[1:]
+assert Elmo is SameElmo
+assert allennlp.commands.elmo.DEFAULT_OPTIONS_FILE.endswith("2xhighway_options.json")
+assert allennlp.commands.elmo.DEFAULT_WEIGHT_FILE.endswith("2xhighway_weights.hdf5")
+sentence = ["The", "cat", "sat"]
+ee = ElmoEmbedder(options_file=options, weight_file=weights, cuda_device=None)
+vectors = [ee.embed_batch([sentence])[0].tolist(), ee.embed_sentence(sentence).tolist()]
+
+lstm = ee.elmo_bilm._elmo_lstm
+shapes = [list(state.shape) for state in lstm._states]
+ee = pickle.loads(pickle.dumps(ee))
+ee.cuda_device = -1
+ee.elmo_bilm.to(device="cpu")
+ee.elmo_bilm._elmo_lstm._states = tuple(
+    [state.to("cpu") for state in ee.elmo_bilm._elmo_lstm._states]
+)
+vectors.append(ee.embed_sentence(sentence).tolist())
+ee.elmo_bilm._elmo_lstm._states = None
+vectors.append(ee.embed_sentence(sentence).tolist())
+
+elmo = Elmo(options, weights, num_output_representations=1, dropout=0, requires_grad=False,
+            keep_sentence_boundaries=True)
+mixed = elmo(batch_to_ids([sentence]))["elmo_representations"][0][0, 1:-1].tolist()
+bilm = _ElmoBiLm(options, weights)
+layers = [layer[0, 1:-1].tolist() for layer in bilm(batch_to_ids([sentence]))["activations"]]
+modules = sorted(name for name in sys.modules if name.startswith("allennlp"))
+found = dict(vectors=vectors, shapes=shapes, mixed=mixed, layers=layers, home=Elmo.__module__,
+             name=__name__, file=__file__, modules=modules)
+print(json.dumps(found))
+"""  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+def python(code, *arguments, status=0, **environment):
+    child = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+    )
+    assert child.returncode == status, child.stderr[-3000:]
+    return child
+
+
+IMPORT = "import elmo_plugin.as_allennlp\n"
+RUN = "import sys\nfrom elmo_plugin.__main__ import main\nmain(['run', *sys.argv[1:]])\n"
+
+
+@pytest.mark.parametrize(
+    ("installed", "state"), [(False, "carry"), (False, "primed"), (True, "carry")]
+)
+def test_a_program(installed, state, files, tmp_path):
+    script = tmp_path / "old.py"
+    script.write_text(PROGRAM)
+    before = "" if installed else WITHOUT
+    if state == "carry":
+        child = python(before + RUN, script, *files)
+    else:
+        child = python(before + RUN, "--state", "primed", script, *files)
+    found = json.loads(child.stdout)
+    assert (found["name"], found["file"]) == ("__main__", str(script))
+    embedder = ElmoEmbedder(*files, state=state)
+    expected = [embedder.embed_sentence(["The", "cat", "sat"]) for _ in range(3)]
+    for one, other in zip(found["vectors"], [*expected, expected[0]], strict=True):
+        assert one == pytest.approx(other, abs=1e-6)
+    for one, other in zip(found["layers"], expected[0], strict=True):
+        assert one == pytest.approx(other, abs=1e-6)
+    assert found["mixed"] == pytest.approx(expected[0].mean(axis=0), abs=1e-6)
+    assert f"ElmoEmbedder with state '{state}'" in child.stderr
+    if installed:
+        # Its own `Elmo`, which carries.
+        assert found["home"] == "allennlp.modules.elmo"
+    else:
+        assert found["shapes"] == ([[2, 1, 12], [2, 1, 20]] if state == "carry" else [])
+        assert found["modules"] == [
+            "allennlp",
+            "allennlp.commands",
+            "allennlp.commands.elmo",
+            "allennlp.modules",
+            "allennlp.modules.elmo",
+        ]
+        assert f"Elmo with state '{state}'" in child.stderr
+
+
+def test_the_first_line(files):
+    """And the environment variable, and our own names, which stay as they are without AllenNLP."""
+    code = WITHOUT + IMPORT + PROGRAM.replace("__file__", "None") + IMPORT
+    code += "\nimport elmo_plugin\nprint(elmo_plugin.Elmo.__module__, len(sys.meta_path))\n"
+    child = python(code, *files, ELMO_PLUGIN_STATE="reset")
+    vectors, about = child.stdout.splitlines()
+    expected = ElmoEmbedder(*files, state="reset").embed_sentence(["The", "cat", "sat"])
+    for one in json.loads(vectors)["vectors"]:
+        assert one == pytest.approx(expected, abs=1e-6)
+    assert about.startswith("elmo_plugin.bilm.use.elmo ")
+    assert "ElmoEmbedder with state 'reset'" in child.stderr
+    child = python(code, *files, status=1, ELMO_PLUGIN_STATE="warm")
+    assert "ValueError: ELMO_PLUGIN_STATE is 'warm', expected one of ('carry'," in child.stderr
+
+
+def test_nothing_else_of_allennlp_is_there():
+    code = "import importlib.util as u\nimport allennlp\nprint(allennlp.__version__)\n"
+    code += "print(u.find_spec('allennlp.nn'), u.find_spec('allennlp.modules').origin)\n"
+    child = python(WITHOUT + IMPORT + code)
+    assert child.stdout.split() == ["0.9.0", "None", "elmo_plugin"]
+    child = python(WITHOUT + IMPORT + "from allennlp.modules import Seq2SeqEncoder", status=1)
+    assert "ImportError: cannot import name 'Seq2SeqEncoder'" in child.stderr
+    # And what is installed is not hidden.
+    child = python(IMPORT + code)
+    assert child.stdout.split()[0] == "2.10.1"
+    assert "elmo_plugin" not in child.stdout.replace(str(Path.cwd()), "")
+
+
+def test_run(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text("import sys, beside\nprint(sys.argv, beside.x)\nsys.exit(3)\n")
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    child = python(RUN, script, "--state", "-m", "x", status=3)
+    assert child.stdout == f"{[str(script), '--state', '-m', 'x']} 1\n"
+    script.write_text("import allennlp.commands.elmo\nraise KeyError('mine')\n")
+    child = python(WITHOUT + RUN, script, status=1)
+    assert "Traceback" in child.stderr
+    assert "KeyError: 'mine'" in child.stderr
+    module = "import os, sys\nos.chdir(sys.argv.pop(1))\n" + RUN
+    (tmp_path / "program.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    assert python(module, tmp_path, "-m", "program", "-i", "x").stdout == "__main__ ['-i', 'x']\n"
+    child = python(RUN, tmp_path / "gone.py", status=1)
+    assert f"error: there is no script {tmp_path / 'gone.py'}; expected one" in child.stderr
+    child = python(RUN, "-m", "no_such_module", status=1)
+    assert "No module named no_such_module" in child.stderr

@@ -1,0 +1,135 @@
+"""The exported biLM in onnxruntime, and what is refused; `make libraries` has onnxruntime."""
+
+import importlib.util
+import json
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.tiny_bilm import BATCHES, random_bilm, write
+
+REASON = "onnx and onnxruntime are not installed"
+NO_ONNX = importlib.util.find_spec("onnx") is None
+STATES = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
+# None of them the exported shape, of two sentences and three tokens.
+SHAPES = [*BATCHES, [["one"]], [["w"] * 40, ["x"], ["y", "z"]], [["Überraschung", "a" * 80]]]
+
+
+@pytest.fixture(scope="module", params=["primed", "reset"])
+def exported(request, tmp_path_factory):
+    runtime = pytest.importorskip("onnxruntime", reason=REASON)
+    from elmo_plugin.onnx import export_onnx
+
+    bilm = random_bilm().eval()
+    bilm.state = request.param
+    path = tmp_path_factory.mktemp("onnx") / "bilm.onnx"
+    export_onnx(bilm, path)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    return bilm, runtime.InferenceSession(str(path), options)
+
+
+def expected(bilm, ids):
+    """Layers without boundaries, zero at padding."""
+    with torch.no_grad():
+        output = bilm(ids)
+    mask = output["mask"][:, 2:, None]
+    return torch.stack([layer[:, 1:-1] * mask for layer in output["activations"]], dim=1).numpy()
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("batch", SHAPES, ids=range(len(SHAPES)))
+def test_equal_in_any_shape(exported, batch):
+    bilm, session = exported
+    ids = batch_to_ids(batch)
+    (layers,) = session.run(["layers"], {"character_ids": ids.numpy()})
+    assert layers.shape == (len(batch), 3, ids.shape[1], 12)
+    numpy.testing.assert_allclose(layers, expected(bilm, ids), atol=1e-5, rtol=0)
+
+
+@pytest.mark.libraries
+def test_states_go_in_and_come_out(exported):
+    """Fed to the next call, they carry, as `"carry"` does."""
+    _, session = exported
+    carrying = random_bilm().eval()
+    sizes = (6, 10, 6, 10)
+    batches = [[["The", "cat"], ["x", "y", "z"]], [["sat", "."], ["of"]], [["a"], ["b", "c"]]]
+    states = [numpy.zeros((2, 1, size), "float32") for size in sizes]
+    for batch in batches:
+        ids = batch_to_ids(batch)
+        fed = dict(zip(STATES, states))
+        layers, *states = session.run(None, {"character_ids": ids.numpy(), **fed})
+        assert [one.shape for one in states] == [(2, 2, size) for size in sizes]
+        numpy.testing.assert_allclose(layers, expected(carrying, ids), atol=1e-5, rtol=0)
+
+
+@pytest.mark.libraries
+def test_the_file_says_what_it_is(exported):
+    bilm, session = exported
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["options"])["lstm"]["projection_dim"] == 6
+    assert metadata["state"] == bilm.state
+    assert [one.name for one in session.get_inputs()] == ["character_ids"]
+    assert [one.name for one in session.get_overridable_initializers()] == list(STATES)
+    assert [one.name for one in session.get_outputs()] == [
+        "layers",
+        *(f"end_{name}" for name in STATES),
+    ]
+
+
+@pytest.mark.libraries
+def test_no_clip_no_skip_no_highway_no_projection(tmp_path):
+    """What options may leave out."""
+    runtime = pytest.importorskip("onnxruntime", reason=REASON)
+    from elmo_plugin.onnx import export_onnx
+
+    changes = {"cell_clip": None, "projection_clip": None, "use_skip_connections": False}
+    bilm = random_bilm(
+        **changes, num_highways=0, num_layers=1, filters=((2, 6),), activation="tanh"
+    ).eval()
+    bilm.state = "primed"
+    export_onnx(bilm, tmp_path / "bilm.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "bilm.onnx"))
+    ids = batch_to_ids(BATCHES[0])
+    (layers,) = session.run(["layers"], {"character_ids": ids.numpy()})
+    numpy.testing.assert_allclose(layers, expected(bilm, ids), atol=1e-5, rtol=0)
+
+
+def fails(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        main(["export-onnx", *map(str, arguments)])
+    assert exit_.value.code == 1
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.skipif(not NO_ONNX, reason="onnx is installed")
+def test_without_onnx_the_command_says_how_to_have_it(tmp_path, capsys):
+    fails(capsys, [tmp_path / "x.onnx"], "onnx is not installed; pip install 'elmo_plugin[onnx]'")
+
+
+def test_an_output_that_exists_or_a_wrong_name(tmp_path, capsys):
+    (tmp_path / "x.onnx").touch()
+    fails(capsys, [tmp_path / "x.onnx"], "x.onnx exists, expected a new file; --force replaces it")
+    message = "there is no file orginal"
+    fails(capsys, [tmp_path / "y.onnx", "--options-file", "orginal"], message)
+    assert not (tmp_path / "y.onnx").exists()
+
+
+def test_carry_is_refused(tmp_path):
+    from elmo_plugin.onnx import export_onnx
+
+    with pytest.raises(ValueError, match="state is 'carry', expected 'primed' or 'reset'"):
+        export_onnx(random_bilm(), tmp_path / "x.onnx")
+
+
+@pytest.mark.libraries
+def test_the_command(tmp_path, capsys):
+    pytest.importorskip("onnxruntime", reason=REASON)
+    files = write(tmp_path)
+    arguments = ["--options-file", files.options, "--weight-file", files.weights]
+    main(["export-onnx", str(tmp_path / "x.onnx"), *arguments, "--state", "reset"])
+    assert f"reset, exported to {tmp_path}/x.onnx" in capsys.readouterr().out
+    assert (tmp_path / "x.onnx").stat().st_size > 10_000

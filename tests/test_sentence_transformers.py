@@ -1,0 +1,64 @@
+"""`ElmoTokens` in a `SentenceTransformer`; `make libraries` has it."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin import ElmoTransformer
+from tests.tiny_bilm import write
+
+pytestmark = pytest.mark.libraries
+REASON = "sentence-transformers is not installed"
+TEXTS = ["The cat sat", "Dogs bark at the moon .", "", "Yes"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "bilm").mkdir()
+    found = write(tmp_path / "bilm")
+    return {"options_file": found.options, "weight_file": found.weights}
+
+
+@pytest.fixture
+def model(files):
+    library = pytest.importorskip("sentence_transformers", reason=REASON)
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    from elmo_plugin.sentence_transformers import ElmoTokens
+
+    tokens = ElmoTokens(**files)
+    pooling = Pooling(tokens.get_embedding_dimension())
+    return library.SentenceTransformer(modules=[tokens, pooling], device="cpu")
+
+
+def test_mean_pooling_is_the_mean(model, files):
+    expected = ElmoTransformer(**files).fit_transform(TEXTS)
+    numpy.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-6)
+    numpy.testing.assert_allclose(model.encode(TEXTS, batch_size=1), expected, atol=1e-6)
+    prompted = model.encode(TEXTS[:1], prompt="Say : ")
+    numpy.testing.assert_allclose(prompted, model.encode(["Say : The cat sat"]), atol=1e-6)
+    assert model.get_embedding_dimension() == 12
+
+
+def test_saved_and_loaded(model, files, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason=REASON)
+    with torch.no_grad():
+        model[0].hub.mix.gamma.fill_(1.5)
+    before = model.encode(TEXTS)
+    model.save(str(tmp_path / "saved"))
+    for path in files.values():
+        Path(path).unlink()
+    # The library asks for it where a module is not its own.
+    loaded = library.SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+    numpy.testing.assert_allclose(loaded.encode(TEXTS), before, atol=1e-7)
+
+
+def test_the_mix_trains_and_the_biLM_does_not(model):
+    features = model.preprocess(TEXTS)
+    model(features)["sentence_embedding"].pow(2).sum().backward()
+    mix = model[0].hub.mix
+    assert mix.gamma.grad.abs().item() > 0
+    assert all(one.grad.abs().item() > 0 for one in mix.scalar_parameters)
+    assert all(one.grad is None for one in model[0].hub.bilm.parameters())
