@@ -1,7 +1,7 @@
 """
 Speed and memory of the biLM beside AllenNLP's, in one process in turn.
 
-    python -m benchmarks --quick        # about five minutes on two cores
+    python -m benchmarks --quick        # about ten minutes on two cores
     python -m benchmarks                # every shape, batch size and precision
 
 Writes `benchmarks/reports/DATE.json` and a table of it, `DATE.md`. CPU only. Nothing else should
@@ -20,7 +20,15 @@ from typing import Any
 
 import torch
 
-from benchmarks import inference, memory, ner_epoch, pretraining
+from benchmarks import (
+    extraction,
+    fine_tuning,
+    inference,
+    memory,
+    ner_epoch,
+    pretraining,
+    startup,
+)
 from benchmarks.limit import Machine
 from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
@@ -30,6 +38,8 @@ from benchmarks.workload import write_weights
 QUICK = [("original", 1, 5), ("original", 64, 3), ("original", 256, 3), ("small", 32, 5)]
 FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
 FULL.insert(4, ("original", 256, 3))
+# Lines for extraction: quickly, whole.
+LINES = 1_000, 20_000
 # As many sentences as extraction runs abreast; stock would take a minute and gigabytes.
 LARGEST_WITH_STOCK = 64
 
@@ -92,9 +102,19 @@ def main() -> None:
                         for dtype in dtypes
                     },
                 }
+                note("fine-tuning")
+                results["fine_tuning"] = {
+                    which: fine_tuning.measure(which, files, options.threads)
+                    for which in ("stock", "ours")
+                }
+                note("extraction")
+                count = LINES[0] if options.quick else LINES[1]
+                results["extraction"] = extraction.run(files, count, options.threads)
                 note("NER")
                 results["ner_epoch"] = ner_epoch.run(files, 3 if options.quick else 7, clock)
     results["reading"] = rates.gigabytes
+    note("startup")
+    results["startup"] = startup.run(options.threads)
     note("pretraining")
     results["pretraining"] = pretraining.run(3 if options.quick else 7, clock)
     options.reports.mkdir(parents=True, exist_ok=True)

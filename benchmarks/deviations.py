@@ -46,7 +46,7 @@ def main() -> None:
     sentences = read(arguments.sentences)
     exact = layers(arguments.options, arguments.weights, None, sentences)
     rows = []
-    for dtype in ("bfloat16", "int8"):
+    for dtype in ("float16", "bfloat16", "int8"):
         lower = layers(arguments.options, arguments.weights, dtype, sentences)
         for number, (theirs, ours) in enumerate(zip(exact, lower)):
             cosine = torch.cosine_similarity(ours.double(), theirs.double(), dim=-1)

@@ -30,6 +30,9 @@ SHARES = {
     ("small", 32, "float32 warm"): 0.60,
 }
 PRETRAINING_BARS = {"ours": "1.3", "ours, bfloat16": "2.0"}
+# Times and memory of a fine-tuning step; extraction on Intel and on AMD.
+FINE_TUNING_BARS = 2.0, 0.75
+EXTRACTION_BARS = "3 on Intel, 5 on AMD"
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -68,6 +71,11 @@ def markdown(results: dict[str, Any]) -> str:
         "## Peak memory, Original, batch 64 (MB; bar: 0.75 of stock)",
         "",
         *_memory(results["memory"]),
+        *_fine_tuning(results["fine_tuning"]),
+        *_extraction(results["extraction"]),
+        "## Startup, seconds of a process",
+        "",
+        *table(["", "s"], [[name, f"{s:.2f}"] for name, s in results["startup"].items()]),
         "## An epoch of NER with ELMo, biLM of Original shapes, frozen and cached",
         "",
         "Released setup, batches of 64, CRF, data loading and optimizer included. Ratio: the "
@@ -141,6 +149,36 @@ def _memory(found: dict[str, Any]) -> list[str]:
         rows.append([name, *megabytes, f"{whole:.2f}", f"{less:.2f}"])
     header = ["", "before loading", "running", "whole process", "running / stock's", "less before"]
     return table(header, rows)
+
+
+def _fine_tuning(found: dict[str, Any]) -> list[str]:
+    stock, ours = found["stock"], found["ours"]
+    rows = [
+        [name, f"{one['seconds']:.3f}", f"{stock['seconds'] / one['seconds']:.2f}",
+         f"{one['peak']:.0f}", f"{one['peak'] / stock['peak']:.2f}"]
+        for name, one in (("stock", stock), ("ours", ours))
+    ]  # fmt: skip
+    return [
+        "## A fine-tuning step, Original, batch 32 (a tagger whose biLM trains)",
+        "",
+        *table(["", "median, s", "ratio", "peak, MB", "of stock's"], rows),
+        f"Bars: a ratio of {FINE_TUNING_BARS[0]}, {FINE_TUNING_BARS[1]} of stock's peak.",
+        "",
+    ]
+
+
+def _extraction(found: dict[str, Any]) -> list[str]:
+    rows = [
+        [name, f"{found[name]['seconds']:.1f}", f"{found[name]['tokens_per_second']:.0f}"]
+        for name in ("stock", "ours")
+    ]
+    return [
+        f"## Extraction, Original, float32, {found['lines']:,} lines, {found['tokens']:,} tokens",
+        "",
+        *table(["", "s", "tokens a second"], rows),
+        f"Whole processes. Ratio {found['ratio']:.2f} (bar, of 20,000 lines: {EXTRACTION_BARS}).",
+        "",
+    ]
 
 
 def _epochs(found: dict[str, Any]) -> list[str]:

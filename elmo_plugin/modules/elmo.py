@@ -59,7 +59,7 @@ class Elmo(elmo.Elmo, _AllenNlpsElmo):  # type: ignore[misc]
         The weight file beside `options`. AllenNLP drops this key when it loads an archive, which
         brings the weights itself.
     dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"` or `"int8"`: faster, less precise matrix products in a frozen biLM.
+        `"float16"`, `"bfloat16"` or `"int8"`: less precise, faster products in a frozen biLM.
     cache : `Optional[str]`, optional (default = `None`)
         `"memory"` or a directory: a frozen biLM in `"reset"` or `"primed"` runs once on a sentence,
         and epochs after the first only read. A directory is the training run's: an archive that is

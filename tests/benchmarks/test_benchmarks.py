@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import ner_epoch, pretraining, rounds, workload
+from benchmarks import extraction, ner_epoch, pretraining, rounds, startup, workload
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -56,6 +56,8 @@ def test_the_whole_command(monkeypatch, tmp_path):
     monkeypatch.setattr(pretraining, "BATCH_SIZE", 3)
     monkeypatch.setattr(pretraining, "NUM_STEPS", 4)
     monkeypatch.setattr(command, "QUICK", [("original", 1, 1), ("original", 64, 1)])
+    monkeypatch.setattr(command, "LINES", (70, 70))
+    monkeypatch.setattr(startup, "TRIES", 1)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick", "--reports", str(tmp_path)])
     threads = torch.get_num_threads()
     try:
@@ -71,13 +73,28 @@ def test_the_whole_command(monkeypatch, tmp_path):
     assert batch_64["largest_deviation"]["float32"] < 1e-5 < batch_64["largest_deviation"]["int8"]
     assert found["pretraining"]["difference"]["largest_gradient"] < 1e-4
     assert found["memory"]["stock"]["whole"] > 100
+    fine_tuning = [found["fine_tuning"][which]["losses"] for which in ("stock", "ours")]
+    assert fine_tuning[0] == pytest.approx(fine_tuning[1], rel=1e-4)
+    assert found["extraction"]["lines"] == 70
+    assert found["startup"]["import torch"] > 0
     for heading in (
+        "## A fine-tuning step",
+        "## Extraction",
+        "## Startup",
         "## Original, batch 1",
         "## LSTM layers alone",
         "## Peak memory",
         "## An epoch",
     ):
         assert heading in report.read_text()
+
+
+def test_lines_of_the_sample_again_and_again(tmp_path):
+    tokens = extraction.write_lines(tmp_path / "lines.txt", 2_000, None)
+    lines = (tmp_path / "lines.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 2_000
+    assert sum(len(line.split()) for line in lines) == tokens
+    assert all(line.split() for line in lines)
 
 
 @pytest.mark.parametrize("option", ["--help"])

@@ -82,8 +82,9 @@ class FbgemmInt8Kernel:
 
     def __init__(self, integers: torch.Tensor, scales: torch.Tensor) -> None:
         zero_points = torch.zeros(len(scales), dtype=torch.int64)
-        weight = torch.quantize_per_channel(
-            integers * scales.unsqueeze(1), scales, zero_points, 0, torch.qint8
+        # `torch.quantize_per_channel` of their products would give the same, after many passes.
+        weight = torch._make_per_channel_quantized_tensor(
+            integers.to(torch.int8), scales.double(), zero_points, 0
         )
         self._weight = torch.ops.quantized.linear_prepack(weight, None)
 

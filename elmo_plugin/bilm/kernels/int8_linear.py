@@ -57,18 +57,35 @@ class Int8Linear(IntegerLinear):
         many: type[Int8Kernel],
         many_rows: int,
     ) -> None:
+        super().__init__(weight[:0])
         largest = _largest_by_row(weight)
         integers = (weight / largest).mul_(127).round_()
         # What a product of integers is worth, but for a row's largest value.
-        scales = largest.squeeze(1) / 127**2
+        self._scales = largest.squeeze(1) / 127**2
+        self._integers: torch.Tensor | None = integers.to(torch.int8)
         self._many_rows = many_rows
-        self._few = few(integers, scales)
-        self._many = self._few if many is few else many(integers, scales)
+        self._kinds = few, many
+        self._kernels: list[Int8Kernel | None] = [None, None]
 
     def _product(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         largest = _largest_by_row(rows)
-        kernel = self._few if len(rows) < self._many_rows else self._many
+        kernel = self._kernel(int(len(rows) >= self._many_rows))
         return kernel(rows * (LARGEST_INTEGER / largest)), largest
+
+    def _kernel(self, number: int) -> Int8Kernel:
+        """Made when it is first needed: a sentence alone needs one of them."""
+        # In this order, for several threads: without integers both kernels are there.
+        integers = self._integers
+        kernel = self._kernels[number]
+        if kernel is None:
+            assert integers is not None
+            kernel = self._kinds[number](integers.float(), self._scales)
+            self._kernels[number] = kernel
+            if self._kinds[0] is self._kinds[1]:
+                self._kernels = [kernel, kernel]
+            if None not in self._kernels:
+                self._integers = None
+        return kernel
 
 
 class TwoDigitLinear(IntegerLinear):

@@ -38,16 +38,16 @@ def least_rows(kernel: str, product: Product, output_dim: int, input_dim: int) -
     """
     key = kernel, output_dim, input_dim, torch.get_num_threads()
     if key not in _least_rows:
-        most = tuning.MOST_LEAST_ROWS
-        rows = _rows(2 * most, input_dim)
+        rows = _rows(2 * tuning.TRIED_ROWS[-1], input_dim)
         together = product(rows)
-        _least_rows[key] = 1 + max(
+        # The first that differs, from above.
+        _least_rows[key] = 1 + next(
             (
                 count
-                for count in range(1, most)
+                for count in reversed(tuning.TRIED_ROWS)
                 if not torch.equal(product(rows[:count]), together[:count])
             ),
-            default=0,
+            0,
         )
     return _least_rows[key]
 

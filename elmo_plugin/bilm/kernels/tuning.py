@@ -38,9 +38,9 @@ LSTM_TOKENS_AT_ONCE = 2048
 # the released biLMs' shapes, where smaller weights and some other widths would need more.
 LARGE_WEIGHT, LEAST_ROWS = 1 << 23, 32
 
-# Fewer rows than this are tried for products whose last bits depend on the number of rows; on AMD
-# with AVX-512 and on Intel with AMX 16 were always enough, from 1 to 1,600 rows.
-MOST_LEAST_ROWS = 32
+# Numbers of rows that are tried for products whose last bits depend on it; on AMD with AVX-512 and
+# on Intel with AMX 16 rows were always enough, from 1 to 1,600.
+TRIED_ROWS = (*range(1, 18), 20, 24, 28, 31)
 
 # Fewer rows than this are multiplied faster where they are than in oneDNN's tensors.
 CONVERTED_ROWS = 32

@@ -52,9 +52,9 @@ class BiLm(WeightsModule):
     state : `str`, optional (default = `"carry"`)
         Where a sentence's LSTM state starts, see `StatePolicy`.
     dtype : `str | None`, optional (default = `None`)
-        `"bfloat16"` or `"int8"`: matrix products in this precision while no gradient is wanted,
-        several times faster and not quite the same numbers. Parameters, state and outputs keep
-        their type. `None` for exact products.
+        `"float16"`, `"bfloat16"` or `"int8"`: products in this precision while no gradient is
+        wanted, faster and not quite the same numbers. Parameters, state and outputs keep their
+        type. `None` for exact products.
     token_layer : `CharCnn | None`, optional (default = `None`)
         Another than that of these sizes.
 

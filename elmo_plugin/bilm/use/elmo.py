@@ -48,7 +48,7 @@ class Elmo(ElmoMixes):
     state : `str`, optional (default = `"carry"`)
         See `BiLm`.
     dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
+        `"float16"`, `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
     cache : `Optional[str]`, optional (default = `None`)
         `"memory"` or a directory: the biLM runs once on a sentence, its layers are kept there
         (see `LayerCache`). The biLM is frozen, and in `"reset"` or `"primed"`.

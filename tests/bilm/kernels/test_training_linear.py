@@ -14,6 +14,7 @@ def operands(kind=torch.float32, num_rows=6, input_dim=40, output_dim=24):
 
 @pytest.fixture(params=[True, False], ids=["onednn", "public operators"])
 def onednn(request, monkeypatch):
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "safe")
     if not request.param:
         monkeypatch.setattr(module, "onednn_works", lambda dtype: False)
     elif not module.onednn_works("float32"):
