@@ -69,7 +69,7 @@ libraries: .venv-libraries/.installed  ## compare with TensorFlow, onnxruntime, 
 	.venv-libraries/bin/python -m pytest -m libraries
 
 interop: .venv-interop/.installed  ## run old programs and other ELMos unchanged, and compare (installs them in .venv-interop)
-	.venv-interop/bin/python -m pytest -m interop
+	.venv-interop/bin/python -m pytest -m interop tests/interop
 
 test-ray: .venv-ray/.installed  ## embed-corpus, on Ray too (installs it in .venv-ray)
 	.venv-ray/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/commands/test_embed_corpus_command.py

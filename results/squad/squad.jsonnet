@@ -1,1 +1,0 @@
-(import '../../training_config/table1/squad.jsonnet') + (import 'squad.libsonnet')
