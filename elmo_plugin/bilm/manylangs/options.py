@@ -12,6 +12,10 @@ class ManyLangsOptions(ElmoOptions):
 
     # Parameters
 
+    projection_dim, cell_size, num_layers, cell_clip, projection_clip, use_skip_connections
+        See `ElmoOptions`.
+    char_embedding_dim, filters, num_highways, num_characters, activation
+        Likewise, of the token layer.
     num_embeddings : `int`
         Characters of `char.dic`.
     num_words : `int`, optional (default = `0`)

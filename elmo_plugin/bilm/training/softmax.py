@@ -213,13 +213,20 @@ def full_cross_entropy(
     `torch.Tensor`
         Mean loss in nats, a scalar.
     """
-    logits = training_linear if torch.is_grad_enabled() else linear
+    with_grad = torch.is_grad_enabled()
+    logits = training_linear if with_grad else linear
+    blocks = list(zip(weight.split(words_at_once), bias.split(words_at_once)))
+    # Made before the blocks' logits: rows kept between these would split the memory they leave.
+    kept = outputs.new_empty(len(blocks), rows_at_once)
     losses = []
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
-        sums = [
-            torch.logsumexp(logits(rows, words, words_bias.squeeze(-1)), dim=1)
-            for words, words_bias in zip(weight.split(words_at_once), bias.split(words_at_once))
-        ]
+        sums = [] if with_grad else list(kept[:, : len(rows)])
+        for number, (words, words_bias) in enumerate(blocks):
+            block = logits(rows, words, words_bias.squeeze(-1))
+            if with_grad:
+                sums.append(torch.logsumexp(block, dim=1))
+            else:
+                torch.logsumexp(block, dim=1, out=sums[number])
         true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)
         losses.append(torch.logsumexp(torch.stack(sums), dim=0) - true_logits)
     return torch.cat(losses).mean()

@@ -265,7 +265,7 @@ def broken_carry_bias_sign(monkeypatch):
     monkeypatch.setattr(
         checkpoint,
         "_plain",
-        lambda key, parameter, shape=(), sign=1.0: plain(key, parameter, shape),
+        lambda key, parameter, sign=1.0: plain(key, parameter),
     )
 
 
