@@ -12,10 +12,13 @@ class ManyLangsOptions(ElmoOptions):
 
     # Parameters
 
-    projection_dim, cell_size, num_layers, cell_clip, projection_clip, use_skip_connections
+    projection_dim, cell_size, num_layers, char_embedding_dim, num_highways, num_characters : `int`
         See `ElmoOptions`.
-    char_embedding_dim, filters, num_highways, num_characters, activation
-        Likewise, of the token layer.
+    cell_clip, projection_clip : `Optional[float]`
+    use_skip_connections : `bool`
+    filters : `list[tuple[int, int]]`
+    activation : `str`
+        See `ElmoOptions`.
     num_embeddings : `int`
         Characters of `char.dic`.
     num_words : `int`, optional (default = `0`)
