@@ -11,7 +11,8 @@ function(folder) {
     text_field_embedder+: {
       token_embedders+: {
         tokens+: stand_in.vectors,
-        token_characters+: { encoder+: { num_filters: 32 } },
+        // As many rows as characters; AllenNLP's has as many as words.
+        token_characters+: { embedding+: { vocab_namespace: 'token_characters' }, encoder+: { num_filters: 32 } },
       },
     },
     encoder+: { input_size: 100 + 32, hidden_size: 100 },
