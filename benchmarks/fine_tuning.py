@@ -51,6 +51,7 @@ def main() -> None:
     torch.manual_seed(0)
     kind: Any = StockElmo if which == "stock" else Elmo
     elmo = kind(*files, 1, dropout=0.0, requires_grad=True).train()
+    torch.manual_seed(0)  # each drew as many numbers as its own parameters take
     tagger = torch.nn.Linear(elmo.get_output_dim(), NUM_TAGS)
     parameters = [*elmo.parameters(), *tagger.parameters()]
     optimizer = torch.optim.Adam([one for one in parameters if one.requires_grad], lr=1e-4)
