@@ -26,7 +26,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return Corpus(tmp_path_factory.mktemp("corpus"), lines=300)
+    return Corpus(tmp_path_factory.mktemp("corpus"), lines=1000)
 
 
 @pytest.mark.parametrize(("engine", "fault"), CASES)
