@@ -143,7 +143,7 @@ def run_with_faults(corpus, engine, faults, output, generator):
     """
     folder = corpus.folder / output
     driver = corpus.start(engine, output)
-    said, steps = [], (len(corpus.expected) - 3) // len(faults)
+    said, steps = [], (len(corpus.expected) - 3) // (2 * len(faults))
     for fault in faults:
         if driver.poll() is not None and num_parts(folder) < len(corpus.expected):
             said.append(f"status {driver.returncode}; again")
