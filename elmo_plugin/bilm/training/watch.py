@@ -31,8 +31,8 @@ def end_together() -> Iterator[None]:
     While the block runs, a thread ends this process where Python cannot: inside a collective
     operation, which waits for another process. It does so when Ctrl-C or SIGTERM came and the main
     thread has not taken it after `GRACE` seconds, when the process that started this one is gone,
-    and when another process of the run has given no sign of life for `SILENCE` seconds, which it
-    names. Nothing where there is one process.
+    and when another process of the run has failed `GRACE` seconds ago or given no sign of life for
+    `SILENCE` seconds, which it names. Nothing where there is one process.
 
     # Raises
 
@@ -47,11 +47,15 @@ def end_together() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        lost = watch.lost() if _is_of_a_collective(error) else None
-        if lost is None:
-            watch.say(f"failed: {type(error).__name__}: {error}")
+        if not _is_of_a_collective(error):
+            watch.say_failed(f"{type(error).__name__}: {error}")
             raise
-        raise RuntimeError(f"{lost}, and with it the run ends") from error
+        # What another's end has brought about is not said: it would hide whose end that was.
+        reason = watch.reason()
+        if reason is None:
+            raise
+        watch.say(reason)
+        raise RuntimeError(f"{reason}, and with it the run ends") from error
     finally:
         watch.end()
 
@@ -73,13 +77,18 @@ def _is_of_a_collective(error: Exception) -> bool:
 class _Watch:
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        # A connection of its own: the main thread may wait on the other.
+        # Connections of its own, for the thread and for `say`: the main thread may wait on the
+        # other, and where the store is gone a new one would be waited for.
         default: Any = dist.distributed_c10d._get_default_store()
-        self.store = default.clone()
+        self.store, self.saying_store = default.clone(), default.clone()
+        self.lost_store: dist.DistError | None = None
         self.signs: dict[int, str] = {}
+        self.names: dict[int, str] = {}
         self.silent: dict[int, int] = dict.fromkeys(range(self.size), 0)
+        self.looks_after_a_failure = 0
         self.taken = threading.Event()
         self.said = "0"
+        self.saying = threading.Lock()
         self.handlers = {
             number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -93,6 +102,8 @@ class _Watch:
         self.ended = threading.Event()
         self.parent = os.getppid()
         self.store.set(f"name {self.rank}", f"on {socket.gethostname()}, pid {os.getpid()}")
+        # At once: it may be gone before the thread's first look.
+        self.store.set(f"alive {self.rank}", "0")
         self.thread = threading.Thread(target=self._watch, name="end_together", daemon=True)
         self.thread.start()
 
@@ -101,30 +112,58 @@ class _Watch:
         handler = self.handlers[signal.Signals(number)]
         return handler(number, frame) if callable(handler) else None
 
+    def _meet(self) -> None:
+        """Learns the names before the first look: soon one may be gone, and the store with it."""
+        end = time.monotonic() + GRACE
+        with contextlib.suppress(dist.DistError):
+            while len(self.names) < self.size and time.monotonic() < end:
+                for rank in set(range(self.size)) - set(self.names):
+                    if self.store.check([f"name {rank}"]):
+                        self.names[rank] = self.store.get(f"name {rank}").decode()
+                if self.ended.wait(0.02):
+                    return
+
     def _watch(self) -> None:
-        looks = 0
+        self._meet()
+        looks, came = 0, None
         while not self.ended.is_set():
             if os.getppid() != self.parent:
                 self.taken.wait(GRACE)  # it may be in the middle of writing a file
                 self._end("the process that started it is gone")
             readable, _, _ = select.select([self.reading], [], [], 1.0)
             numbers = self.reading.recv(64) if readable else b""
-            came = [number for number in self.handlers if number in numbers]
-            if came and not self.ended.is_set() and not self.taken.wait(GRACE):
-                self._end(f"{came[0].name} came while it waited for another process")
+            for number in self.handlers:
+                if number in numbers and came is None:
+                    came = (number, time.monotonic() + GRACE)
+            taken = self.taken.is_set() or self.ended.is_set()
+            if came and time.monotonic() > came[1] and not taken:
+                reason = f"{came[0].name} came while it waited for another process"
+                self.say_failed(reason)
+                self._end(reason)
             looks += 1
             try:
-                self._look(str(looks))
+                if self.lost_store is None:
+                    self._look(str(looks))
             except dist.DistError as error:
-                if self.silent[0] >= SILENCE:
-                    self._end(f"process 0 holds the run's store, which is gone: {error}")
+                self.lost_store = error
+            if self.lost_store is not None:
+                if self.silent[0] >= GRACE:
+                    reason = "process 0 holds the run's store, which is gone"
+                    self._end(f"{reason}: {self.lost_store}")
                 self.silent[0] += 1
-            gone = self._gone(SILENCE)
-            if gone and not self.ended.is_set():
+            why, gone = self._said_by_another(), self._gone(SILENCE)
+            self.looks_after_a_failure += why is not None
+            if self.ended.is_set():
+                return
+            if self.looks_after_a_failure > GRACE:
+                self._end(f"{why}")
+            if gone:
                 self._end(f"{gone} has given no sign of life for {SILENCE} s")
 
     def _look(self, own_sign: str) -> None:
-        self.store.set(f"alive {self.rank}", own_sign if self.said == "0" else self.said)
+        with self.saying:  # or it would write over what was said meanwhile
+            if self.said == "0":
+                self.store.set(f"alive {self.rank}", own_sign)
         for rank in range(self.size):
             key = f"alive {rank}"
             sign = self.store.get(key).decode() if self.store.check([key]) else ""
@@ -134,35 +173,38 @@ class _Watch:
             self.silent[rank] = self.silent[rank] + 1 if unchanged else 0
             self.signs[rank] = sign
 
+    def _said_by_another(self) -> str | None:
+        """Why the run ends."""
+        reasons = (sign for rank, sign in self.signs.items() if rank != self.rank)
+        return next((sign for sign in reasons if sign.startswith("process")), None)
+
     def _gone(self, looks: int) -> str | None:
-        for rank, silent in self.silent.items():
-            if rank != self.rank and silent >= looks and self.signs.get(rank) != "done":
-                return self._name(rank)
-        return None
+        """The first of those that are; others may have ended since because of it."""
+        others = {r: n for r, n in self.silent.items() if r != self.rank}
+        silent = [r for r, n in others.items() if n >= looks and self.signs.get(r) != "done"]
+        return self._name(max(silent, key=others.__getitem__)) if silent else None
 
     def _name(self, rank: int) -> str:
-        with contextlib.suppress(dist.DistError):
-            if self.store.check([f"name {rank}"]):
-                return f"process {rank} ({self.store.get(f'name {rank}').decode()})"
-        return f"process {rank}"
+        return f"process {rank} ({self.names.get(rank, 'not yet begun')})"
 
-    def lost(self) -> str | None:
-        """Which process the others lost, once that is known."""
+    def reason(self) -> str | None:
+        """Which process failed or is gone, once that is known."""
         end = time.monotonic() + 4 * SILENCE_AFTER_A_LOSS
         while time.monotonic() < end and self.thread.is_alive():
-            failed = [(r, s) for r, s in self.signs.items() if s.startswith("failed")]
-            if failed:
-                return f"{self._name(failed[0][0])} {failed[0][1]}"
             gone = self._gone(SILENCE_AFTER_A_LOSS)
-            if gone:
-                return f"{gone} is gone"
+            reason = self._said_by_another() or (gone and f"{gone} is gone")
+            if reason:
+                return reason
             time.sleep(0.2)
         return None
 
+    def say_failed(self, how: str) -> None:
+        self.say(f"{self._name(self.rank)} failed: {how}")
+
     def say(self, sign: str) -> None:
-        self.said = sign
-        with contextlib.suppress(dist.DistError, RuntimeError):
-            self.store.clone().set(f"alive {self.rank}", sign)
+        with self.saying, contextlib.suppress(dist.DistError, RuntimeError):
+            self.said = sign
+            self.saying_store.set(f"alive {self.rank}", sign)
 
     def _end(self, reason: str) -> None:
         logger.error("Process %d of the run ends: %s", self.rank, reason)
@@ -171,6 +213,10 @@ class _Watch:
     def end(self) -> None:
         if self.said == "0":
             self.say("done")
+        elif self.rank == 0:
+            # The store may end with this process; first the others look at what was said. Their
+            # own operations may fail only when this process is gone.
+            time.sleep(3)
         self.ended.set()
         signal.set_wakeup_fd(self.wakeup)
         for number, handler in self.handlers.items():

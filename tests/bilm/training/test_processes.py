@@ -4,6 +4,7 @@ import importlib
 import os
 import random
 import signal
+import socket
 import time
 import traceback
 
@@ -54,7 +55,7 @@ def pretraining(folder, out, size, settings=None, num_samples=20, sparse=True, d
 
 def process(rank, size, meeting, function, arguments):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     dist.barrier()  # none ends while another still connects
     try:
         function(rank, size, *arguments)
@@ -65,10 +66,12 @@ def process(rank, size, meeting, function, arguments):
         dist.destroy_process_group()
 
 
-def in_processes(size, tmp_path, function, *arguments):
+def in_processes(size, function, *arguments):
     """Forked: nothing is imported again, not even what the first step of an optimizer imports."""
     importlib.import_module("torch._dynamo")
-    meeting = tmp_path / f"meeting{random.random()}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     torch.multiprocessing.start_processes(
         process, (size, meeting, function, arguments), nprocs=size, start_method="fork"
     )
@@ -109,7 +112,7 @@ def test_several_processes_equal_one(text, kwargs, dtype, size):
         train(0, 1, text, "one", dtype, kwargs)
     finally:
         torch.set_default_dtype(torch.float32)
-    in_processes(size, text, train, text, "several", dtype, kwargs)
+    in_processes(size, train, text, "several", dtype, kwargs)
     ((weights, losses, metrics),) = ends(text, "one", 1)
     several = ends(text, "several", size)
     for found, found_losses, found_metrics in several:
@@ -131,7 +134,7 @@ def test_the_weights_are_no_longer_those_of_the_start(text):
 def test_uneven_shares_are_the_same_batch(text):
     """Eight rows in three processes; the held-out text has fewer rows than there are processes."""
     train(0, 1, text, "one", torch.float32, {"settings": {"num_epochs": 1}})
-    in_processes(3, text, goes_on, text, "one", 1, {"settings": {"num_epochs": 2}})
+    in_processes(3, goes_on, text, "one", 1, {"settings": {"num_epochs": 2}})
     train(0, 1, text, "whole", torch.float32, {})
     ((weights, losses, _),) = ends(text, "whole", 1)
     found, found_losses, _ = ends(text, "one", 3)[2]
@@ -164,11 +167,11 @@ def test_four_then_two_then_four_go_on_as_one_run(text):
     """The loss of an undisturbed run; and every batch is read from the same lines."""
     losses, sources = [], []
     for number, size in enumerate((4, 2, 4), start=1):
-        in_processes(size, text, goes_on, text, "changing", 4, epochs(number))
+        in_processes(size, goes_on, text, "changing", 4, epochs(number))
         losses += ends(text, "changing", size)[0][1]
         parts = [torch.load(text / "changing" / f"sources_{rank}.pt") for rank in range(size)]
         sources += [set.union(*one) for one in zip(*parts)]
-    in_processes(4, text, goes_on, text, "whole", 4, epochs(3))
+    in_processes(4, goes_on, text, "whole", 4, epochs(3))
     assert losses == pytest.approx(ends(text, "whole", 4)[0][1], rel=1e-6)
     parts = [torch.load(text / "whole" / f"sources_{rank}.pt") for rank in range(4)]
     assert sources == [set.union(*one) for one in zip(*parts)]
@@ -187,7 +190,7 @@ def bits_after_200_steps(rank, size, folder, optimizer):
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [ADAGRAD, {"type": "adamw", "lr": 0.01}])
 def test_weights_have_the_same_bits_everywhere_after_200_steps(text, optimizer):
-    in_processes(4, text, bits_after_200_steps, text, optimizer)
+    in_processes(4, bits_after_200_steps, text, optimizer)
     first, *others = (torch.load(text / f"bits_{rank}.pt") for rank in range(4))
     for other in others:
         assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
@@ -228,7 +231,7 @@ def count_bytes(rank, size, folder):
 
 def test_a_step_sends_little_of_a_large_vocabulary(tmp_path):
     """The paper's batch, unroll and negatives; targets as unlike each other as can be."""
-    in_processes(2, tmp_path, count_bytes, tmp_path)
+    in_processes(2, count_bytes, tmp_path)
     for rank in range(2):
         sent, dense = torch.load(tmp_path / f"bytes_{rank}.pt")
         assert 0.01 * dense < sent < 0.05 * dense
@@ -258,17 +261,17 @@ KILLS = [(RANDOM.randrange(4), RANDOM.randrange(2, 7)) for _ in range(10)]
 def test_one_of_four_is_killed_and_no_bit_differs(text, kills):
     """The others end with its name; started again, the run ends as one that was left alone."""
     settings = {"settings": KEPT, "dropout": 0.1}
-    in_processes(4, text, train, text, "whole", torch.float32, settings)
+    in_processes(4, train, text, "whole", torch.float32, settings)
     expected = ends(text, "whole", 4)[0]
     for number, (victim, at) in enumerate(kills):
         out = f"killed_{number}"
         begun = time.monotonic()
         with pytest.raises(ProcessExitedException, match=f"process {victim} terminated"):
-            in_processes(4, text, is_killed, text, out, victim, at)
+            in_processes(4, is_killed, text, out, victim, at)
         assert time.monotonic() - begun < 60
         named = {path.name for path in (text / out).glob("named_by_*")}
         assert named == {f"named_by_{rank}" for rank in range(4) if rank != victim}
-        in_processes(4, text, train, text, out, torch.float32, settings)
+        in_processes(4, train, text, out, torch.float32, settings)
         for weights, losses, _ in ends(text, out, 4):
             assert losses == expected[1][-len(losses) :]
             assert len(losses) >= 6 - at
@@ -283,7 +286,7 @@ def differs(rank, size, folder):
 
 
 def test_processes_with_other_settings_are_told_apart(text):
-    in_processes(2, text, differs, text)
+    in_processes(2, differs, text)
 
 
 def test_more_processes_than_streams_is_an_error(text, monkeypatch):
@@ -306,7 +309,7 @@ def fails_alone(rank, size, folder):
 
 
 def test_what_the_first_process_fails_at_is_said_in_all(tmp_path):
-    in_processes(2, tmp_path, fails_alone, tmp_path)
+    in_processes(2, fails_alone, tmp_path)
 
 
 def saves_by_the_clock(rank, size, folder):
@@ -316,5 +319,5 @@ def saves_by_the_clock(rank, size, folder):
 
 
 def test_the_first_process_says_when_to_save(text):
-    in_processes(2, text, saves_by_the_clock, text)
+    in_processes(2, saves_by_the_clock, text)
     assert len(list((text / "clock").glob("checkpoint_*"))) == 4
