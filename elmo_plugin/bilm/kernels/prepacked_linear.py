@@ -66,19 +66,33 @@ class ConvertedLinear(LinearKernel):
             sums.add_(self(rows))
 
 
-class UncopiedLinear(LinearKernel):
-    """oneDNN's product with a float32 weight as it is: no copy of it, a little slower."""
+class PaddedLinear(LinearKernel):
+    """
+    A library's product of no fewer rows than those from which on it adds up a row in one order: or
+    the last bits of a row's product would depend on how many rows are beside it.
+    """
+
+    least_rows = 1
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        # Or the last bits of a row's product would depend on how many rows are beside it.
-        padded = pad_rows(rows, tuning.LEAST_ROWS - len(rows))
-        return onednn_linear(padded, self.weight, bias)[: len(rows)]
+        padded = pad_rows(rows, self.least_rows - len(rows))
+        return self.product(padded, bias)[: len(rows)]
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
         sums.add_(self(rows))
 
+    def product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """The library's, of as many rows as there are; here oneDNN's in float32."""
+        return onednn_linear(rows, self.weight, bias)
 
-class PrepackedLinear(LinearKernel):
+
+class UncopiedLinear(PaddedLinear):
+    """oneDNN's product with a float32 weight as it is: no copy of it, a little slower."""
+
+    least_rows = tuning.LEAST_ROWS
+
+
+class PrepackedLinear(PaddedLinear):
     """
     oneDNN's product with a float32 weight that it has packed.
 
@@ -90,20 +104,10 @@ class PrepackedLinear(LinearKernel):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(prepack(weight))
-        self._least_rows = least_rows(
-            "oneDNN", lambda rows: onednn_linear(rows, self.weight, None), *weight.shape
-        )
-
-    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        # Or the last bits of a row's product would depend on how many rows are beside it.
-        padded = pad_rows(rows, self._least_rows - len(rows))
-        return onednn_linear(padded, self.weight, bias)[: len(rows)]
-
-    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(self(rows))
+        self.least_rows = least_rows("oneDNN", self.product, *weight.shape)
 
 
-class MklLinear(LinearKernel):
+class MklLinear(PaddedLinear):
     """
     MKL's product with a float32 weight that it has packed: on Intel processors the fastest for few
     rows and for many, and a row's bits are the same among any number of others.
@@ -122,19 +126,31 @@ class MklLinear(LinearKernel):
         super().__init__(packed)
         # Of the weight as it was only the shape is asked.
         self._shape = torch.empty(1, 1).expand(weight.shape)
-        self._least_rows = least_rows("MKL", self._product, *weight.shape)
+        self.least_rows = least_rows("MKL", self.product, *weight.shape)
 
-    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        if len(rows) >= self._least_rows:
-            return self._product(rows, bias)
-        padded = pad_rows(rows, self._least_rows - len(rows))
-        return self._product(padded, bias)[: len(rows)]
-
-    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(self(rows))
-
-    def _product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """MKL's."""
         return torch.ops.mkl._mkl_linear(rows, self.weight, self._shape, bias, len(rows))
+
+
+class Float16Linear(PaddedLinear):
+    """
+    FBGEMM's product with a weight in half precision, arithmetic in float32: half the bytes of it,
+    and nothing else is rounded.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        As in `LinearKernel`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(torch.ops.quantized.linear_prepack_fp16(weight, None))
+
+    def product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """FBGEMM's."""
+        product = torch.ops.quantized.linear_dynamic_fp16(rows, self.weight)
+        return product if bias is None else product.add_(bias)
 
 
 class RoundedLinear(LinearKernel):
@@ -204,29 +220,6 @@ class SteadyBFloat16Linear(PrepackedBFloat16Linear):
 
 def _bfloat16_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     return PrepackedBFloat16Linear(weight).unconverted
-
-
-class Float16Linear(LinearKernel):
-    """
-    FBGEMM's product with a weight in half precision, arithmetic in float32: half the bytes of it,
-    and nothing else is rounded.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        As in `LinearKernel`.
-    """
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
-        super().__init__(packed)
-
-    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        product = torch.ops.quantized.linear_dynamic_fp16(rows, self.weight)
-        return product if bias is None else product.add_(bias)
-
-    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        sums.add_(self(rows))
 
 
 def prepack(weight: torch.Tensor) -> torch.Tensor:
