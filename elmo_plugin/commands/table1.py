@@ -6,7 +6,6 @@ AllenNLP. What was made before is kept: started again, it goes on where it was s
 import argparse
 import json
 import os
-import platform
 import subprocess
 from pathlib import Path
 
@@ -78,6 +77,7 @@ def run(args: argparse.Namespace) -> None:
         If data is missing, a number is out of range, or `out` was made with other settings.
     """
     import elmo_plugin.plugin  # noqa: F401
+    from elmo_plugin.bilm.kernels.processors import model_name
     from elmo_plugin.table1 import figures, report
     from elmo_plugin.table1.plan import check_data, config, plan
     from elmo_plugin.table1.runner import train
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
     )
     about = {
         "elmo_plugin": f"{__version__} {_commit()}".strip(),
-        "machine": f"{_processor()}, {args.processes} processes of one thread",
+        "machine": f"{model_name()}, {args.processes} processes of one thread",
     }
     text = report.write(runs, out, about)
     drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
@@ -123,11 +123,3 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
