@@ -235,7 +235,7 @@ class Pretraining:
             metrics |= {f"best_validation_{name}": one for name, one in heldout.items()}
         if self.processes.rank == 0:
             self.files.write_figures(f"metrics_epoch_{progress.epochs}.json", metrics)
-            logger.info("%s", {name: metrics[name] for name in metrics if name != "duration"})
+            logger.info("%s", metrics)
             if progress.epochs_since_best == 0:
                 self.files.save_best(self.stepper.weights())
         progress.epochs += 1
