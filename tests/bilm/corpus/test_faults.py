@@ -32,7 +32,9 @@ def corpus(tmp_path_factory):
 @pytest.mark.parametrize(("engine", "fault"), CASES)
 def test_after_a_fault_the_same_command_gives_the_same_bytes(corpus, engine, fault):
     generator = random.Random(f"{engine} {fault}")
-    print(run_with_faults(corpus, engine, [fault], f"{engine}-{fault}", generator))
+    done, said = run_with_faults(corpus, engine, [fault], f"{engine}-{fault}", generator)
+    print(said)
+    assert done == 1
 
 
 @needs_ray

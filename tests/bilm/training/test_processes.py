@@ -309,6 +309,7 @@ def fails_alone(rank, size, folder):
         time.sleep = lambda seconds: sleep(1.0)
     with pytest.raises(ValueError, match="no text" if rank == 0 else "process 0 failed: no text"):
         processes.first_alone("fail", fail)
+    dist.barrier()  # the first process holds the store that the other asks
 
 
 def test_what_the_first_process_fails_at_is_said_in_all(tmp_path):
