@@ -6,7 +6,8 @@ import pytest
 
 from elmo_plugin.bilm.model.characters import token_to_ids
 from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
-from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams, both_directions
+from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 NUM_CHARACTERS = 12
@@ -244,20 +245,17 @@ def test_processes_together_read_what_one_would(text):
         assert all(part.position == expected.position for part in found)
 
 
-def test_both_directions_stop_together_and_at_the_limit(text):
+def test_both_directions_stop_together(text):
     paths = text(random_text(1))
-    options = {"batch_size": 2, "num_steps": 3}
-    pairs = list(both_directions(paths, VOCABULARY, **options))
+    pairs = list(Text(paths, batch_size=2, num_steps=3).pairs(VOCABULARY))
     alone = [len(list(streams(paths, d, shuffle=True).epoch(0))) for d in ("forward", "backward")]
     assert len(pairs) == min(alone)
-    assert len(list(both_directions(paths, VOCABULARY, limit=4, **options))) == 4
 
 
 def test_both_directions_take_several_files_at_once(text):
     paths = text(*(random_text(seed, 20) for seed in range(8)))
     for number in (1, 8):
-        options = {"batch_size": 8, "num_steps": 5, "files_at_once": number}
-        pair = next(both_directions(paths, VOCABULARY, **options))
+        pair = next(Text(paths, 8, num_steps=5, files_at_once=number).pairs(VOCABULARY))
         for batch in pair:
             files = {path for path, _ in batch.sources}
             assert len(files) <= 2 if number == 1 else len(files) >= 4
