@@ -220,11 +220,7 @@ def _decoded(value: Any, current: Any, device: torch.device) -> Any:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return (
-            isinstance(other, torch.Tensor)
-            and isinstance(one, torch.Tensor)
-            and (one.shape == other.shape and torch.equal(one, other))
-        )
+        return type(one) is type(other) and torch.equal(one, other)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return bool(one == other)

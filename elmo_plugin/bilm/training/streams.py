@@ -105,17 +105,6 @@ class TokenStreams:
             raise ValueError(f"files_at_once is {self.files_at_once}, expected at least 1")
         self._own_rows = range(self.batch_size) if self.own_rows is None else self.own_rows
 
-    def epoch(self, number: int) -> Iterator[StreamBatch]:
-        """
-        One pass over the text; what is left when the sentences run out is dropped.
-
-        # Parameters
-
-        number : `int`
-            Counts from 0; gives the order of the sentences.
-        """
-        return self.batches(StreamPosition(number))
-
     def batches(
         self,
         start: StreamPosition | None = None,
@@ -124,6 +113,8 @@ class TokenStreams:
         num_workers: int = 1,
     ) -> Iterator[StreamBatch]:
         """
+        One pass over the text; what is left when the sentences run out is dropped.
+
         # Parameters
 
         start : `Optional[StreamPosition]`, optional (default = `None`)
