@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import operators
 from benchmarks.limit import Machine, both, lstm_work, token_work
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
@@ -15,7 +16,7 @@ from elmo_plugin.bilm.kernels.packing import pack
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 
-DTYPES = (None, "bfloat16", "int8")
+DTYPES = (None, "float16", "bfloat16", "int8")
 
 
 class Contest:
@@ -77,6 +78,9 @@ class Contest:
         if stock:
             rate = 1e-9 * statistics.median(flops) / found["contestants"]["stock"]["seconds"]
             found["stock_gflops"] = rate
+        works = contestants()
+        warm = [name for name in limits if name.endswith("warm")]
+        found["operators"] = {name: operators.shares(works[name]) for name in warm}
         return {**found, "largest_deviation": deviations}
 
     def _works(self, tokens: list[list[str]]) -> tuple[Any, Any]:

@@ -121,11 +121,20 @@ def _inference(case: dict[str, Any]) -> list[str]:
         f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
         "",
         *table(["", "median, s", "ratio", "least", "most", "bar", "share", "bar"], rows),
+        "Where the time goes:",
+        "",
+        *_operators(case["operators"]),
         f"{stock}Largest deviation from {other}: {deviations}. `torch.mm`: median "
         f"{case['torch.mm_gflops']['median']:.0f}, least {case['torch.mm_gflops']['least']:.0f} "
         f"GFLOP/s; {case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
         "",
     ]
+
+
+def _operators(found: dict[str, dict[str, float]]) -> list[str]:
+    kinds = list(next(iter(found.values())))
+    rows = [[name, *(f"{one[kind]:.0%}" for kind in kinds)] for name, one in found.items()]
+    return table(["", *kinds], rows)
 
 
 def _contestants(case: dict[str, Any], bar: Any) -> list[str]:

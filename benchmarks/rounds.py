@@ -1,14 +1,14 @@
 """Contestants in turn, round after round, beside the machine's own rate."""
 
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from elmo_plugin.bilm.kernels.processors import model_name
 
 # A round in which the machine's rate falls by more than this is run again, at most so often.
 TOLERATED_DROP = 0.1
@@ -19,13 +19,8 @@ Clock = Callable[[], float]
 
 def machine() -> dict[str, Any]:
     """Processor and versions."""
-    processor = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        processor = names[0].split(":", 1)[1].strip() if names else processor
     return {
-        "processor": processor,
+        "processor": model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "python": sys.version.split()[0],

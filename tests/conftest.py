@@ -50,6 +50,16 @@ def bilm_fixture(shared):
     return shared / "fixtures" / "bilm"
 
 
+@pytest.fixture
+def bilm_files(tmp_path):
+    """A tiny biLM's two files of this test alone, by the names of arguments."""
+    from tests.tiny_bilm import write
+
+    (tmp_path / "bilm").mkdir()
+    found = write(tmp_path / "bilm")
+    return {"options_file": found.options, "weight_file": found.weights}
+
+
 @pytest.fixture(params=["private", "public", "plain"])
 def operators(request, monkeypatch):
     """Every path of a product; where operators are missing, the plain one several times."""

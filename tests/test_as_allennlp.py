@@ -133,9 +133,9 @@ def test_the_first_line(files):
 def test_nothing_else_of_allennlp_is_there():
     code = "import importlib.util as u\nimport allennlp\nprint(allennlp.__version__)\n"
     code += "print(u.find_spec('allennlp.nn'), u.find_spec('allennlp.modules').origin)\n"
-    child = python(WITHOUT + IMPORT + code)
+    refused = "from allennlp.modules import Seq2SeqEncoder\n"
+    child = python(WITHOUT + IMPORT + code + refused, status=1)
     assert child.stdout.split() == ["0.9.0", "None", "elmo_plugin"]
-    child = python(WITHOUT + IMPORT + "from allennlp.modules import Seq2SeqEncoder", status=1)
     assert "ImportError: cannot import name 'Seq2SeqEncoder'" in child.stderr
     # And what is installed is not hidden.
     child = python(IMPORT + code)

@@ -11,43 +11,36 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from elmo_plugin import ElmoHub, ElmoTransformer
-from tests.tiny_bilm import write
 
 TEXTS = ["The cat sat", "Dogs bark at the moon .", "", "Yes"]
 
 
-@pytest.fixture
-def files(tmp_path):
-    found = write(tmp_path)
-    return {"options_file": found.options, "weight_file": found.weights}
-
-
-def test_the_mean_is_the_hubs(files):
-    vectors = ElmoTransformer(**files).fit_transform(TEXTS)
-    expected = ElmoHub(*files.values())(TEXTS)["default"].detach().numpy()
+def test_the_mean_is_the_hubs(bilm_files):
+    vectors = ElmoTransformer(**bilm_files).fit_transform(TEXTS)
+    expected = ElmoHub(*bilm_files.values())(TEXTS)["default"].detach().numpy()
     assert vectors.shape == (4, 12)
     numpy.testing.assert_allclose(vectors, expected, atol=1e-6)
     assert not vectors[2].any()
     tokens = [text.split() for text in TEXTS]
-    again = ElmoTransformer(**files, batch_size=2).fit_transform(tokens)
+    again = ElmoTransformer(**bilm_files, batch_size=2).fit_transform(tokens)
     numpy.testing.assert_allclose(again, vectors, atol=1e-6)
 
 
-def test_the_maximum(files):
-    transformer = ElmoTransformer(pooling="max", **files).fit(TEXTS)
-    elmo = ElmoHub(*files.values())(TEXTS)["elmo"].detach().numpy()
+def test_the_maximum(bilm_files):
+    transformer = ElmoTransformer(pooling="max", **bilm_files).fit(TEXTS)
+    elmo = ElmoHub(*bilm_files.values())(TEXTS)["elmo"].detach().numpy()
     found = transformer.transform(TEXTS)
     numpy.testing.assert_allclose(found[1], elmo[1].max(axis=0), atol=1e-6)
     numpy.testing.assert_allclose(found[0], elmo[0, :3].max(axis=0), atol=1e-6)
     assert list(transformer.get_feature_names_out())[:2] == ["elmo0", "elmo1"]
 
 
-def test_in_a_pipeline_and_a_search(files):
+def test_in_a_pipeline_and_a_search(bilm_files):
     texts = [
         f"{word} {rest}" for word in ("good", "bad") for rest in ["a", "b", "c", "d", "e", "f"]
     ]
     labels = [text.split()[0] for text in texts]
-    pipeline = make_pipeline(ElmoTransformer(**files), LogisticRegression(C=1000))
+    pipeline = make_pipeline(ElmoTransformer(**bilm_files), LogisticRegression(C=1000))
     assert pipeline.fit(texts, labels).score(texts, labels) == 1
     search = GridSearchCV(pipeline, {"elmotransformer__pooling": ["mean", "max"]}, cv=2)
     search.fit(texts, labels)
@@ -55,15 +48,17 @@ def test_in_a_pipeline_and_a_search(files):
     assert list(pickle.loads(pickle.dumps(pipeline)).predict(texts)) == list(
         pipeline.predict(texts)
     )
-    assert clone(pipeline).get_params()["elmotransformer__options_file"] == files["options_file"]
+    assert (
+        clone(pipeline).get_params()["elmotransformer__options_file"] == bilm_files["options_file"]
+    )
 
 
-def test_errors(files):
+def test_errors(bilm_files):
     with pytest.raises(ValueError, match="pooling is 'sum', expected one of"):
-        ElmoTransformer(pooling="sum", **files).fit(TEXTS)
+        ElmoTransformer(pooling="sum", **bilm_files).fit(TEXTS)
     with pytest.raises(ValueError, match="found the string 'The cat' for a list of texts"):
-        ElmoTransformer(**files).fit_transform("The cat")
+        ElmoTransformer(**bilm_files).fit_transform("The cat")
     with pytest.raises(NotFittedError):
-        ElmoTransformer(**files).transform(TEXTS)
+        ElmoTransformer(**bilm_files).transform(TEXTS)
     with pytest.raises(FileNotFoundError, match="there is no file orginal"):
         ElmoTransformer(options_file="orginal", weight_file="x").fit(TEXTS)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from elmo_plugin import ElmoTransformer
-from tests.tiny_bilm import write
 
 pytestmark = pytest.mark.libraries
 REASON = "sentence-transformers is not installed"
@@ -15,26 +14,19 @@ TEXTS = ["The cat sat", "Dogs bark at the moon .", "", "Yes"]
 
 
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "bilm").mkdir()
-    found = write(tmp_path / "bilm")
-    return {"options_file": found.options, "weight_file": found.weights}
-
-
-@pytest.fixture
-def model(files):
+def model(bilm_files):
     library = pytest.importorskip("sentence_transformers", reason=REASON)
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     from elmo_plugin.sentence_transformers import ElmoTokens
 
-    tokens = ElmoTokens(**files)
+    tokens = ElmoTokens(**bilm_files)
     pooling = Pooling(tokens.get_embedding_dimension())
     return library.SentenceTransformer(modules=[tokens, pooling], device="cpu")
 
 
-def test_mean_pooling_is_the_mean(model, files):
-    expected = ElmoTransformer(**files).fit_transform(TEXTS)
+def test_mean_pooling_is_the_mean(model, bilm_files):
+    expected = ElmoTransformer(**bilm_files).fit_transform(TEXTS)
     numpy.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-6)
     numpy.testing.assert_allclose(model.encode(TEXTS, batch_size=1), expected, atol=1e-6)
     prompted = model.encode(TEXTS[:1], prompt="Say : ")
@@ -42,13 +34,13 @@ def test_mean_pooling_is_the_mean(model, files):
     assert model.get_embedding_dimension() == 12
 
 
-def test_saved_and_loaded(model, files, tmp_path):
+def test_saved_and_loaded(model, bilm_files, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason=REASON)
     with torch.no_grad():
         model[0].hub.mix.gamma.fill_(1.5)
     before = model.encode(TEXTS)
     model.save(str(tmp_path / "saved"))
-    for path in files.values():
+    for path in bilm_files.values():
         Path(path).unlink()
     # The library asks for it where a module is not its own.
     loaded = library.SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)

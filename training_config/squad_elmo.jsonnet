@@ -8,5 +8,5 @@ local options = import '../elmo_plugin/pretrained/options.json';
     elmo+: { options: options, pretrained_file: 'embedded', state: 'primed' },
     phrase_layer+: { input_size: 20 + 30 + 2 * options.lstm.projection_dim },
   },
-  trainer+: { num_epochs: 4 },
+  trainer+: { num_epochs: 3 },
 }

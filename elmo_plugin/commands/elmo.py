@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Iterator, Optional
 
-from elmo_plugin.commands.progress import add_progress_arguments, progress_bar
+from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_what_goes_on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on with an interrupted run, if there is one; the result is the same to the byte",
     )
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    add_replace_bad_utf8(parser)
+
+
+def add_replace_bad_utf8(parser: argparse.ArgumentParser) -> None:
+    """`--replace-bad-utf8`."""
     parser.add_argument(
         "--replace-bad-utf8",
         action="store_true",
@@ -86,6 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
     """Which biLM, on which device."""
     add_bilm_files(parser)
+    add_cuda_device(parser)
+
+
+def add_cuda_device(parser: argparse.ArgumentParser) -> None:
+    """`--cuda-device`."""
     parser.add_argument(
         "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
     )
@@ -171,28 +181,19 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
-        bar = progress_bar(args, " sentences", total)
-        stack.enter_context(bar)
-        try:
-            count = extract(
-                bilm,
-                lines,
-                args.output_file,
-                wanted,
-                resume=args.resume,
-                force=args.force,
-                replace_bad_utf8=args.replace_bad_utf8,
-                name=args.input_file,
-                progress=bar,
-            )
-        except KeyboardInterrupt:
-            bar.close()
-            raise KeyboardInterrupt("interrupted: the same command with --resume goes on") from None
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            bar.close()
-            raise OSError(f"{error}; the same command with --resume goes on") from error
+        bar = stack.enter_context(progress_bar(args, " sentences", total))
+        stack.enter_context(says_what_goes_on(bar, "the same command with --resume"))
+        count = extract(
+            bilm,
+            lines,
+            args.output_file,
+            wanted,
+            resume=args.resume,
+            force=args.force,
+            replace_bad_utf8=args.replace_bad_utf8,
+            name=args.input_file,
+            progress=bar,
+        )
     print(f"{count} sentences in {args.output_file}", file=sys.stderr)
 
 

@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import add_bilm_files
-from elmo_plugin.commands.progress import add_progress_arguments, progress_bar
+from elmo_plugin.commands.elmo import add_bilm_files, add_replace_bad_utf8
+from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_what_goes_on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,11 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds without a batch after which a worker is replaced (default: 600)",
     )
     parser.add_argument("--force", action="store_true", help="throw away what is there")
-    parser.add_argument(
-        "--replace-bad-utf8",
-        action="store_true",
-        help="read bytes that are not UTF-8 as U+FFFD, not as an error",
-    )
+    add_replace_bad_utf8(parser)
     add_progress_arguments(parser)
 
 
@@ -108,29 +104,20 @@ def run(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens,
         replace_bad_utf8=args.replace_bad_utf8,
     )
-    with progress_bar(args, " tokens") as bar:
-        try:
-            complete = embed_corpus(
-                args.inputs,
-                args.output,
-                settings,
-                options_file=args.options_file,
-                weight_file=args.weight_file,
-                engine=args.engine,
-                ray_address=args.ray_address,
-                workers=args.workers,
-                timeout=args.timeout,
-                force=args.force,
-                progress=bar,
-            )
-        except KeyboardInterrupt:
-            bar.close()
-            raise KeyboardInterrupt("interrupted: the same command goes on") from None
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            bar.close()
-            raise OSError(f"{error}; the same command goes on") from error
+    with progress_bar(args, " tokens") as bar, says_what_goes_on(bar, "the same command"):
+        complete = embed_corpus(
+            args.inputs,
+            args.output,
+            settings,
+            options_file=args.options_file,
+            weight_file=args.weight_file,
+            engine=args.engine,
+            ray_address=args.ray_address,
+            workers=args.workers,
+            timeout=args.timeout,
+            force=args.force,
+            progress=bar,
+        )
     print(
         f"{complete['lines']} lines, {complete['tokens']} tokens in {len(complete['parts'])} parts "
         f"in {args.output}",

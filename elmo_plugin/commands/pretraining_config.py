@@ -35,6 +35,8 @@ FREE = (
     "validation_data_loader.num_workers",
     "distributed",
 )
+# What the config has at its model, and here the loop is told.
+OF_THE_LOOP = ("gradient_scale", "frozen_steps")
 # AllenNLP's default.
 PYTORCH_SEED = 133
 
@@ -148,16 +150,14 @@ def make_settings(config: Dict[str, Any], command: List[str]) -> LoopSettings:
     """What the loop is told."""
     trainer, model = _part(config, "trainer"), _part(config, "model")
     trainer.pop("cuda_device", None)
-    more = {name: model[name] for name in ("gradient_scale", "frozen_steps") if name in model}
+    more = {name: model[name] for name in OF_THE_LOOP if name in model}
     return loop_settings(trainer, **more, command=command)
 
 
 def make_model_arguments(config: Dict[str, Any]) -> Dict[str, Any]:
     """What `make_language_model` is told beside the words."""
     model = _part(config, "model")
-    for name in ("gradient_scale", "frozen_steps"):
-        model.pop(name, None)
-    return model
+    return {name: value for name, value in model.items() if name not in OF_THE_LOOP}
 
 
 def _part(config: Dict[str, Any], name: str) -> Dict[str, Any]:

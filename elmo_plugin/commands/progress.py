@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Optional
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Iterator, Optional
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -40,6 +41,33 @@ def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = Non
         mininterval=10 if args.file_friendly_logging else 0.5,
         file=_Lines() if args.file_friendly_logging else sys.stderr,
     )
+
+
+@contextmanager
+def says_what_goes_on(bar: "tqdm", command: str) -> Iterator[None]:
+    """
+    # Parameters
+
+    bar : `tqdm`
+        Is closed before the message.
+    command : `str`
+        What goes on with the work, in words; stands in the message of what stopped it.
+
+    # Raises
+
+    `KeyboardInterrupt`, `OSError`
+        Those of the block, which say so; an input that is not there is another matter.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        bar.close()
+        raise KeyboardInterrupt(f"interrupted: {command} goes on") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        bar.close()
+        raise OSError(f"{error}; {command} goes on") from error
 
 
 class _Lines:

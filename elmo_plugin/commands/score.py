@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Iterator, List
 
+from elmo_plugin.commands.elmo import add_cuda_device
+
 SENTENCES = ("line", "tokens", "unknown", "forward", "backward", "perplexity")
 TOKENS = ("line", "position", "token", "unknown", "forward", "backward")
 
@@ -37,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before ended, as in pretraining (default: primed)",
     )
     parser.add_argument("--vocabulary", help="the softmax's words, where they are elsewhere")
-    parser.add_argument(
-        "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
-    )
+    add_cuda_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -6,14 +6,12 @@ AllenNLP. What was made before is kept: started again, it goes on where it was s
 import argparse
 import json
 import os
-import platform
 import subprocess
 from pathlib import Path
 
 from elmo_plugin import __version__
+from elmo_plugin.table1.plan import VARIANTS
 from elmo_plugin.table1.tasks import TASKS
-
-VARIANTS = ("mix", "placement", "state")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variants",
         nargs="+",
-        choices=VARIANTS,
+        choices=tuple(VARIANTS),
         default=[],
         help="Table 2 (mix), Table 3 (placement), the biLM's state between batches (state)",
     )
@@ -75,9 +73,12 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If data is missing, a number is out of range, or `out` was made with other settings.
+        If data is missing, a number is out of range, or `out` was made with other settings or is
+        in use.
     """
     import elmo_plugin.plugin  # noqa: F401
+    from elmo_plugin.bilm.files.folder_lock import lock_folder
+    from elmo_plugin.bilm.kernels.processors import model_name
     from elmo_plugin.table1 import figures, report
     from elmo_plugin.table1.plan import check_data, config, plan
     from elmo_plugin.table1.runner import train
@@ -99,19 +100,21 @@ def run(args: argparse.Namespace) -> None:
     lines = check_data(args.tasks, data, vectors)
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants)
-    train(
-        runs,
-        out,
-        lambda one: config(one, data, vectors, overrides),
-        args.processes,
-        say=lambda line: print(line, flush=True),
-    )
-    about = {
-        "elmo_plugin": f"{__version__} {_commit()}".strip(),
-        "machine": f"{_processor()}, {args.processes} processes of one thread",
-    }
-    text = report.write(runs, out, about)
-    drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
+    out.mkdir(parents=True, exist_ok=True)
+    with lock_folder(out):
+        train(
+            runs,
+            out,
+            lambda one: config(one, data, vectors, overrides),
+            args.processes,
+            say=lambda line: print(line, flush=True),
+        )
+        about = {
+            "elmo_plugin": f"{__version__} {_commit()}".strip(),
+            "machine": f"{model_name()}, {args.processes} processes of one thread",
+        }
+        text = report.write(runs, out, about)
+        drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
     print(f"\n{text}\n{', '.join(map(str, written))}")
 
@@ -123,11 +126,3 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.commands.layer_weights import draw as draw_layers
 from elmo_plugin.commands.layer_weights import learned_mixes
-from elmo_plugin.table1.one_run import TRAINING
+from elmo_plugin.table1.one_run import TRAINING, is_whole
 from elmo_plugin.table1.plan import BASELINE, ELMO, Run
 from elmo_plugin.table1.report import chosen, read
 from elmo_plugin.table1.tasks import TASKS
@@ -85,7 +85,7 @@ def layer_weights(runs: list[Run], out: Path) -> Path | None:
         whole = [
             run
             for run in runs
-            if (run.task, run.arm) == (task, ELMO) and read(run, out).score is not None
+            if (run.task, run.arm) == (task, ELMO) and is_whole(out / run.folder)
         ]
         if whole:
             run = max(whole, key=lambda run: (run.fraction, -run.seed))

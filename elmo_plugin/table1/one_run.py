@@ -32,10 +32,9 @@ def main(folder: Path) -> None:
     _end_with_the_table()
     from allennlp.commands.train import train_model_from_file
     from allennlp.common.plugins import import_plugins
-    from allennlp.common.util import import_module_and_submodules
 
     import_plugins()
-    import_module_and_submodules("elmo_plugin.plugin")
+    import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.table1.item_scores import item_counts
 
     training = folder / TRAINING

@@ -1,7 +1,6 @@
 """Which runs a table takes, and the whole config of each."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,8 +100,8 @@ def config(
     from allennlp.common import Params
     from allennlp.common.params import with_overrides
 
-    os.environ |= {"STAND_IN_DATA": data, "STAND_IN_VECTORS": vectors}
-    values = Params.from_file(str(_source(run))).as_dict(quiet=True)
+    variables = {"STAND_IN_DATA": data, "STAND_IN_VECTORS": vectors}
+    values = Params.from_file(str(_source(run)), ext_vars=variables).as_dict(quiet=True)
     if run.arm != BASELINE:
         _change(values, run.arm)
     if run.fraction != 1:
@@ -116,7 +115,6 @@ def config(
     values |= {f"{name}_seed": run.seed for name in ("random", "numpy", "pytorch")}
     if values.get("test_data_path"):
         values["evaluate_on_test"] = True
-    values["trainer"]["cuda_device"] = values["trainer"].get("cuda_device", -1)
     return with_overrides(values, dict(overrides or {}))
 
 

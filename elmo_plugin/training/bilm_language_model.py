@@ -41,7 +41,8 @@ class BilmLanguageModel(Model):
         What gradients are multiplied with; the loss that is reported stays the mean. bilm-tf:
         `num_steps`, which makes its clipping bite that much earlier.
     dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"` for mixed precision in training; see `LanguageModel`.
+        `"bfloat16"` for mixed precision in training, `"auto"` for it where it is the faster; see
+        `LanguageModel`.
     frozen_steps : `int`, optional (default = `0`)
         Steps at first in which the softmax alone trains: for a biLM with pretrained weights on text
         with another vocabulary.

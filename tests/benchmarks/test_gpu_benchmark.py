@@ -11,6 +11,7 @@ from benchmarks import gpu
 from elmo_plugin.bilm.kernels import lstm_gpu
 
 
+@pytest.mark.usefixtures("steady_machine")
 def test_the_command(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu, "stock_bilm", lambda bilm, device: None)
     monkeypatch.setattr(

@@ -43,10 +43,8 @@ def allennlp(*arguments, folder, home):
     )
 
 
-# The quick tests have the first in tests/docs/test_how_to.py too.
-@pytest.mark.parametrize(
-    "where", [pytest.param(".allennlp_plugins", marks=pytest.mark.slow), "home/.allennlp/plugins"]
-)
+@pytest.mark.slow  # the quick tests have the first in tests/docs/test_how_to.py
+@pytest.mark.parametrize("where", [".allennlp_plugins", "home/.allennlp/plugins"])
 def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
     (tmp_path / "home").mkdir()
     plugins = tmp_path / where
@@ -215,14 +213,23 @@ def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
         assert list(json.loads(file["sentence_to_index"][0])) == ["fine", "ol\ufffd"]
 
 
+COMMITS_ALWAYS = """
+import sys
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.extraction import extract
+extract.COMMIT_SECONDS = 0
+main(sys.argv[1:])
+"""
+
+
 def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
-    lines = text(5000)
+    lines = text(1500)
     (tmp_path / "in").write_text("\n".join(lines))
     (tmp_path / "out").write_text("precious")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]
     arguments += [*bilm, "--force"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "elmo_plugin", *arguments],
+        [sys.executable, "-c", COMMITS_ALWAYS, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         # Where the tests run in a shell's background, children would ignore it.

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.files.folder_lock import lock_folder
 from elmo_plugin.table1.tasks import TASKS
 
 ARGUMENTS = ["--tasks", "ner", "--seeds", "1", "--fraction", "0.4", "1", "--processes", "2"]
@@ -95,6 +96,17 @@ def test_wrong_arguments(data, tmp_path, capsys, arguments, error):
     assert raised.value.code == 1
     assert error in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_two_tables_in_one_folder(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    with lock_folder(out), pytest.raises(SystemExit) as raised:
+        main(["table1", data, str(out), "--tasks", "ner"])
+    assert raised.value.code == 1
+    error = f"error: {out} is in use by another process, expected none"
+    assert capsys.readouterr().err.splitlines()[-1] == error
+    assert [path.name for path in out.iterdir()] == ["lock"]
 
 
 def test_a_task_that_is_none(capsys):

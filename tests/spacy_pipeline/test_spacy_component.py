@@ -15,23 +15,15 @@ import elmo_plugin.spacy.mix  # noqa: F401
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.many_langs_model import write_many_langs
-from tests.tiny_bilm import write
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = [["Anna", "went", "home", "."], ["It", "rained"], ["Überraschung", "!", "?"]]
 
 
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "bilm").mkdir()
-    found = write(tmp_path / "bilm")
-    return {"options_file": found.options, "weight_file": found.weights}
-
-
-@pytest.fixture
-def pipeline(files):
+def pipeline(bilm_files):
     nlp = spacy.blank("en")
-    nlp.add_pipe("elmo", config=files)
+    nlp.add_pipe("elmo", config=bilm_files)
     return nlp
 
 
@@ -39,8 +31,8 @@ def doc_of(nlp, words, sent_starts=None):
     return Doc(nlp.vocab, words=words, sent_starts=sent_starts)
 
 
-def test_layers_are_the_embedders(pipeline, files):
-    embedder = ElmoEmbedder(*files.values())
+def test_layers_are_the_embedders(pipeline, bilm_files):
+    embedder = ElmoEmbedder(*bilm_files.values())
     for words in SENTENCES:
         doc = pipeline(doc_of(pipeline, words))
         expected = embedder.embed_sentence(words)
@@ -48,8 +40,8 @@ def test_layers_are_the_embedders(pipeline, files):
         numpy.testing.assert_allclose(doc.tensor, expected.mean(axis=0), atol=1e-6)
 
 
-def test_sentences_are_the_docs_and_white_space_is_left_out(pipeline, files):
-    embedder = ElmoEmbedder(*files.values())
+def test_sentences_are_the_docs_and_white_space_is_left_out(pipeline, bilm_files):
+    embedder = ElmoEmbedder(*bilm_files.values())
     words = [*SENTENCES[0], "\n\n", *SENTENCES[1]]
     starts = [True, False, False, False, False, True, False]
     doc = pipeline(doc_of(pipeline, words, starts))
@@ -68,42 +60,42 @@ def test_sentences_are_the_docs_and_white_space_is_left_out(pipeline, files):
 
 
 @pytest.mark.parametrize("config", [{"max_tokens": 5}, {"cache": "memory"}, {"state": "reset"}])
-def test_batches_chunks_and_cache_change_nothing(files, config):
+def test_batches_chunks_and_cache_change_nothing(bilm_files, config):
     nlp = spacy.blank("en")
-    component = nlp.add_pipe("elmo", config={**files, **config})
+    component = nlp.add_pipe("elmo", config={**bilm_files, **config})
     texts = [*SENTENCES, ["a", "longer", "one", "of", "more", "than", "five", "tokens"], []]
     alone = [nlp(doc_of(nlp, words))._.elmo for words in texts]
     docs = component.pipe((doc_of(nlp, words) for words in texts), batch_size=3)
     for doc, expected in zip(docs, alone, strict=True):
         numpy.testing.assert_allclose(doc._.elmo, expected, atol=1e-6)
-    embedder = ElmoEmbedder(*files.values(), state=config.get("state", "primed"))
+    embedder = ElmoEmbedder(*bilm_files.values(), state=config.get("state", "primed"))
     numpy.testing.assert_allclose(alone[3], embedder.embed_sentence(texts[3]), atol=1e-6)
 
 
-def test_with_a_cache_each_sentence_is_run_once(files, monkeypatch):
+def test_with_a_cache_each_sentence_is_run_once(bilm_files, monkeypatch):
     rows = []
     forward = BiLm.forward
     monkeypatch.setattr(
         BiLm, "forward", lambda self, ids, *rest: rows.append(len(ids)) or forward(self, ids, *rest)
     )
     nlp = spacy.blank("en")
-    nlp.add_pipe("elmo", config={**files, "cache": "memory"})
+    nlp.add_pipe("elmo", config={**bilm_files, "cache": "memory"})
     for _ in range(3):
         for words in SENTENCES:
             nlp(doc_of(nlp, words))
     assert sum(rows) == len(SENTENCES)
 
 
-def test_saved_and_loaded_without_the_biLMs_files(pipeline, files, tmp_path):
+def test_saved_and_loaded_without_the_biLMs_files(pipeline, bilm_files, tmp_path):
     doc = pipeline(doc_of(pipeline, SENTENCES[0]))
     pipeline.to_disk(tmp_path / "saved")
     data = pipeline.to_bytes()
-    for path in files.values():
+    for path in bilm_files.values():
         Path(path).unlink()
     (tmp_path / "saved").rename(tmp_path / "moved")
     loaded = spacy.load(tmp_path / "moved")
     other = spacy.blank("en")
-    other.add_pipe("elmo", config=files)
+    other.add_pipe("elmo", config=bilm_files)
     other.from_bytes(data)
     for nlp in (loaded, other):
         again = nlp(doc_of(nlp, SENTENCES[0]))
@@ -123,7 +115,7 @@ def test_a_model_of_many_langs_too(tmp_path):
     numpy.testing.assert_array_equal(again._.elmo, doc._.elmo)
 
 
-def test_errors_say_what_was_expected(files, tmp_path, pipeline):
+def test_errors_say_what_was_expected(bilm_files, tmp_path, pipeline):
     nlp = spacy.blank("en")
     with pytest.raises(ValueError, match="elmo: state is 'carry', expected one of"):
         nlp.add_pipe("elmo", config={"state": "carry"})

@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,19 @@ def test_a_part_is_of_training_alone(vectors):
     assert (reader["type"], reader["fraction"], reader["seed"]) == ("sampled", 0.1, 2)
     assert values["validation_dataset_reader"] == reader["reader"]
     assert values["trainer"]["num_epochs"] == 1
+    # AllenNLP's default, a GPU where there is one.
+    assert "cuda_device" not in values["trainer"]
+    given = config(Run("ner", BASELINE, 1, 2), "/d", vectors, {"trainer.cuda_device": -1})
+    assert given["trainer"]["cuda_device"] == -1
+
+
+def test_where_the_stand_ins_are_is_not_asked_of_the_environment(vectors, monkeypatch):
+    monkeypatch.setenv("STAND_IN_DATA", "/elsewhere")
+    monkeypatch.delenv("STAND_IN_VECTORS", raising=False)
+    values = config(Run("ner", BASELINE, 1, 1), "/d", vectors)
+    assert values["train_data_path"].startswith("/d/")
+    assert os.environ["STAND_IN_DATA"] == "/elsewhere"
+    assert "STAND_IN_VECTORS" not in os.environ
 
 
 def test_the_papers_data_where_the_environment_has_it(vectors, monkeypatch, tmp_path):

@@ -11,7 +11,7 @@
       char_cnn+: { filters: [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128], [6, 128]] },
     },
     softmax+: { num_samples: 2048 },
-    dtype: 'bfloat16',
+    dtype: 'auto',
   },
   // The train text is 90 novels, a file each: their sentences are shuffled together (100: all at once, under 200 MB). One file
   // at a time, every batch would read a single novel and the training loss swing with it.

@@ -1,8 +1,6 @@
 """What the last digit of a vector depends on beside the numbers that go in."""
 
-import platform
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 
@@ -28,17 +26,8 @@ def machine_of(bilm: BiLm) -> dict[str, str]:
     return {
         "kernel": type(chooser.linear_kernel(weight)).__name__,
         "kernels": processors.processor(),
-        "processor": _processor(),
+        "processor": processors.model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "pyarrow": version("pyarrow"),
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from elmo_plugin.bilm.corpus.extras import needed
 from elmo_plugin.bilm.corpus.plan import COMPLETE, PLAN, Plan, part_name
 from elmo_plugin.bilm.corpus.shards import Line
 
@@ -31,22 +32,8 @@ class CorpusLine(NamedTuple):
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """
-    `pyarrow` and `pyarrow.parquet`.
-
-    # Raises
-
-    `ModuleNotFoundError`
-        If they are not installed.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "pyarrow is not installed; pip install 'elmo_plugin[parquet]'", name="pyarrow"
-        ) from error
-    return pyarrow, parquet
+    """`pyarrow` and `pyarrow.parquet`."""
+    return needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
 
 
 def about_part(plan: Plan, number: int) -> dict[str, Any]:

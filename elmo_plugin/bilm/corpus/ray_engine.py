@@ -6,22 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_plugin.bilm.corpus.embed import Event, Place, ShardEmbedder
+from elmo_plugin.bilm.corpus.extras import needed
 
 
 def ray_module() -> Any:
-    """
-    # Raises
-
-    `ModuleNotFoundError`
-        If it is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "ray is not installed; pip install 'elmo_plugin[ray]'", name="ray"
-        ) from error
-    return ray
+    """`ray`."""
+    return needed("ray", "ray")
 
 
 class RayWorker:

@@ -141,10 +141,18 @@ def _has(question: str) -> bool:
 
 def vendor() -> str:
     """The processor's maker, as x86 processors say it; empty where that is not known."""
-    information = Path("/proc/cpuinfo")
-    if not information.exists():
-        return platform.processor()
-    for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("vendor_id"):
-            return line.split(":", 1)[1].strip()
-    return ""
+    return _cpuinfo("vendor_id")
+
+
+def model_name() -> str:
+    """What the processor is called; where that is not known, what kind it is."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(key: str) -> str:
+    """What Linux says of the first processor; empty where it says nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")

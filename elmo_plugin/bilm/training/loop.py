@@ -132,6 +132,7 @@ class Pretraining:
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
         self.num_steps = self.steps_per_epoch * self.settings.num_epochs
         rate_factor(self.settings.learning_rate_scheduler, 1, self.num_steps)
+        self.stepper.choose_dtype(progress.metrics)
         own_rows = self.processes.share(progress.rows)
         self.stepper.own_weight = len(own_rows) / progress.rows
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
@@ -151,10 +152,8 @@ class Pretraining:
         self.progress = Progress(**saved["progress"])
         forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
         self.positions = (forward, backward)
-        states = [LstmState(*pair) for pair in saved["states"]]
-        self.stepper.states = self.processes.share_states(
-            (states[0], states[1]), self.progress.rows
-        )
+        one, other = (LstmState(*pair) for pair in saved["states"])
+        self.stepper.states = self.processes.share_states((one, other), self.progress.rows)
         self._last_save = (time.monotonic(), self.progress.epochs, self.progress.batches)
 
     def _epoch(self) -> None:
@@ -235,7 +234,7 @@ class Pretraining:
             metrics |= {f"best_validation_{name}": one for name, one in heldout.items()}
         if self.processes.rank == 0:
             self.files.write_figures(f"metrics_epoch_{progress.epochs}.json", metrics)
-            logger.info("%s", {name: metrics[name] for name in metrics if name != "duration"})
+            logger.info("%s", metrics)
             if progress.epochs_since_best == 0:
                 self.files.save_best(self.stepper.weights())
         progress.epochs += 1

@@ -9,6 +9,8 @@ import torch.distributed as dist
 
 from elmo_plugin.bilm.model.lstm import LstmState
 
+# For which a process that failed alone waits for the others to hear of it.
+SECONDS_TO_HEAR = 10
 # Elements of the gradients that are sent in one piece.
 BUCKET = 2**25
 
@@ -58,6 +60,7 @@ class Processes:
             function()
             return
         store = dist.distributed_c10d._get_default_store()
+        heard = f"{name}: heard"
         if self.rank == 0:
             failure = "it ended"
             try:
@@ -68,10 +71,15 @@ class Processes:
                 raise
             finally:
                 store.set(name, failure)
+                # The store may be this process's, and go with it.
+                until = time.monotonic() + SECONDS_TO_HEAR
+                while failure and store.add(heard, 0) < self.size - 1 and time.monotonic() < until:
+                    time.sleep(0.05)
         while not store.check([name]):
             time.sleep(0.2)
         failure = store.get(name).decode()
         if failure:
+            store.add(heard, 1)
             raise ValueError(f"process 0 failed: {failure}")
 
     def gather(self, value: Any) -> list[Any] | None:

@@ -216,17 +216,19 @@ def full_cross_entropy(
     with_grad = torch.is_grad_enabled()
     logits = training_linear if with_grad else linear
     blocks = list(zip(weight.split(words_at_once), bias.split(words_at_once)))
-    # Made before the blocks' logits: rows kept between these would split the memory they leave.
-    kept = outputs.new_empty(len(blocks), rows_at_once)
+    # Without gradients made before the blocks' logits: rows kept between these would split the
+    # memory they leave.
+    places = [None] * len(blocks) if with_grad else outputs.new_empty(len(blocks), rows_at_once)
     losses = []
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
-        sums = [] if with_grad else list(kept[:, : len(rows)])
-        for number, (words, words_bias) in enumerate(blocks):
-            block = logits(rows, words, words_bias.squeeze(-1))
-            if with_grad:
-                sums.append(torch.logsumexp(block, dim=1))
-            else:
-                torch.logsumexp(block, dim=1, out=sums[number])
+        sums = [
+            torch.logsumexp(
+                logits(rows, words, words_bias.squeeze(-1)),
+                dim=1,
+                out=None if place is None else place[: len(rows)],
+            )
+            for (words, words_bias), place in zip(blocks, places)
+        ]
         true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)
         losses.append(torch.logsumexp(torch.stack(sums), dim=0) - true_logits)
     return torch.cat(losses).mean()

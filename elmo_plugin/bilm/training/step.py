@@ -2,10 +2,11 @@
 
 import hashlib
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.optimization import clip_grad_norm, make_optimizer, rate_factor
@@ -52,6 +53,23 @@ class Stepper:
         self.states: States | None = None
         # Of the streams, this process's share.
         self.own_weight = 1.0
+
+    def choose_dtype(self, figures: dict[str, Any]) -> None:
+        """
+        In which type products are, where the model leaves it to the machine: the one with which the
+        run began, if it goes on. It stands in the run's figures as `training_dtype`.
+
+        # Raises
+
+        `ValueError`
+            If the processes would choose unlike each other.
+        """
+        if self.model.dtype != "auto":
+            return
+        here = auto_training_dtype(self.model.softmax.weight.device) or "float32"
+        chosen = figures.setdefault("training_dtype", here)
+        self.processes.check_same(dtype=chosen)
+        self.model.multiply_in(None if chosen == "float32" else chosen)
 
     def step(
         self, pairs: list[BatchPair], number: int, num_steps: int, flags: list[float]

@@ -433,7 +433,7 @@ import resource, sys
 from tiny_bilm import random_bilm
 from elmo_plugin.bilm.files.weights import load_weights
 
-bilm = random_bilm(cell_size=400_000)
+bilm = random_bilm(cell_size=400_000, num_layers=1)
 before = bilm.get_parameter(next(name for name, _ in bilm.named_parameters())).clone()
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + 50_000_000, taken + 50_000_000))
@@ -447,7 +447,7 @@ assert (next(bilm.parameters()) == before).all()
 
 def test_memory_that_runs_out_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
-    save_weights(random_bilm(cell_size=400_000), path)
+    save_weights(random_bilm(cell_size=400_000, num_layers=1), path)
     tests = Path(__file__).resolve().parents[2]
     child = subprocess.run(
         [sys.executable, "-c", LITTLE_MEMORY, str(path)],

@@ -9,8 +9,10 @@ import torch
 
 from elmo_plugin.bilm.kernels import derived as derived_module
 from elmo_plugin.bilm.kernels.derived import kept
+from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 from tests.tiny_bilm import BATCHES, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])
@@ -155,8 +157,9 @@ def test_what_is_derived_goes_with_the_weights():
     assert number not in derived_module._known
 
 
-def test_one_embedder_from_four_threads_gives_what_one_thread_gets():
+def test_one_embedder_from_four_threads_gives_what_one_thread_gets(monkeypatch):
     """From the first call on: nothing is prepacked, remembered or warmed up yet."""
+    monkeypatch.setattr(bilm_module, "WARM_UP_TEXT", WARM_UP_TEXT.splitlines()[0])
     sentences = [batch[0] for batch in BATCHES]
     expected = embedded_by(random_bilm(), sentences, num_threads=1)
     for _ in range(50):

@@ -16,7 +16,14 @@ from elmo_plugin.bilm.kernels.chooser import (
     matmul_for,
 )
 from elmo_plugin.bilm.kernels.prepacked_linear import PrepackedLinear, onednn_works
-from elmo_plugin.bilm.kernels.processors import ROWS, capability, processor, use_processor
+from elmo_plugin.bilm.kernels.processors import (
+    ROWS,
+    capability,
+    model_name,
+    processor,
+    use_processor,
+    vendor,
+)
 from elmo_plugin.bilm.kernels.training_linear import onednn_matmul, plain_matmul
 
 ROOT = Path(__file__).parents[3]
@@ -53,6 +60,20 @@ def test_a_processor_is_known_by_what_it_can_do(monkeypatch):
 def test_libraries_that_are_held_back_make_another_processor(variable, monkeypatch):
     monkeypatch.setenv(variable, "AVX2")
     assert capability.__wrapped__() == "safe"
+
+
+def test_what_linux_says_of_the_processor(monkeypatch, tmp_path):
+    said = tmp_path / "cpuinfo"
+    monkeypatch.setattr(processors, "Path", lambda path: {"/proc/cpuinfo": said}[path])
+    monkeypatch.setattr(processors.platform, "processor", lambda: "")
+    monkeypatch.setattr(processors.platform, "machine", lambda: "aarch64")
+    assert (vendor(), model_name()) == ("", "aarch64")
+    said.write_text("processor : 0\nBogoMIPS : 50\n")
+    assert (vendor(), model_name()) == ("", "aarch64")
+    said.write_text(
+        "vendor_id\t: GenuineIntel\nmodel\t\t: 7\nmodel name\t: A: B\nmodel name\t: C\n"
+    )
+    assert (vendor(), model_name()) == ("GenuineIntel", "A: B")
 
 
 def test_the_choice_can_be_overridden(monkeypatch):

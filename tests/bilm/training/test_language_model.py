@@ -175,5 +175,5 @@ def test_dtype_is_of_the_training_step_alone(text):
 
 
 def test_dtype_is_one_of_those_there_are(text):
-    with pytest.raises(ValueError, match="dtype is 'int8', expected None or one of"):
+    with pytest.raises(ValueError, match="dtype is 'int8', expected None, 'auto' or one of"):
         LanguageModel(BiLm(OPTIONS), model(text[2]).softmax, dtype="int8")

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from elmo_plugin.bilm.kernels.processors import use_processor
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -162,3 +163,24 @@ def test_the_card_says_what_the_config_has_it_say():
         "command": "pretrain",
         "data": "novels",
     }
+
+
+@pytest.mark.parametrize(("begun_on", "expected"), [("amx", "bfloat16"), ("safe", "float32")])
+def test_auto_is_the_faster_type_where_the_run_begins_and_stays_it(pretraining, begun_on, expected):
+    def run(num_epochs, processor):
+        run = pretraining(settings={"num_epochs": num_epochs})
+        run.model.dtype = "auto"
+        with use_processor(processor):
+            metrics = run.run()
+        assert run.model.softmax.training_dtype == (None if expected == "float32" else expected)
+        return metrics["training_dtype"]
+
+    assert run(1, begun_on) == expected
+    assert run(2, "safe" if begun_on == "amx" else "amx") == expected
+
+
+def test_a_type_that_was_asked_for_is_not_chosen(pretraining):
+    run = pretraining(settings={"num_epochs": 1})
+    with use_processor("amx"):
+        assert "training_dtype" not in run.run()
+    assert run.model.softmax.training_dtype is None

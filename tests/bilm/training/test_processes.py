@@ -304,6 +304,9 @@ def fails_alone(rank, size, folder):
     def fail():
         raise ValueError("no text")
 
+    if rank == 1:  # the store goes with the first process, which is not to end before
+        sleep = time.sleep
+        time.sleep = lambda seconds: sleep(1.0)
     with pytest.raises(ValueError, match="no text" if rank == 0 else "process 0 failed: no text"):
         processes.first_alone("fail", fail)
     dist.barrier()  # the first process holds the store that the other asks
