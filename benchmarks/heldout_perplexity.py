@@ -14,12 +14,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.export import (
     OPTIONS_FILE,
     SOFTMAX_FILE,
@@ -29,7 +28,7 @@ from elmo_plugin.bilm.training.export import (
 )
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair, both_directions
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
 from elmo_plugin.bilm.use.elmo import load_bilm
 
@@ -48,23 +47,14 @@ def measure(
     model: LanguageModel, vocabulary: WordVocabulary, pattern: str, batch_size: int
 ) -> dict[str, int | float]:
     """Of the files of one pattern, in their order."""
-    paths = find_text_files(pattern)
-    num_batches = 0
-
-    def batches() -> Iterator[BatchPair]:
-        nonlocal num_batches
-        for batch in both_directions(
-            paths, vocabulary, batch_size=batch_size, num_steps=NUM_STEPS, shuffle=False
-        ):
-            num_batches += 1
-            yield batch
-
     start = time.perf_counter()
-    found = perplexity(model, batches())
+    text = Text(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
+    forward, backward, num_batches = sum_of_losses(model, text.pairs(vocabulary))
+    found = figures(forward / num_batches, backward / num_batches, sampled=False)
     return {
         "heldout_tokens": num_batches * batch_size * NUM_STEPS,
-        "forward_perplexity": round(found.forward, 2),
-        "backward_perplexity": round(found.backward, 2),
+        "forward_perplexity": round(found["forward_perplexity"], 2),
+        "backward_perplexity": round(found["backward_perplexity"], 2),
         "seconds": round(time.perf_counter() - start, 1),
     }
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy
 
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, read_sentences
-from elmo_plugin.bilm.training.word_counts import count_words
+from elmo_plugin.bilm.training.word_counts import vocabulary_of
 
 BEGIN, END = 0, 1  # the ids of <S> and </S>
 
@@ -165,7 +165,7 @@ def main() -> None:
     vocabulary = (
         WordVocabulary.from_file(args.vocabulary)
         if args.vocabulary
-        else WordVocabulary.from_counts(count_words(train), args.min_count)
+        else vocabulary_of(train, args.min_count)
     )
     model = KneserNey(encode(train, vocabulary, args.order), len(vocabulary), args.order)
     domains = {}

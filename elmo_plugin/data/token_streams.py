@@ -94,9 +94,8 @@ class TokenStreamsLoader(DataLoader):
     def __iter__(self) -> Iterator[TensorDict]:
         if self._words is None:
             raise ConfigurationError("the data loader was not given its vocabulary (index_with)")
-        rows = self.text.batch_size
         try:
-            pairs = self.text.pairs(self._words, rows, range(rows))
+            pairs = self.text.pairs(self._words)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         starts = True

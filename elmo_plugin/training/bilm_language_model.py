@@ -116,16 +116,8 @@ class BilmLanguageModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to begin anew.
-
-        # Returns
-
-        `Dict[str, float]`
-            `forward_perplexity` and `backward_perplexity` per word, and `perplexity`, their
-            geometric mean.
+        `forward_perplexity` and `backward_perplexity` per word, and `perplexity`, their geometric
+        mean, since the last `reset`.
         """
         forward, backward, count = self._losses
         if reset:

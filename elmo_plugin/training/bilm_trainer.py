@@ -121,10 +121,7 @@ class BilmTrainer(Trainer):
 
     def train(self) -> Dict[str, Any]:
         """
-        # Returns
-
-        `Dict[str, Any]`
-            The run's figures.
+        Gives the run's figures.
 
         # Raises
 

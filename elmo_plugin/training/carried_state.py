@@ -33,36 +33,17 @@ class CarriedState(ProcessState):
     """
 
     def own_state(self) -> Dict[str, Any]:
-        """
-        # Returns
-
-        `Dict[str, Any]`
-            For the name of each module that carries a state its tensors; see `carried_state`.
-        """
+        """For the name of each module that carries a state its tensors; see `carried_state`."""
         return {name: carried_state(bilm) for name, bilm in self._carriers().items()}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """
-        # Parameters
-
-        state : `Dict[str, Any]`
-            What `own_state` gave.
-        """
+        """See `ProcessState`."""
         for name, bilm in self._carriers().items():
             set_carried_state(bilm, state.get(name))
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        """
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that starts.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
-        super().on_start(trainer, is_primary, **kwargs)
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        """See `ProcessState`."""
+        super().on_start(trainer, *args, **kwargs)
         validation_loss = trainer._validation_loss
 
         def validation_loss_from_zero(epoch: int) -> Tuple[Any, ...]:
@@ -75,28 +56,8 @@ class CarriedState(ProcessState):
 
         trainer._validation_loss = validation_loss_from_zero  # type: ignore[method-assign]
 
-    def on_end(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: Optional[Dict[str, Any]] = None,
-        epoch: Optional[int] = None,
-        is_primary: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        """
-        Whatever the model is used for next (`evaluate_on_test`) starts from zero too.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that ends.
-        metrics : `Dict[str, Any]`, optional (default = `None`)
-            Its metrics.
-        epoch : `int`, optional (default = `None`)
-            Its last epoch.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
+    def on_end(self, *args: Any, **kwargs: Any) -> None:
+        """Whatever the model is used for next (`evaluate_on_test`) starts from zero too."""
         self.restore({})
 
     def _carriers(self) -> Dict[str, BiLm]:
@@ -111,16 +72,8 @@ class CarriedState(ProcessState):
 
 def carried_state(bilm: BiLm) -> Optional[Rows]:
     """
-    # Parameters
-
-    bilm : `BiLm`
-        One with `state` `"carry"`.
-
-    # Returns
-
-    `Optional[Rows]`
-        Forward, then backward: hidden states and memory cells on the CPU, as many rows as were ever
-        in one batch; `None` before the first batch.
+    Forward, then backward: hidden states and memory cells on the CPU, as many rows as were ever in
+    one batch; `None` before the first batch.
     """
     if bilm.carried is None:
         return None
@@ -129,14 +82,7 @@ def carried_state(bilm: BiLm) -> Optional[Rows]:
 
 
 def set_carried_state(bilm: BiLm, rows: Optional[Rows]) -> None:
-    """
-    # Parameters
-
-    bilm : `BiLm`
-        One with `state` `"carry"`.
-    rows : `Optional[Rows]`
-        What `carried_state` gave; `None` to start from zero.
-    """
+    """What `carried_state` gave; `None` to start from zero."""
     if rows is None:
         bilm.carried = None
     else:

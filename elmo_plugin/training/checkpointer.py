@@ -6,12 +6,11 @@ AllenNLP's own checkpointer writes in place, so that a kill while it writes leav
 """
 
 import logging
-import os
 import re
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -21,7 +20,12 @@ from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from elmo_plugin.bilm.files.whole_file import sweep
-from elmo_plugin.bilm.training.run_files import UNREADABLE
+from elmo_plugin.bilm.training.run_files import (
+    NOTHING_TO_RECOVER,
+    UNREADABLE,
+    passed_over,
+    points_to_keep,
+)
 from elmo_plugin.bilm.training.save_atomically import save_atomically
 from elmo_plugin.bilm.training.stop_request import StopRequest
 
@@ -61,25 +65,11 @@ class AtomicCheckpointer(Checkpointer):
         For how many seconds a checkpoint stays on disk.
     """
 
-    def __init__(
-        self,
-        serialization_dir: Union[str, os.PathLike],
-        save_completed_epochs: bool = True,
-        save_every_num_seconds: Optional[float] = None,
-        save_every_num_batches: Optional[int] = None,
-        keep_most_recent_by_count: Optional[int] = 2,
-        keep_most_recent_by_age: Optional[int] = None,
-    ) -> None:
-        super().__init__(
-            serialization_dir,
-            save_completed_epochs,
-            save_every_num_seconds,
-            save_every_num_batches,
-            keep_most_recent_by_count,
-            keep_most_recent_by_age,
-        )
-        self._directory = Path(serialization_dir)
-        self.stop = StopRequest()  # `Interrupt` enters one
+    stop = StopRequest()  # `Interrupt` puts one in its place that is entered
+
+    @property
+    def _directory(self) -> Path:
+        return Path(self._serialization_dir)
 
     def maybe_save_checkpoint(
         self,
@@ -88,21 +78,8 @@ class AtomicCheckpointer(Checkpointer):
         num_batches_in_epoch_completed: int,
     ) -> bool:
         """
-        Saves if a setting or `stop` asks for it. The trainer calls this after each batch and epoch.
-
-        # Parameters
-
-        trainer : `Trainer`
-            The trainer whose state is saved.
-        num_epochs_completed : `int`
-            Epochs done so far.
-        num_batches_in_epoch_completed : `int`
-            Batches done since; 0 at the end of an epoch.
-
-        # Returns
-
-        `bool`
-            Whether a checkpoint was saved.
+        Saves if a setting or `stop` asks for it, and tells whether it did. The trainer calls this
+        after each batch and epoch.
 
         # Raises
 
@@ -129,11 +106,6 @@ class AtomicCheckpointer(Checkpointer):
     def save_checkpoint(self, trainer: Trainer) -> None:
         """
         Saves now.
-
-        # Parameters
-
-        trainer : `Trainer`
-            The trainer whose state is saved.
 
         # Raises
 
@@ -195,24 +167,17 @@ class AtomicCheckpointer(Checkpointer):
                 path.unlink(missing_ok=True)
 
     def _remove_all_but_recent(self, newest: Tuple[int, int]) -> None:
-        pairs = sorted((p for p in self._find_all_checkpoints() if p <= newest), reverse=True)
+        times = {
+            point: max(path.stat().st_mtime for path in self._pair(point))
+            for point in self._find_all_checkpoints()
+        }
         count, age = self._keep_most_recent_by_count, self._keep_most_recent_by_age
-        keep = {newest, *(pairs if count is None and age is None else pairs[: count or 0])}
-        if age is not None:
-            oldest = time.time() - age
-            keep.update(p for p in pairs if max(f.stat().st_mtime for f in self._pair(p)) >= oldest)
-        # What is newer than the newest was passed over by --recover: this run took its place.
-        for point in self._points() - keep:
+        for point in self._points() - points_to_keep(times, newest, count, age):
             self._remove_checkpoint(*point)
 
     def load_checkpoint(self) -> Optional[TrainerCheckpoint]:
         """
-        Loads the newest whole checkpoint, on the CPU.
-
-        # Returns
-
-        `Optional[TrainerCheckpoint]`
-            The model's and the trainer's state; `None` if no checkpoint was ever completed.
+        Loads the newest whole checkpoint, on the CPU; `None` if none was ever completed.
 
         # Raises
 
@@ -236,11 +201,7 @@ class AtomicCheckpointer(Checkpointer):
                 for path in (model_path, training_path):
                     states.append(torch.load(path, map_location="cpu", weights_only=True))
             except UNREADABLE as error:
-                reason = str(error).split("\n")[0] or type(error).__name__
-                logger.warning(
-                    "Passing over a checkpoint that cannot be read: %s: %s", path, reason
-                )
-                unreadable.append(f"{path}: {reason}")
+                unreadable.append(passed_over(path, error))
                 if self.state_is_sharded:
                     break  # the workers could not agree on an older one
                 continue
@@ -256,10 +217,7 @@ class AtomicCheckpointer(Checkpointer):
                 self._bring_back_best(checkpoint)
             return checkpoint
         if unreadable:
-            raise ConfigurationError(
-                "no checkpoint can be read, so there is nothing to recover from; to start from the "
-                "beginning move these files away: " + "; ".join(unreadable)
-            )
+            raise ConfigurationError(NOTHING_TO_RECOVER + "; ".join(unreadable))
         return None
 
     def _bring_back_best(self, checkpoint: TrainerCheckpoint) -> None:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM between batches, where model, optimizer and data agree."""
 
 from contextlib import ExitStack
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Tuple
 
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
@@ -32,19 +32,8 @@ class Interrupt(TrainerCallback):
         super().__init__(serialization_dir)
         self._entered = ExitStack()
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        """
-        Takes over the signals.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that starts.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        """Takes over the signals."""
         self.trainer = trainer
         checkpointer = trainer._checkpointer
         if trainer._distributed:
@@ -80,28 +69,8 @@ class Interrupt(TrainerCallback):
 
         trainer._try_train = try_train_or_save  # type: ignore[method-assign]
 
-    def on_end(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: Optional[Dict[str, Any]] = None,
-        epoch: Optional[int] = None,
-        is_primary: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        """
-        Gives the signals back.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that ends.
-        metrics : `Dict[str, Any]`, optional (default = `None`)
-            Its metrics.
-        epoch : `int`, optional (default = `None`)
-            Its last epoch.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
+    def on_end(self, *args: Any, **kwargs: Any) -> None:
+        """Gives the signals back."""
         self._entered.close()
 
 
@@ -111,17 +80,8 @@ class _Stopped(Exception):
 
 def is_skipping(trainer: GradientDescentTrainer) -> bool:
     """
-    Whether a recovered run is still passing over the batches that its checkpoint has seen.
-
-    # Parameters
-
-    trainer : `GradientDescentTrainer`
-        The trainer of the run.
-
-    # Returns
-
-    `bool`
-        False from the first batch that is trained on.
+    Whether a recovered run is still passing over the batches that its checkpoint has seen; false
+    from the first batch that is trained on.
     """
     done = (trainer._epochs_completed, trainer._batches_in_epoch_completed)
     start = (trainer._start_after_epochs_completed, trainer._start_after_batches_in_epoch_completed)

@@ -28,58 +28,27 @@ class ProcessState(TrainerCallback):
 
     def own_state(self) -> Dict[str, Any]:
         """
-        # Returns
-
-        `Dict[str, Any]`
-            This process's state: numbers, strings, lists, tuples, dictionaries and tensors, which
-            are all that `torch.load` takes by default.
+        This process's: numbers, strings, lists, tuples, dictionaries and tensors, which are all
+        that `torch.load` takes by default.
         """
         raise NotImplementedError
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """
-        Called on start, when a run goes on.
-
-        # Parameters
-
-        state : `Dict[str, Any]`
-            What `own_state` of this process gave.
-        """
+        """Called on start, when a run goes on, with what `own_state` of this process gave."""
         raise NotImplementedError
 
     def state_dict(self) -> Dict[str, Any]:
-        """
-        # Returns
-
-        `Dict[str, Any]`
-            `processes`, a list of the processes' states.
-        """
+        """`processes`, a list of the processes' states."""
         if self.trainer is None:
             return {}
         return {"processes": self._gathered or [self.own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """
-        # Parameters
-
-        state_dict : `Dict[str, Any]`
-            What `state_dict` gave, or another callback's, where a run was made with others.
-        """
+        """What `state_dict` gave, or another callback's, where a run was made with others."""
         self._saved = state_dict.get("processes", [])
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        """
-        Restores this process's state, if the run goes on.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that starts.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        """Restores this process's state, if the run goes on."""
         self.trainer = trainer
         if trainer._distributed:
             self._gather_before_saving(trainer)

@@ -29,40 +29,19 @@ class RandomState(ProcessState):
     """
 
     def own_state(self) -> Dict[str, Any]:
-        """
-        # Returns
-
-        `Dict[str, Any]`
-            The generators' states as tensors.
-        """
+        """The generators' states as tensors."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """
-        # Parameters
-
-        state_dict : `Dict[str, Any]`
-            What `state_dict` gave, or one process's state alone, as earlier versions kept it.
-        """
+        """What `state_dict` gave, or one process's state alone, as earlier versions kept it."""
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict
         )
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        """
-        Waits for the first batch that is trained on.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that starts.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
-        super().on_start(trainer, is_primary, **kwargs)
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        """See `ProcessState`."""
+        super().on_start(trainer, *args, **kwargs)
         if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:
             self._pass_over_validation(trainer)
         self._keep_where_validation_stops(trainer)
@@ -95,14 +74,7 @@ class RandomState(ProcessState):
         trainer._validation_loss = validation_loss_or_as_before  # type: ignore[method-assign]
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """
-        Sets the generators at the first batch that is not passed over.
-
-        # Parameters
-
-        state : `Dict[str, Any]`
-            What `own_state` gave.
-        """
+        """Sets the generators at the first batch that is not passed over."""
         trainer = self.trainer
         assert trainer is not None
 

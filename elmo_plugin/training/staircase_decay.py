@@ -42,22 +42,12 @@ class StaircaseDecay(LearningRateScheduler):
         """Nothing: epochs do not count."""
 
     def step_batch(self, batch_num_total: Optional[int] = None) -> None:
-        """
-        # Parameters
-
-        batch_num_total : `int`, optional (default = `None`)
-            The step that comes, from 1; `None`: the next one.
-        """
+        """Before the step of this number, from 1, or the next one."""
         self._step = self._step + 1 if batch_num_total is None else batch_num_total
         for group, rate in zip(self.optimizer.param_groups, self.get_values()):
             group[self.param_group_field] = rate
 
     def get_values(self) -> List[float]:
-        """
-        # Returns
-
-        `List[float]`
-            One for each group of parameters.
-        """
+        """One for each group of parameters."""
         factor = self.decay_rate ** (max(0, self._step - 1) // self.decay_steps)
         return [rate * factor for rate in self.base_values]

@@ -40,12 +40,7 @@ class TrainingFigures(ProcessState):
         self._fresh: Dict[str, Any] = {}
 
     def own_state(self) -> Dict[str, Any]:
-        """
-        # Returns
-
-        `Dict[str, Any]`
-            Sums of losses, metrics of epochs, and the counts inside the model's metrics.
-        """
+        """Sums of losses, metrics of epochs, and the counts inside the model's metrics."""
         state: Dict[str, Any] = {
             "losses": list(self._losses),
             "train_metrics": self._train_metrics,
@@ -60,12 +55,7 @@ class TrainingFigures(ProcessState):
         return state
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """
-        # Parameters
-
-        state : `Dict[str, Any]`
-            What `own_state` gave.
-        """
+        """See `ProcessState`."""
         assert self.trainer is not None
         if "losses" not in state:  # another callback's: earlier versions had one more before it
             return
@@ -80,20 +70,11 @@ class TrainingFigures(ProcessState):
                 current = getattr(metrics[path], attribute, None)
                 setattr(metrics[path], attribute, _decoded(value, current, device))
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        """
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-            The trainer that starts.
-        is_primary : `bool`, optional (default = `True`)
-            Whether this process is the one that writes.
-        """
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        """See `ProcessState`."""
         self.trainer = trainer
         self._fresh = self._counts()
-        super().on_start(trainer, is_primary, **kwargs)
+        super().on_start(trainer, *args, **kwargs)
         self._correct_epochs(trainer)
         try_train = trainer._try_train
 
@@ -154,26 +135,10 @@ class TrainingFigures(ProcessState):
         epoch: int,
         batch_number: int,
         is_training: bool,
-        is_primary: bool = True,
-        batch_grad_norm: Optional[float] = None,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
-        """
-        Adds up losses, in the trainer's order.
-
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-        batch_inputs : `List[TensorDict]`
-        batch_outputs : `List[Dict[str, Any]]`
-            Of the batches of the step.
-        batch_metrics : `Dict[str, Any]`
-            With the step's `batch_loss`.
-        epoch, batch_number : `int`
-        is_training : `bool`
-        is_primary : `bool`, optional (default = `True`)
-        batch_grad_norm : `Optional[float]`, optional (default = `None`)
-        """
+        """Adds up losses, in the trainer's order."""
         if not is_training:
             return
         self._losses[0] += batch_metrics["batch_loss"]
@@ -182,22 +147,9 @@ class TrainingFigures(ProcessState):
                 self._losses[1] += (output["reg_loss"] / len(batch_outputs)).item()
 
     def on_epoch(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: Dict[str, Any],
-        epoch: int,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """
-        # Parameters
-
-        trainer : `GradientDescentTrainer`
-        metrics : `Dict[str, Any]`
-            The run's so far.
-        epoch : `int`
-        is_primary : `bool`, optional (default = `True`)
-        """
+        """Keeps the run's figures so far."""
         self._train_metrics = None
         self._epoch_metrics = _plain(metrics)
 
@@ -268,11 +220,7 @@ def _decoded(value: Any, current: Any, device: torch.device) -> Any:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return (
-            isinstance(other, torch.Tensor)
-            and isinstance(one, torch.Tensor)
-            and (one.shape == other.shape and torch.equal(one, other))
-        )
+        return type(one) is type(other) and torch.equal(one, other)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return bool(one == other)

@@ -15,11 +15,11 @@ from allennlp.training.callbacks import TrainerCallback
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.export import load_softmax
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import both_directions
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.elmo import Elmo
 
@@ -96,10 +96,11 @@ def test_evaluate_gives_the_full_softmax_perplexity_of_the_exported_files(run, r
     softmax = WordSoftmax(len(words), 32)
     load_softmax(softmax, run / "softmax.hdf5")
     bilm = load_bilm(str(run / "options.json"), str(run / "weights.hdf5"))
-    batches = both_directions([heldout], words, batch_size=4, num_steps=20, shuffle=False)
-    again = perplexity(LanguageModel(bilm, softmax), batches)
-    assert metrics["forward_perplexity"] == pytest.approx(again.forward, rel=1e-5)
-    assert metrics["backward_perplexity"] == pytest.approx(again.backward, rel=1e-5)
+    batches = Text([heldout], batch_size=4, num_steps=20, shuffle=False).pairs(words)
+    forward, backward, count = sum_of_losses(LanguageModel(bilm, softmax), batches)
+    again = figures(forward / count, backward / count, sampled=False)
+    for name in ("forward_perplexity", "backward_perplexity"):
+        assert metrics[name] == pytest.approx(again[name], rel=1e-5)
 
 
 def test_an_interrupted_run_exports_nothing(tiny, tmp_path):

@@ -49,24 +49,20 @@ def make_optimizer(
         raise ValueError(f"optimizer.type is {name!r}, expected one of {sorted(OPTIMIZERS)}")
     parameters = list(parameters)
     directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
-    groups: list[dict[str, Any]] = [
-        {"params": [], **more, "regexes": regexes}
-        for regexes, more in arguments.pop("parameter_groups", None) or []
+    # The last group takes the rest: every name has "" in it.
+    groups: list[tuple[list[str], dict[str, Any]]] = [
+        (regexes, {"params": [], **more})
+        for regexes, more in [*(arguments.pop("parameter_groups", None) or []), ([""], {})]
     ]
-    rest: list[torch.nn.Parameter] = []
     for parameter_name, parameter in parameters:
-        own = [
-            group["params"]
-            for group in groups
-            if any(re.search(regex, parameter_name) for regex in group["regexes"])
-        ]
-        (own[0] if own else rest).append(parameter)
+        own = (
+            group
+            for regexes, group in groups
+            if any(re.search(regex, parameter_name) for regex in regexes)
+        )
+        next(own)["params"].append(parameter)
     kind, more = OPTIMIZERS[name]
-    filled = [
-        {key: value for key, value in group.items() if key != "regexes"}
-        for group in [*groups, {"params": rest}]
-        if group["params"]
-    ]
+    filled = [group for _, group in groups if group["params"]]
     try:
         optimizer = kind(filled, **{**more, **arguments})
     except TypeError as error:

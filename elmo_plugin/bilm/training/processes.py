@@ -31,10 +31,9 @@ class Processes:
         self.rank = dist.get_rank() if together else 0
         self.size = dist.get_world_size() if together else 1
 
-    def share(self, num_rows: int, rank: int | None = None) -> range:
-        """Which of `num_rows` rows are a process's, this one's if no `rank` is given."""
-        rank = self.rank if rank is None else rank
-        return range(rank * num_rows // self.size, (rank + 1) * num_rows // self.size)
+    def share(self, num_rows: int) -> range:
+        """Which of `num_rows` rows are this process's."""
+        return range(self.rank * num_rows // self.size, (self.rank + 1) * num_rows // self.size)
 
     def total(self, *values: float) -> list[float]:
         """Sums over all processes, the same on each."""

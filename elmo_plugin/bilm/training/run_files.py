@@ -29,6 +29,12 @@ UNREADABLE = (
     AttributeError,
 )
 FORMAT = 1
+NOTHING_TO_RECOVER = (
+    "no checkpoint can be read, so there is nothing to recover from; to start from the beginning "
+    "move these files away: "
+)
+# Whole epochs that are done, and batches of the next.
+Point = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -90,22 +96,16 @@ class RunFiles:
         save_atomically(
             {"format": FORMAT, **state}, self.directory / f"checkpoint_e{epochs}_b{batches}.th"
         )
-        newest = (epochs, batches)
         points = self._points()
-        older = sorted((point for point in points if point <= newest), reverse=True)
-        count, age = (
-            self.settings.keep_most_recent_by_count,
-            self.settings.keep_most_recent_by_age,
+        times = {point: path.stat().st_mtime for point, path in points.items()}
+        count = self.settings.keep_most_recent_by_count
+        keep = points_to_keep(
+            times, (epochs, batches), count, self.settings.keep_most_recent_by_age
         )
-        keep = {newest, *(older if count is None and age is None else older[: count or 0])}
-        if age is not None:
-            now = time.time()
-            keep.update(p for p in older if points[p].stat().st_mtime >= now - age)
-        # What is newer than the newest was passed over: this run took its place.
         for point in points.keys() - keep:
             points[point].unlink(missing_ok=True)
 
-    def _points(self) -> dict[tuple[int, int], Path]:
+    def _points(self) -> dict[Point, Path]:
         found = ((CHECKPOINT.fullmatch(path.name), path) for path in self.directory.iterdir())
         return {(int(match[1]), int(match[2])): path for match, path in found if match}
 
@@ -137,20 +137,13 @@ class RunFiles:
                 if state["format"] != FORMAT:
                     raise ValueError(f"its format is {state['format']}, expected {FORMAT}")
             except UNREADABLE as error:
-                reason = str(error).split("\n")[0] or type(error).__name__
-                logger.warning(
-                    "Passing over a checkpoint that cannot be read: %s: %s", path, reason
-                )
-                unreadable.append(f"{path}: {reason}")
+                unreadable.append(passed_over(path, error))
                 continue
             logger.info("Recovering from %s", path)
             return state
         unreadable += map(str, self.directory.glob("training_state_*.th"))  # of version 0.2
         if unreadable:
-            raise ValueError(
-                "no checkpoint can be read, so there is nothing to recover from; to start from the "
-                "beginning move these files away: " + "; ".join(unreadable)
-            )
+            raise ValueError(NOTHING_TO_RECOVER + "; ".join(unreadable))
         return None
 
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
@@ -165,3 +158,24 @@ class RunFiles:
         """JSON, in place of an older file of that name when it is whole."""
         with whole_file(self.directory / name) as aside:
             aside.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def points_to_keep(
+    times: dict[Point, float], newest: Point, count: int | None, age: float | None
+) -> set[Point]:
+    """
+    Of the checkpoints made at these times those that stay, see `CheckpointSettings`. What is newer
+    than the newest was passed over: this run took its place.
+    """
+    older = sorted((point for point in times if point <= newest), reverse=True)
+    keep = {newest, *(older if count is None and age is None else older[: count or 0])}
+    if age is not None:
+        keep.update(point for point in older if times[point] >= time.time() - age)
+    return keep
+
+
+def passed_over(path: Path, error: Exception) -> str:
+    """Warns of a checkpoint that cannot be read, and gives its name and the reason."""
+    reason = str(error).split("\n")[0] or type(error).__name__
+    logger.warning("Passing over a checkpoint that cannot be read: %s: %s", path, reason)
+    return f"{path}: {reason}"

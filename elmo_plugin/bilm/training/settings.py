@@ -164,20 +164,12 @@ def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
         If a key is unknown or missing; the text names it and where it stands.
     """
     known = {one.name: one for one in fields(kind)}
-    unknown = sorted(arguments.keys() - known.keys())
-    missing = [
-        name
+    wrong = [f"the key {name!r} is unknown" for name in sorted(arguments.keys() - known.keys())]
+    wrong += [
+        f"the key {name!r} is missing"
         for name, one in known.items()
         if name not in arguments and one.default is MISSING and one.default_factory is MISSING
     ]
-    if unknown or missing:
-        raise ValueError(
-            f"{where}: "
-            + "; ".join(
-                f"the key {name!r} is {what}"
-                for what, names in (("unknown", unknown), ("missing", missing))
-                for name in names
-            )
-            + f", expected of {sorted(known)}"
-        )
+    if wrong:
+        raise ValueError(f"{where}: {'; '.join(wrong)}, expected of {sorted(known)}")
     return kind(**arguments)

@@ -9,8 +9,9 @@ streams over differently shuffled sentences.
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -42,6 +43,7 @@ class StreamBatch(NamedTuple):
         return self._replace(characters=self.characters.to(device), targets=self.targets.to(device))
 
 
+@dataclass(eq=False)
 class TokenStreams:
     """
     One direction's `batch_size` streams over a list of files.
@@ -83,47 +85,25 @@ class TokenStreams:
         If there is no file, or no sentence in any, or `files_at_once` is not positive.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str | Path],
-        vocabulary: WordVocabulary,
-        direction: str,
-        *,
-        batch_size: int,
-        num_steps: int,
-        num_characters: int = 50,
-        shuffle: bool = True,
-        files_at_once: int = 1,
-        seed: int = 0,
-        own_rows: range | None = None,
-    ) -> None:
-        if direction not in ("forward", "backward"):
-            raise ValueError(f"direction is {direction!r}, expected 'forward' or 'backward'")
-        if not paths:
+    paths: Sequence[str | Path]
+    vocabulary: WordVocabulary
+    direction: str
+    batch_size: int
+    num_steps: int
+    num_characters: int = 50
+    shuffle: bool = True
+    files_at_once: int = 1
+    seed: int = 0
+    own_rows: range | None = None
+
+    def __post_init__(self) -> None:
+        if self.direction not in ("forward", "backward"):
+            raise ValueError(f"direction is {self.direction!r}, expected 'forward' or 'backward'")
+        if not self.paths:
             raise ValueError("no text files to read, expected at least one")
-        if files_at_once < 1:
-            raise ValueError(f"files_at_once is {files_at_once}, expected at least 1")
-        self.paths = [Path(path) for path in paths]
-        self.vocabulary = vocabulary
-        self.direction = direction
-        self.batch_size = batch_size
-        self.num_steps = num_steps
-        self.num_characters = num_characters
-        self.shuffle = shuffle
-        self.files_at_once = files_at_once
-        self.seed = seed
-        self.own_rows = range(batch_size) if own_rows is None else own_rows
-
-    def epoch(self, number: int) -> Iterator[StreamBatch]:
-        """
-        One pass over the text; what is left when the sentences run out is dropped.
-
-        # Parameters
-
-        number : `int`
-            Counts from 0; gives the order of the sentences.
-        """
-        return self.batches(StreamPosition(number))
+        if self.files_at_once < 1:
+            raise ValueError(f"files_at_once is {self.files_at_once}, expected at least 1")
+        self._own_rows = range(self.batch_size) if self.own_rows is None else self.own_rows
 
     def batches(
         self,
@@ -133,6 +113,8 @@ class TokenStreams:
         num_workers: int = 1,
     ) -> Iterator[StreamBatch]:
         """
+        One pass over the text; what is left when the sentences run out is dropped.
+
         # Parameters
 
         start : `Optional[StreamPosition]`, optional (default = `None`)
@@ -141,10 +123,6 @@ class TokenStreams:
             Whether another pass follows when the sentences run out.
         worker, num_workers : `int`, optional (default = `0`, `1`)
             Give the batches `worker`, `worker + num_workers`, ... only; the others cost little.
-
-        # Returns
-
-        `Iterator[StreamBatch]`
 
         # Raises
 
@@ -169,17 +147,14 @@ class TokenStreams:
                             return
                         pending, position = dealt
                     taken = min(missing, len(pending.tokens) - pending.offset - 1)
-                    if index in self.own_rows:
+                    if index in self._own_rows:
                         pieces.append((pending, taken))
                     pending = pending._replace(offset=pending.offset + taken)
                     missing -= taken
                 rows[index] = pending
             if number % num_workers == worker:
-                now = [pending for pending in rows if pending is not None]
-                yield self._batch(
-                    pieces,
-                    StreamPosition(position.epoch, position.file, position.sentence, tuple(now)),
-                )
+                now = tuple(pending for pending in rows if pending is not None)
+                yield self._batch(pieces, replace(position, rows=now))
 
     def _batch(self, pieces: list[tuple[Pending, int]], after: StreamPosition) -> StreamBatch:
         inputs: list[str] = []
@@ -188,7 +163,7 @@ class TokenStreams:
             end = pending.offset + taken
             inputs += pending.tokens[pending.offset : end]
             targets += pending.tokens[pending.offset + 1 : end + 1]
-        shape = (len(self.own_rows), self.num_steps)
+        shape = (len(self._own_rows), self.num_steps)
         rows = numpy.stack([token_row(token, self.num_characters) for token in inputs])
         characters = torch.from_numpy(rows.astype(numpy.int64)).view(*shape, self.num_characters)
         ids = torch.tensor([self.vocabulary.id(token) for token in targets]).view(shape)
@@ -221,7 +196,7 @@ class TokenStreams:
                 return
             epoch, first_file = epoch + 1, 0
 
-    def _groups(self, epoch: int) -> list[list[Path]]:
+    def _groups(self, epoch: int) -> list[list[str | Path]]:
         """The files of a pass, in order; those of a group are shuffled together."""
         if not self.shuffle:
             return [[path] for path in self.paths]
@@ -230,7 +205,7 @@ class TokenStreams:
         size = self.files_at_once
         return [paths[start : start + size] for start in range(0, len(paths), size)]
 
-    def _lines(self, paths: list[Path], occasion: str) -> Iterator[tuple[str, int, str]]:
+    def _lines(self, paths: list[str | Path], occasion: str) -> Iterator[tuple[str, int, str]]:
         if self.shuffle:
             return shuffled_lines(paths, self._seed(occasion))
         return (
@@ -250,33 +225,3 @@ class BatchPair(NamedTuple):
 
     forward: StreamBatch
     backward: StreamBatch
-
-
-def both_directions(
-    paths: Sequence[str | Path],
-    vocabulary: WordVocabulary,
-    epoch: int = 0,
-    limit: int | None = None,
-    **options: Any,
-) -> Iterator[BatchPair]:
-    """
-    One pass, both directions' batches side by side; stops when either runs out, or after `limit`
-    batches.
-
-    # Parameters
-
-    paths, vocabulary, options
-        As for `TokenStreams`.
-    epoch : `int`, optional (default = `0`)
-        See `TokenStreams.epoch`.
-    limit : `Optional[int]`, optional (default = `None`)
-        Batches at most.
-    """
-    pairs = zip(
-        *(
-            TokenStreams(paths, vocabulary, direction, **options).epoch(epoch)
-            for direction in ("forward", "backward")
-        )
-    )
-    for forward, backward in itertools.islice(pairs, limit):
-        yield BatchPair(forward, backward)

@@ -97,22 +97,22 @@ class Text:
     def pairs(
         self,
         words: WordVocabulary,
-        num_rows: int,
-        own_rows: range,
+        num_rows: int | None = None,
+        own_rows: range | None = None,
         positions: Positions = (None, None),
         endless: bool = False,
     ) -> Iterator[BatchPair]:
         """
-        Both directions' batches side by side.
+        Both directions' batches side by side, until either runs out.
 
         # Parameters
 
         words : `WordVocabulary`
             Gives the targets.
-        num_rows : `int`
-            Streams of all processes.
-        own_rows : `range`
-            This process's among them.
+        num_rows : `int | None`, optional (default = `None`)
+            Streams of all processes; `batch_size` if not given.
+        own_rows : `range | None`, optional (default = `None`)
+            This process's among them; all if not given.
         positions : `Positions`, optional (default = `(None, None)`)
             Where to go on.
         endless : `bool`, optional (default = `False`)
@@ -123,6 +123,7 @@ class Text:
         `ValueError`
             If a single pass is less than one batch.
         """
+        num_rows = num_rows or self.batch_size
         streams = [
             TokenStreams(
                 self.paths,

@@ -1,7 +1,6 @@
 """The words a biLM predicts."""
 
 import glob
-import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -125,12 +124,8 @@ class WordVocabulary:
             for word, count in counts.items()
             if count >= min_count and word not in SPECIAL_WORDS
         )
-        kept = (
-            sorted(frequent)
-            if max_size is None
-            else heapq.nsmallest(max_size - len(SPECIAL_WORDS), frequent)
-        )
-        return cls([*SPECIAL_WORDS, *(word for _, word in kept)])
+        most = None if max_size is None else max_size - len(SPECIAL_WORDS)
+        return cls([*SPECIAL_WORDS, *(word for _, word in sorted(frequent)[:most])])
 
 
 def check_limits(min_count: int, max_size: int | None) -> None:

@@ -5,19 +5,9 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_limits, read_sentences
-
-
-def count_words(paths: Iterable[str | Path]) -> Counter:
-    """Occurrences of each white-space separated token in text files of one sentence a line."""
-    counts: Counter = Counter()
-    for path in paths:
-        for tokens in read_sentences(path):
-            counts.update(tokens)
-    return counts
 
 
 def count_targets(paths: Iterable[str | Path]) -> int:
@@ -56,7 +46,7 @@ def vocabulary_of(
     check_limits(min_count, max_size)
     if words_in_memory < 1:
         raise ValueError(f"words_in_memory is {words_in_memory}, expected 1 or more")
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder:
         runs: list[Path] = []
         counts: Counter = Counter()
         for path in paths:
@@ -68,9 +58,7 @@ def vocabulary_of(
                     counts = Counter()
         if not runs:
             return WordVocabulary.from_counts(counts, min_count, max_size)
-        merged = heapq.merge(
-            sorted(counts.items()), *(stack.enter_context(_Run(run)) for run in runs)
-        )
+        merged = heapq.merge(sorted(counts.items()), *map(_read, runs))
         totals = (
             (word, sum(count for _, count in group))
             for word, group in itertools.groupby(merged, key=lambda pair: pair[0])
@@ -94,14 +82,7 @@ def _write(counts: Counter, path: Path) -> None:
         file.writelines(f"{word} {count}\n" for word, count in sorted(counts.items()))
 
 
-class _Run:
-    """One sorted file of counts."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open(encoding="utf-8", newline="\n")
-
-    def __enter__(self) -> Iterator[tuple[str, int]]:
-        return ((word, int(count)) for word, count in (line.split(" ") for line in self.file))
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
+def _read(path: Path) -> Iterator[tuple[str, int]]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for word, count in (line.split(" ") for line in file):
+            yield word, int(count)

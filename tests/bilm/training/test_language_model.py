@@ -1,20 +1,20 @@
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair, both_directions
+from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.bilm.training.text import Text
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
-from elmo_plugin.bilm.training.word_counts import count_words
+from elmo_plugin.bilm.training.word_counts import vocabulary_of
 
 OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
 SHAPE = {"batch_size": 4, "num_steps": 10, "num_characters": 12}
@@ -37,7 +37,7 @@ def write_text(path, seed, num_sentences):
 def text(tmp_path):
     train = write_text(tmp_path / "train.txt", 0, 400)
     heldout = write_text(tmp_path / "heldout.txt", 1, 80)
-    return train, heldout, WordVocabulary.from_counts(count_words(train))
+    return train, heldout, vocabulary_of(train)
 
 
 def model(vocabulary, dropout=0.0, num_samples=None):
@@ -47,15 +47,16 @@ def model(vocabulary, dropout=0.0, num_samples=None):
 
 
 def evaluate(language_model, paths, vocabulary):
-    batches = both_directions(paths, vocabulary, shuffle=False, **SHAPE)
-    return perplexity(language_model, batches)
+    batches = Text(paths, shuffle=False, **SHAPE).pairs(vocabulary)
+    forward, backward, count = sum_of_losses(language_model, batches)
+    return SimpleNamespace(**figures(forward / count, backward / count, sampled=False))
 
 
 def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
     train, heldout, vocabulary = text
     language_model = model(vocabulary, num_samples=5)
     before = evaluate(language_model, heldout, vocabulary)
-    assert before.average == pytest.approx(len(vocabulary), rel=0.3)
+    assert before.perplexity == pytest.approx(len(vocabulary), rel=0.3)
     settings = LoopSettings(
         {"type": "adamw", "lr": 2e-2, "weight_decay": 0.01},
         num_epochs=2,
@@ -69,16 +70,18 @@ def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
     after = evaluate(language_model, heldout, vocabulary)
     # Four subjects and three adverbs in eight words, forward; the object tells the subject.
     entropy = math.exp((math.log(4) + math.log(3)) / 8)
-    assert entropy * 0.97 < after.forward < before.forward / 4
-    assert entropy * 0.97 < after.backward < before.backward / 4
-    assert metrics["validation_forward_perplexity"] == pytest.approx(after.forward, abs=0.01)
+    assert entropy * 0.97 < after.forward_perplexity < before.forward_perplexity / 4
+    assert entropy * 0.97 < after.backward_perplexity < before.backward_perplexity / 4
+    assert metrics["validation_forward_perplexity"] == pytest.approx(
+        after.forward_perplexity, abs=0.01
+    )
     names = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
     assert names <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
 def batch_of(paths, vocabulary, num_steps):
     shape = {**SHAPE, "num_steps": num_steps}
-    return next(both_directions(paths, vocabulary, **shape))
+    return next(Text(paths, **shape).pairs(vocabulary))
 
 
 def cut(batch, num_steps):
@@ -121,18 +124,19 @@ def test_evaluation_carries_its_state_and_puts_the_mode_back(text):
     language_model.eval()
     states, losses = None, []
     with torch.no_grad():
-        for batch in both_directions(heldout, vocabulary, shuffle=False, **SHAPE):
+        for batch in Text(heldout, shuffle=False, **SHAPE).pairs(vocabulary):
             output = language_model(batch, states)
             states = output.states
             losses.append(output.forward_loss)
-    assert found.forward == pytest.approx(math.exp(sum(losses) / len(losses)))
-    assert found.average == pytest.approx(math.sqrt(found.forward * found.backward))
+    forward, backward = found.forward_perplexity, found.backward_perplexity
+    assert forward == pytest.approx(math.exp(sum(losses) / len(losses)))
+    assert found.perplexity == pytest.approx(math.sqrt(forward * backward))
 
 
 def test_evaluation_of_no_batch_is_an_error(text):
-    _, _, vocabulary = text
-    with pytest.raises(ValueError, match="no batch to measure perplexity on"):
-        perplexity(model(vocabulary), [])
+    _, heldout, vocabulary = text
+    with pytest.raises(ValueError, match="holds less than one batch of 4 streams"):
+        Text(heldout, 4, num_steps=100_000, shuffle=False).pairs(vocabulary)
 
 
 def test_the_two_directions_share_tokens_and_softmax_but_no_text(text):
@@ -153,7 +157,7 @@ def test_dtype_is_of_the_training_step_alone(text):
     exact, mixed = model(vocabulary, num_samples=5), model(vocabulary, num_samples=5)
     mixed = LanguageModel(mixed.bilm, mixed.softmax, 0.0, dtype="bfloat16")
     assert evaluate(exact, heldout, vocabulary) == evaluate(mixed, heldout, vocabulary)
-    batch = next(both_directions(train, vocabulary, **SHAPE))
+    batch = next(Text(train, **SHAPE).pairs(vocabulary))
     losses, gradients = [], []
     for language_model in (exact.train(), mixed.train()):
         torch.manual_seed(0)

@@ -6,7 +6,8 @@ import pytest
 
 from elmo_plugin.bilm.model.characters import token_to_ids
 from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
-from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams, both_directions
+from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 NUM_CHARACTERS = 12
@@ -51,7 +52,7 @@ def text(tmp_path):
 
 
 def test_forward_streams_by_hand(text):
-    batches = list(streams(text("a b c\nd e\nb\na\nc c\n")).epoch(0))
+    batches = list(streams(text("a b c\nd e\nb\na\nc c\n")).batches())
     # The rows take the next sentence when they have done with theirs; a boundary that ends one is
     # predicted, never read; what is left at the end (row 0 would want more) is dropped.
     assert [inputs(batch) for batch in batches] == [
@@ -65,20 +66,20 @@ def test_forward_streams_by_hand(text):
 
 
 def test_backward_streams_by_hand(text):
-    (batch,) = streams(text("a b\nc d e\n"), "backward").epoch(0)
+    (batch,) = streams(text("a b\nc d e\n"), "backward").batches()
     assert inputs(batch) == [["</S>", "b", "a"], ["</S>", "e", "d"]]
     assert words(batch) == [["b", "a", "<S>"], ["e", "d", "c"]]
 
 
 def test_unknown_words_are_read_by_their_characters_and_predicted_as_unknown(text):
-    (batch,) = streams(text("zebra a\n"), batch_size=1).epoch(0)
+    (batch,) = streams(text("zebra a\n"), batch_size=1).batches()
     assert inputs(batch) == [["<S>", "zebra", "a"]]
     assert words(batch) == [["<UNK>", "a", "</S>"]]
 
 
 def test_blank_lines_and_an_empty_shard_in_the_middle_are_passed_over(text):
-    plain = [words(batch) for batch in streams(text("a b\nc\n", "d e\n")).epoch(0)]
-    gaps = streams(text("\n a b\n \t\n\nc\n", "", "d  e")).epoch(0)
+    plain = [words(batch) for batch in streams(text("a b\nc\n", "d e\n")).batches()]
+    gaps = streams(text("\n a b\n \t\n\nc\n", "", "d  e")).batches()
     assert [words(batch) for batch in gaps] == plain
     assert len(plain) == 1
 
@@ -97,14 +98,14 @@ def test_no_files_is_an_error():
 
 def test_unreadable_bytes_are_an_error_with_file_and_line(text):
     with pytest.raises(ValueError, match=r"1\.txt:2: not UTF-8"):
-        list(streams(text("a b c d\n" * 9, b"a b\nb \xff c\n")).epoch(0))
+        list(streams(text("a b c d\n" * 9, b"a b\nb \xff c\n")).batches())
 
 
 def test_a_line_of_a_megabyte_is_one_sentence(text):
     line = "a b " * 250_000
-    batches = streams(text(line), batch_size=1, num_steps=20_000).epoch(0)
+    batches = streams(text(line), batch_size=1, num_steps=20_000).batches()
     assert sum(batch.targets.numel() for batch in batches) == 500_000
-    (batch,) = streams(text("é" * 500_000), batch_size=1, num_steps=2).epoch(0)
+    (batch,) = streams(text("é" * 500_000), batch_size=1, num_steps=2).batches()
     assert words(batch) == [["<UNK>", "</S>"]]
 
 
@@ -120,19 +121,21 @@ def test_a_pass_reads_every_sentence_once_in_an_order_of_its_own(text):
     read = []
     for direction, epoch in itertools.product(("forward", "backward"), (0, 1)):
         options = {"batch_size": 1, "num_steps": 1, "shuffle": True}
-        batches = list(streams(paths, direction, **options).epoch(epoch))
+        batches = list(streams(paths, direction, **options).batches(StreamPosition(epoch)))
         read.append([source for batch in batches for source in dict.fromkeys(batch.sources)])
     places = [list(dict.fromkeys(sources)) for sources in read]
     assert all(sorted(order) == sorted(places[0]) and len(order) == 120 for order in places)
     assert all(one != other for one, other in itertools.combinations(places, 2))
-    again = streams(paths, "forward", batch_size=1, num_steps=1, shuffle=True).epoch(0)
+    again = streams(paths, "forward", batch_size=1, num_steps=1, shuffle=True).batches()
     assert [source for batch in again for source in batch.sources] == read[0]
 
 
 def order_read(paths, direction="forward", epoch=0, **options):
     """File (its number) and line of each sentence of a pass, in the order that one stream reads."""
     options = {"batch_size": 1, "num_steps": 1, "shuffle": True, "seed": 5, **options}
-    sources = [b.sources[0] for b in streams(paths, direction, **options).epoch(epoch)]
+    sources = [
+        b.sources[0] for b in streams(paths, direction, **options).batches(StreamPosition(epoch))
+    ]
     return [(int(Path(path).stem), line) for path, line in dict.fromkeys(sources)]
 
 
@@ -177,7 +180,7 @@ def test_one_file_at_once_is_the_default_order(text):
 
 def test_without_shuffling_the_number_of_files_at_once_changes_nothing(text):
     paths = text(random_text(1), "", random_text(2))
-    one, all_ = (list(streams(paths, files_at_once=number).epoch(0)) for number in (1, 100))
+    one, all_ = (list(streams(paths, files_at_once=number).batches()) for number in (1, 100))
     assert [batch.sources for batch in one] == [batch.sources for batch in all_]
     assert [batch.position for batch in one] == [batch.position for batch in all_]
 
@@ -224,7 +227,7 @@ def test_a_position_of_another_number_of_streams_is_refused(text):
 
 def test_workers_share_the_batches_out(text):
     paths = text(random_text(1))
-    whole = list(streams(paths, shuffle=True).epoch(0))
+    whole = list(streams(paths, shuffle=True).batches())
     for worker in range(3):
         share = list(streams(paths, shuffle=True).batches(worker=worker, num_workers=3))
         expected = whole[worker::3]
@@ -244,20 +247,17 @@ def test_processes_together_read_what_one_would(text):
         assert all(part.position == expected.position for part in found)
 
 
-def test_both_directions_stop_together_and_at_the_limit(text):
+def test_both_directions_stop_together(text):
     paths = text(random_text(1))
-    options = {"batch_size": 2, "num_steps": 3}
-    pairs = list(both_directions(paths, VOCABULARY, **options))
-    alone = [len(list(streams(paths, d, shuffle=True).epoch(0))) for d in ("forward", "backward")]
+    pairs = list(Text(paths, batch_size=2, num_steps=3).pairs(VOCABULARY))
+    alone = [len(list(streams(paths, d, shuffle=True).batches())) for d in ("forward", "backward")]
     assert len(pairs) == min(alone)
-    assert len(list(both_directions(paths, VOCABULARY, limit=4, **options))) == 4
 
 
 def test_both_directions_take_several_files_at_once(text):
     paths = text(*(random_text(seed, 20) for seed in range(8)))
     for number in (1, 8):
-        options = {"batch_size": 8, "num_steps": 5, "files_at_once": number}
-        pair = next(both_directions(paths, VOCABULARY, **options))
+        pair = next(Text(paths, 8, num_steps=5, files_at_once=number).pairs(VOCABULARY))
         for batch in pair:
             files = {path for path, _ in batch.sources}
             assert len(files) <= 2 if number == 1 else len(files) >= 4

@@ -4,12 +4,12 @@ from collections import Counter
 import pytest
 
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
-from elmo_plugin.bilm.training.word_counts import count_targets, count_words, vocabulary_of
+from elmo_plugin.bilm.training.word_counts import count_targets, vocabulary_of
 
 
 def test_words_come_by_falling_frequency_after_the_specials(tmp_path):
     (tmp_path / "a.txt").write_text("b a b\n\nc b a <UNK>\n")
-    vocabulary = WordVocabulary.from_counts(count_words([tmp_path / "a.txt"]))
+    vocabulary = vocabulary_of([tmp_path / "a.txt"])
     assert vocabulary.words == ["<S>", "</S>", "<UNK>", "b", "a", "c"]
     assert [vocabulary.id(word) for word in ("<S>", "b", "zebra", "<UNK>")] == [0, 3, 2, 2]
     assert count_targets([tmp_path / "a.txt"]) == 3 + 4 + 2

@@ -8,11 +8,11 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
-from elmo_plugin.bilm.training.evaluation import perplexity
+from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import both_directions
+from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.scoring import LanguageScorer
 from tests.tiny_bilm import random_bilm
@@ -58,7 +58,7 @@ def pretraining_losses(parts, folder, text):
     path.write_text("\n".join(text) + "\n", encoding="utf-8")
     model = LanguageModel(bilm, softmax).eval()
     states, losses = None, []
-    for batch in both_directions([path], vocabulary, batch_size=1, num_steps=1, shuffle=False):
+    for batch in Text([path], batch_size=1, num_steps=1, shuffle=False).pairs(vocabulary):
         with torch.no_grad():
             output = model(batch, states)
         states = output.states
@@ -94,11 +94,11 @@ def test_carried_over_a_text_as_in_pretraining(parts, tmp_path):
     torch.testing.assert_close(torch.tensor(found), -torch.tensor(losses), atol=1e-5, rtol=0)
     bilm, softmax, vocabulary = parts
     model = LanguageModel(bilm, softmax)
-    batches = both_directions(
-        [tmp_path / "text"], vocabulary, batch_size=1, num_steps=1, shuffle=False
-    )
-    ours = [-sum(one) / len(found) for one in zip(*found)]
-    assert [math.exp(one) for one in ours] == pytest.approx(perplexity(model, batches), rel=1e-5)
+    text = Text([tmp_path / "text"], batch_size=1, num_steps=1, shuffle=False)
+    forward, backward, count = sum_of_losses(model, text.pairs(vocabulary))
+    ours = [math.exp(-sum(one) / len(found)) for one in zip(*found)]
+    theirs = (math.exp(forward / count), math.exp(backward / count))
+    assert ours == pytest.approx(theirs, rel=1e-5)
 
 
 def test_by_hand_from_the_biLMs_own_layers(parts):
