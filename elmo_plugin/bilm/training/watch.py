@@ -83,7 +83,7 @@ class _Watch:
         self.store, self.saying_store = default.clone(), default.clone()
         self.lost_store: dist.DistError | None = None
         self.signs: dict[int, str] = {}
-        self.names: dict[int, str] = {}
+        self.names = {self.rank: f"on {socket.gethostname()}, pid {os.getpid()}"}
         self.silent: dict[int, int] = dict.fromkeys(range(self.size), 0)
         self.looks_after_a_failure = 0
         self.taken = threading.Event()
@@ -101,7 +101,7 @@ class _Watch:
         self.wakeup = signal.set_wakeup_fd(self.writing.fileno(), warn_on_full_buffer=False)
         self.ended = threading.Event()
         self.parent = os.getppid()
-        self.store.set(f"name {self.rank}", f"on {socket.gethostname()}, pid {os.getpid()}")
+        self.store.set(f"name {self.rank}", self.names[self.rank])
         # At once: it may be gone before the thread's first look.
         self.store.set(f"alive {self.rank}", "0")
         self.thread = threading.Thread(target=self._watch, name="end_together", daemon=True)
