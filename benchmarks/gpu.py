@@ -1,5 +1,5 @@
 """
-Speed and memory of the biLM on a GPU: fused steps (`bilm/kernels/lstm_gpu.py`) beside plain ones.
+Speed and memory of the biLM on a GPU: fused steps (`bilm/kernels/lstm_fused.py`) beside plain ones.
 
     python -m benchmarks.gpu --quick    # three batch sizes, few rounds
     python -m benchmarks.gpu            # every batch size, both sizes of pretraining
@@ -30,7 +30,7 @@ from benchmarks.rounds import MatrixRate, in_turn, machine
 from benchmarks.workload import SHAPES, Sentences
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.kernels import lstm_gpu
+from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -179,12 +179,12 @@ def _plainly(work: Work) -> Any:
 
 @contextlib.contextmanager
 def plain_steps() -> Iterator[None]:
-    works = lstm_gpu.works
-    lstm_gpu.works = lambda *_: False  # type: ignore[assignment]
+    works = lstm_fused.works
+    lstm_fused.works = lambda *_: False  # type: ignore[assignment]
     try:
         yield
     finally:
-        lstm_gpu.works = works  # type: ignore[assignment]
+        lstm_fused.works = works  # type: ignore[assignment]
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
@@ -215,7 +215,7 @@ def fused_steps_of(device: str) -> dict[str, bool]:
         return {}
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     return {
-        f"{name}, {use}": lstm_gpu.works(
+        f"{name}, {use}": lstm_fused.works(
             torch.device(device), torch.float32, kind, use == "training"
         )
         for name, kind in kinds.items()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from elmo_plugin.bilm.kernels import lstm_gpu
+from elmo_plugin.bilm.kernels import lstm_fused
 
 
 @pytest.mark.usefixtures("steady_machine")
@@ -35,15 +35,15 @@ def test_plain_contestants_run_plain_steps():
     asked = []
 
     def work():
-        asked.append(lstm_gpu.works(None, None, None, None))
+        asked.append(lstm_fused.works(None, None, None, None))
 
-    works = lstm_gpu.works
+    works = lstm_fused.works
     try:
-        lstm_gpu.works = lambda *_: True
+        lstm_fused.works = lambda *_: True
         for name in ("plain float32", "fused float32", "plain bfloat16"):
             gpu._work(name, work)()
     finally:
-        lstm_gpu.works = works
+        lstm_fused.works = works
     assert asked == [False, True, False]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from elmo_plugin.bilm.kernels import int8, lstm_gpu, prepacked_linear, processors, tuning
+from elmo_plugin.bilm.kernels import int8, lstm_fused, prepacked_linear, processors, tuning
 from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, TwoDigitLinear
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
@@ -206,10 +206,11 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
         rows_in_steps_of(bias),
         (tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS),
     )
-    rounded = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-    product_dtype = rounded.get(dtype or "", bias.dtype)
-    if lstm_gpu.usable(bias, product_dtype, training=False):
-        return lstm_gpu.FusedLstm(weights, prepack, *sizes, product_dtype=product_dtype)
+    # A CPU converts weights in half precision, and multiplies in float32.
+    half = torch.float16 if bias.is_cuda else bias.dtype
+    product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", bias.dtype)
+    if lstm_fused.usable(bias, product_dtype, training=False):
+        return lstm_fused.FusedLstm(weights, prepack, *sizes)
     return PlainLstm(weights, prepack, *sizes)
 
 
@@ -218,8 +219,8 @@ def training_steps(
 ) -> tuple[type[TrainingSteps], Matmul]:
     """What computes a step in training and its gradient, and what multiplies in it."""
     product_dtype = getattr(torch, training_dtype) if training_dtype else cell.dtype
-    fused = lstm_gpu.usable(cell, product_dtype, training=True)
-    steps = lstm_gpu.FusedTrainingSteps if fused else PlainTrainingSteps
+    fused = lstm_fused.usable(cell, product_dtype, training=True)
+    steps = lstm_fused.FusedTrainingSteps if fused else PlainTrainingSteps
     return steps, matmul_for(cell, product_dtype)
 
 

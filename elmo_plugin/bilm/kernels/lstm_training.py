@@ -86,7 +86,7 @@ class Saved(NamedTuple):
 
 class PlainTrainingSteps:
     """
-    `TrainingSteps` by PyTorch's operators; for GPUs see `lstm_gpu.py`.
+    `TrainingSteps` by PyTorch's operators; for GPUs see `lstm_fused.py`.
 
     # Parameters
 

@@ -35,6 +35,11 @@ class LinearKernel:
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
 
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """The type in which products are taken: rows of it need not be converted."""
+        return self.weight.dtype
+
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Shape `(num_rows, input_dim)` to `(num_rows, output_dim)`; the type of `rows`."""
         return functional.linear(rows, self.weight, bias)
@@ -73,6 +78,11 @@ class PaddedLinear(LinearKernel):
     """
 
     least_rows = 1
+
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """As `LinearKernel`; a packed weight may be in a form that has no type."""
+        return torch.float32
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         padded = pad_rows(rows, self.least_rows - len(rows))

@@ -149,6 +149,11 @@ def model_name() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
+def instructions() -> str:
+    """Names of what the processor can do, as Linux has them; empty where that is not known."""
+    return _cpuinfo("flags") or _cpuinfo("Features")
+
+
 def _cpuinfo(key: str) -> str:
     """What Linux says of the first processor; empty where it says nothing."""
     try:

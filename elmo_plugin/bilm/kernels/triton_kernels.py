@@ -3,7 +3,7 @@ Triton kernels: all that is elementwise in one LSTM step on a GPU, and in its gr
 
 Program `(row, block)` has one row and `BLOCK` columns of the cell. Tensors are contiguous, with
 rows of `cell_size` columns, or of `4 * cell_size` for the gates `i, f, g, o`. Sums are in float32,
-whatever is read and written. `lstm_gpu.py` launches them; nothing else imports this file, since
+whatever is read and written. `lstm_fused.py` launches them; nothing else imports this file, since
 it imports Triton.
 """
 

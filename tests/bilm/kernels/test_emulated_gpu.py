@@ -12,7 +12,7 @@ from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
-from elmo_plugin.bilm.kernels import lstm_gpu, token_layer, triton_kernels, tuning
+from elmo_plugin.bilm.kernels import lstm_fused, token_layer, triton_kernels, tuning
 from elmo_plugin.bilm.kernels.chooser import training_steps
 from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
 from elmo_plugin.bilm.model import bilm
@@ -36,10 +36,19 @@ STEPS = ("plain", "fused")
 PLAIN = pytest.mark.parametrize("emulation", STEPS[:1], indirect=True)
 
 
+def fused_works(monkeypatch, on_gpu):
+    works = lstm_fused.works
+    monkeypatch.setattr(
+        lstm_fused,
+        "works",
+        lambda device, *types: on_gpu if device.type == "cuda" else works(device, *types),
+    )
+
+
 @pytest.fixture(params=STEPS)
 def emulation(request, monkeypatch):
     """Fused steps run by Triton's interpreter."""
-    monkeypatch.setattr(lstm_gpu, "works", lambda *_: request.param == "fused")
+    fused_works(monkeypatch, request.param == "fused")
     launches = []
     if request.param == "fused":
         pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
@@ -57,7 +66,7 @@ def emulation(request, monkeypatch):
 
                 return launch
 
-        monkeypatch.setattr(lstm_gpu, "_kernel", Kernel)
+        monkeypatch.setattr(lstm_fused, "_kernel", Kernel)
         monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(bilm, "WARM_UP_TEXT", "The rain had stopped before noon .")
     with emulated_gpu(monkeypatch) as emulation:
@@ -259,7 +268,7 @@ def test_gradients_of_the_recurrence(emulation, dtype):
 
 @pytest.mark.parametrize(("most_rows", "products"), [(10, 1), (4, 3)])
 def test_input_products_of_many_steps(most_rows, products, monkeypatch):
-    monkeypatch.setattr(lstm_gpu, "works", lambda *_: False)
+    fused_works(monkeypatch, False)
     monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS", 24)
     monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS_ON_GPU", 24 * most_rows)
     with emulated_gpu(monkeypatch) as emulation:
@@ -281,10 +290,10 @@ def test_input_products_of_many_steps(most_rows, products, monkeypatch):
 )
 def test_what_a_step_starts(fused, dtype, expected, monkeypatch):
     """A step more: frozen, in training, and its gradient."""
-    monkeypatch.setattr(lstm_gpu, "works", lambda *_: fused)
+    fused_works(monkeypatch, fused)
     with emulated_gpu(monkeypatch) as emulation:
         monkeypatch.setattr(
-            lstm_gpu, "_launch", lambda name, *_, **__: emulation.started.append(name)
+            lstm_fused, "_launch", lambda name, *_, **__: emulation.started.append(name)
         )
         assert operators_of_a_step(emulation, dtype) == expected
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import lstm_gpu
+from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -35,28 +35,28 @@ def steps(request, monkeypatch):
     """Which steps run; fused ones where they are expected to."""
     launches = []
     if request.param == "plain":
-        monkeypatch.setattr(lstm_gpu, "works", lambda *_: False)
+        monkeypatch.setattr(lstm_fused, "works", lambda *_: False)
     else:
-        launch = lstm_gpu._launch
+        launch = lstm_fused._launch
 
         def noted(name, *arguments, **constants):
             launches.append(name)
             launch(name, *arguments, **constants)
 
-        monkeypatch.setattr(lstm_gpu, "_launch", noted)
+        monkeypatch.setattr(lstm_fused, "_launch", noted)
     yield request.param
     assert bool(launches) is (request.param == "fused")
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("dtype", "kind"), TYPES)
-def test_the_lstm_gpu_work(dtype, kind, training):
-    if not lstm_gpu.covers(dtype, kind, training):
+def test_the_lstm_fused_work(dtype, kind, training):
+    if not lstm_fused.covers(dtype, kind, training):
         pytest.skip("the plain steps run")
     if kind == torch.bfloat16 and not torch.cuda.is_bf16_supported():
         pytest.skip("no bfloat16 on this GPU")
-    lstm_gpu.works.cache_clear()
-    assert lstm_gpu.works(GPU, dtype, kind, training)
+    lstm_fused.works.cache_clear()
+    assert lstm_fused.works(GPU, dtype, kind, training)
 
 
 def layer(cell_size, device):

@@ -1,6 +1,6 @@
 """
-The fused steps against the plain ones, by Triton's interpreter on the CPU; the kernels compiled for
-GPUs that are not there. `test_gpu.py` runs them on one.
+The fused steps against the plain ones: in C++, and by Triton's interpreter on the CPU; the latter's
+kernels compiled for GPUs that are not there. `test_gpu.py` runs them on one.
 """
 
 import importlib.util
@@ -11,14 +11,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import lstm_gpu, triton_kernels, tuning
-from elmo_plugin.bilm.kernels.lstm_gpu import FusedTrainingSteps, usable, works
+from elmo_plugin.bilm.kernels import compiled, lstm_fused, triton_kernels, tuning
+from elmo_plugin.bilm.kernels.lstm_fused import FusedTrainingSteps, usable, works
 from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps
 from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
-
-pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
-from triton.runtime.interpreter import InterpretedFunction
 
 CPU = torch.device("cpu")
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -27,27 +24,53 @@ CLIPS = [(0.5, 0.3), (None, None)]
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1 / 128}
 
 
+@pytest.fixture(params=["C++", "Triton"])
+def fused(request, monkeypatch):
+    """The fused steps run wherever they can."""
+    if request.param == "Triton":
+        request.getfixturevalue("interpreted")
+        return
+    if compiled.compiler() is None:
+        pytest.skip("no C++ compiler")
+    launches = []
+
+    def launch(name, *arguments):
+        launches.append(name)
+        launch_compiled(name, *arguments)
+
+    for kind in TOLERANCE:  # the trials are not to be counted
+        assert usable(torch.zeros(1), kind, training=False)
+        assert usable(torch.zeros(1), kind, training=True)
+    launch_compiled = compiled.launch
+    monkeypatch.setattr(compiled, "launch", launch)
+    monkeypatch.setattr(lstm_fused, "launches", launches, raising=False)
+
+
 @pytest.fixture
 def interpreted(monkeypatch):
-    """The fused steps run wherever they can, on the CPU, in blocks of 16 columns."""
+    """The fused steps run wherever a GPU has them, on the CPU, in blocks of 16 columns."""
     run_by(monkeypatch, triton_kernels)
     monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(
-        lstm_gpu,
+        lstm_fused,
         "usable",
-        lambda like, kind, training: lstm_gpu.covers(like.dtype, kind, training),
+        lambda like, kind, training: lstm_fused.covers(like.dtype, kind, training),
     )
 
 
 def run_by(monkeypatch, kernels):
+    pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
+    from triton.runtime.interpreter import InterpretedFunction
+
     launches = []
 
     def kernel(name):
         launches.append(name)
         return InterpretedFunction(getattr(kernels, name))
 
-    monkeypatch.setattr(lstm_gpu, "_kernel", kernel)
-    monkeypatch.setattr(lstm_gpu, "launches", launches, raising=False)
+    monkeypatch.setattr(lstm_fused, "_launch", lstm_fused._launch_triton)
+    monkeypatch.setattr(lstm_fused, "_kernel", kernel)
+    monkeypatch.setattr(lstm_fused, "launches", launches, raising=False)
 
 
 # --- a step alone ------------------------------------------------------------------------------
@@ -57,7 +80,7 @@ def run_by(monkeypatch, kernels):
 @pytest.mark.parametrize("kind", TOLERANCE)
 @pytest.mark.parametrize("cell_size", [5, 16, 35])
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
+def test_a_step_and_its_gradient(fused, clip, kind, cell_size, size):
     """For the first rows of a batch, whose other rows are left alone."""
     torch.manual_seed(cell_size)
     sources, weight = torch.randn(size, 7).to(kind), torch.randn(4 * cell_size, 7).to(kind)
@@ -79,18 +102,18 @@ def test_a_step_and_its_gradient(interpreted, clip, kind, cell_size, size):
     at_clip = cell[:size].abs().eq(clip or torch.inf)
     assert not at_clip.all()
     assert at_clip.any() or clip != 0.5
-    for plain, fused in zip(*results, strict=True):
-        assert fused.dtype == plain.dtype
+    for expected, found in zip(*results, strict=True):
+        assert found.dtype == expected.dtype
         error = TOLERANCE[kind]
-        torch.testing.assert_close(fused, plain, atol=4 * error, rtol=4 * error)
+        torch.testing.assert_close(found, expected, atol=4 * error, rtol=4 * error)
     assert torch.equal(results[1][0][size:], first_cell[size:])
     assert torch.equal(results[1][3][size:], of_cell[size:])
     assert results[1][1][size:].eq(9).all()
     assert results[1][4][size:].eq(9).all()
 
 
-def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
-    kept = lstm_gpu.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
+def test_no_gradient_where_the_cell_is_at_the_clip(fused):
+    kept = lstm_fused.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
     gradient, of_gates = torch.ones(1, 2), torch.empty(1, 8)
     FusedTrainingSteps(0.75, plain_matmul).backward_step(
         kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates
@@ -100,7 +123,7 @@ def test_no_gradient_where_the_cell_is_at_the_clip(interpreted):
     assert of_gates[:, 6:].all()
 
 
-def test_a_nan_is_not_clipped_away(interpreted):
+def test_a_nan_is_not_clipped_away(fused):
     steps = FusedTrainingSteps(0.5, plain_matmul)
     cell, gated = torch.tensor([[torch.nan, 0.1]]), torch.empty(1, 2)
     steps.forward_step(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
@@ -121,17 +144,17 @@ def layer(cell_size, clips, dtype=torch.float32):
 
 
 def plain_and_fused(monkeypatch, run):
-    fused = run()
-    launched = list(lstm_gpu.launches)
+    found = run()
+    launched = list(lstm_fused.launches)
     with monkeypatch.context() as context:
-        context.setattr(lstm_gpu, "usable", lambda like, kind, training: False)
-        return run(), fused, launched
+        context.setattr(lstm_fused, "usable", lambda like, kind, training: False)
+        return run(), found, launched
 
 
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
 @pytest.mark.parametrize("cell_size", [6, 33])
-def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
+def test_a_frozen_layer(fused, monkeypatch, clips, dtype, cell_size):
     cell, arguments = layer(cell_size, clips)
     cell.requires_grad_(False)
     cell.dtype = dtype
@@ -140,10 +163,10 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
         cell.forget_derived()
         return cell(*arguments)
 
-    plain, fused, launched = plain_and_fused(monkeypatch, run)
+    expected, found, launched = plain_and_fused(monkeypatch, run)
     assert launched == ["forward_step"] * len(BATCH_SIZES)
     error = TOLERANCE[torch.bfloat16] if dtype else 1e-6
-    for ours, theirs in zip(fused, plain, strict=True):
+    for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours, theirs, atol=2 * error, rtol=2 * error)
 
@@ -151,7 +174,7 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("cell_size", [6, 33])
-def test_a_layer_that_trains(interpreted, monkeypatch, clips, training_dtype, cell_size):
+def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_size):
     cell, (inputs, *others) = layer(cell_size, clips)
     inputs.requires_grad_()
     cell.training_dtype = training_dtype
@@ -161,10 +184,10 @@ def test_a_layer_that_trains(interpreted, monkeypatch, clips, training_dtype, ce
         loss = output.square().sum()
         return output, *finals, *torch.autograd.grad(loss, [inputs, *cell.parameters()])
 
-    plain, fused, launched = plain_and_fused(monkeypatch, run)
+    expected, found, launched = plain_and_fused(monkeypatch, run)
     steps = len(BATCH_SIZES)
     assert launched == ["forward_step"] * steps + ["backward_step"] * steps
-    for ours, theirs in zip(fused, plain, strict=True):
+    for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == torch.float32
         if training_dtype is None:
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
@@ -174,7 +197,7 @@ def test_a_layer_that_trains(interpreted, monkeypatch, clips, training_dtype, ce
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_inputs_and_states_are_left_alone(interpreted, frozen):
+def test_inputs_and_states_are_left_alone(fused, frozen):
     cell, arguments = layer(6, (0.5, 0.3))
     cell.requires_grad_(not frozen)
     tensors = [arguments[0], *arguments[2:], *cell.parameters()]
@@ -186,7 +209,7 @@ def test_inputs_and_states_are_left_alone(interpreted, frozen):
         assert torch.equal(tensor, copy)
 
 
-def test_a_start_that_is_not_contiguous(interpreted):
+def test_a_start_that_is_not_contiguous(fused):
     cell, (inputs, sizes, hidden, start) = layer(6, (0.5, 0.3))
     scattered = start.t().contiguous().t()
     assert not scattered.is_contiguous()
@@ -201,12 +224,26 @@ def test_a_start_that_is_not_contiguous(interpreted):
 def test_float64_and_training_in_half_precision_run_the_plain_steps(interpreted, dtype):
     cell, arguments = layer(6, (0.5, 0.3), dtype)
     cell(*arguments)[0].sum().backward()
-    assert lstm_gpu.launches == []
+    assert lstm_fused.launches == []
     cell.requires_grad_(False)(*arguments)
-    assert bool(lstm_gpu.launches) is (dtype == torch.bfloat16)
+    assert bool(lstm_fused.launches) is (dtype == torch.bfloat16)
 
 
 # --- the choice --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncompiled(monkeypatch, tmp_path):
+    """Nothing is loaded, and the cache is empty: the folder that is returned."""
+    if compiled.compiler() is None:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cached = compiled._library, compiled._function
+    for function in cached:
+        function.cache_clear()
+    yield tmp_path
+    for function in cached:
+        function.cache_clear()
 
 
 @pytest.fixture
@@ -227,9 +264,13 @@ TRIALS = [(*types, training) for types in TYPES for training in (False, True)]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind", "training"), [one for one in TRIALS if lstm_gpu.covers(*one)]
+    ("dtype", "kind", "training"), [one for one in TRIALS if lstm_fused.covers(*one)]
 )
-def test_the_trial_passes(interpreted, untried, dtype, kind, training):
+def test_the_trial_passes(fused, untried, dtype, kind, training):
+    if lstm_fused._launch is not lstm_fused._launch_triton and not lstm_fused.covers(
+        dtype, kind, training, on_cpu=True
+    ):
+        pytest.skip("the plain steps run")
     with torch.inference_mode():
         assert works(CPU, dtype, kind, training)
 
@@ -266,8 +307,35 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
             assert not works(CPU, torch.float32, torch.float32, training=False)
 
 
+CPP_FAULTS = [
+    ("std::fma(f, c[j], i * g)", "i * g", True),
+    ("return x < -clip ? -clip : x;", "return x;", True),
+    ("2.0f / (1.0f + exponential(-2.0f * x)) - 1.0f", "1.0f / (1.0f + exponential(-x))", True),
+    ("activation[width + j] = f;", "activation[width + j] = i;", False),
+    ("(c >= clip) | (c <= -clip) ? 0.0f : grad", "grad", False),
+    ("grad_cell[first + j] = grad * f;", "grad_cell[first + j] = grad;", False),
+    ("end < width ? end : width", "end < width ? end : width - 1", True),
+    ("extern", "not C++", True),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong", "in_both"), CPP_FAULTS)
+def test_a_wrong_c_kernel_is_not_used(uncompiled, untried, monkeypatch, text, wrong, in_both):
+    source = compiled.SOURCE.read_text()
+    assert text in source
+    path = uncompiled / "lstm_steps.cpp"
+    path.write_text(source.replace(text, wrong))
+    monkeypatch.setattr(compiled, "SOURCE", path)
+    with pytest.warns(UserWarning, match=r"fused steps are not used on cpu .*: (wrong|OSError)"):
+        assert not usable(torch.zeros(1), torch.float32, training=True)
+    if in_both:
+        with pytest.warns(UserWarning, match=r"wrong|failed with status"):
+            assert not usable(torch.zeros(1), torch.float32, training=False)
+
+
 def test_without_triton_the_plain_steps_run(untried, monkeypatch):
-    lstm_gpu._kernel.cache_clear()
+    monkeypatch.setattr(lstm_fused, "_launch", lstm_fused._launch_triton)
+    lstm_fused._kernel.cache_clear()
     monkeypatch.setattr(triton_kernels, "jit", None)
     with pytest.warns(UserWarning, match="Triton is not installed"):
         assert not works(CPU, torch.float32, torch.float32, training=False)
@@ -283,14 +351,15 @@ def test_the_kernels_file_imports_without_triton(monkeypatch):
 
 def test_tried_once(untried, monkeypatch):
     tries = []
-    monkeypatch.setattr(lstm_gpu, "_trial", lambda *arguments: tries.append(arguments) or [])
+    monkeypatch.setattr(lstm_fused, "_trial", lambda *arguments: tries.append(arguments) or [])
     for _ in range(2):
         assert works(CPU, torch.float32, torch.float32, training=False)
     assert len(tries) == 1
 
 
-def test_on_a_cpu_nothing_is_tried(untried, monkeypatch):
-    monkeypatch.setattr(lstm_gpu, "works", None)
+def test_without_a_compiler_nothing_is_tried(untried, monkeypatch):
+    monkeypatch.setattr(lstm_fused, "works", None)
+    monkeypatch.setenv(compiled.VARIABLE, "none")
     assert not usable(torch.zeros(1), torch.float32, training=False)
 
 
@@ -359,7 +428,7 @@ def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_p
     monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
         kernels = {name: CompiledOnly(triton.jit(getattr(triton_kernels, name))) for name in names}
-        monkeypatch.setattr(lstm_gpu, "_kernel", kernels.__getitem__)
+        monkeypatch.setattr(lstm_fused, "_kernel", kernels.__getitem__)
         cell, arguments = layer(528, (3, None))
         cell.requires_grad_(not frozen)
         cell.dtype = cell.training_dtype = dtype

@@ -1,10 +1,11 @@
 """
-An LSTM layer on a GPU: what is elementwise in a step, and in its gradient, as one Triton kernel.
+An LSTM layer whose step, and its gradient, has all that is elementwise in one kernel: by Triton on
+a GPU, in C++ on a CPU.
 
 A GPU takes microseconds to start each operator, about as long as a step's products run. So a step
 is four of them and not eleven (in bfloat16 fifteen), in training six and not nineteen, its gradient
-seven and not twenty-two. The kernels are compiled when first used; where they cannot be, or err in
-a small trial, the plain operators run.
+seven and not twenty-two. On a CPU each operator is a pass over memory. The kernels are compiled
+when first used; where they cannot be, or err in a small trial, the plain operators run.
 """
 
 import functools
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels import compiled, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, Prepack
 from elmo_plugin.bilm.kernels.reference import lstm_gates
@@ -26,29 +27,24 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 class FusedLstm(FrozenLstm):
     """
-    `FrozenLstm` by Triton; weights and cell are as they are.
+    `FrozenLstm` by the kernels; weights and cell are as they are.
 
     # Parameters
 
     weights : `LstmWeights`
     prepack : `Prepack`
         As in `FrozenLstm`, its two sizes behind them.
-    product_dtype : `torch.dtype`
-        Type in which products are taken.
     """
 
-    def __init__(
-        self, weights: LstmWeights, prepack: Prepack, *sizes: int, product_dtype: torch.dtype
-    ) -> None:
+    def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
         super().__init__(weights, prepack, *sizes)
-        self._product_dtype = product_dtype
         self._state_linear = prepack(weights.state.detach(), False)
         self._projection = prepack(weights.projection.detach(), False)
 
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-        # What is projected has the products' type already.
-        gated = torch.empty_like(cell, dtype=self._product_dtype)
-        products = self._state_linear(hidden.to(self._product_dtype))
+        # What is multiplied has the products' type already.
+        gated = torch.empty_like(cell, dtype=self._projection.product_dtype)
+        products = self._state_linear(hidden.to(self._state_linear.product_dtype))
         _forward_step(products, gates, cell, gated, None, None, self._cell_clip)
         return self._projection(gated)
 
@@ -62,7 +58,7 @@ class Saved(NamedTuple):
 
 class FusedTrainingSteps:
     """
-    `TrainingSteps` by Triton; the cell's tanh is computed again, not saved.
+    `TrainingSteps` by the kernels; the cell's tanh is computed again, not saved.
 
     # Parameters
 
@@ -125,21 +121,26 @@ def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bo
     # Returns
 
     `bool`
-        Whether the fused steps are to run: on a GPU, in these types, where they work.
+        Whether the fused steps are to run: in these types, where they work.
     """
+    on_cpu = like.device.type == "cpu"
     return (
-        like.is_cuda
-        and covers(like.dtype, product_dtype, training)
+        (like.is_cuda or (on_cpu and compiled.compiler() is not None))
+        and covers(like.dtype, product_dtype, training, on_cpu)
         and works(like.device, like.dtype, product_dtype, training)
     )
 
 
-def covers(dtype: torch.dtype, product_dtype: torch.dtype, training: bool) -> bool:
+def covers(
+    dtype: torch.dtype, product_dtype: torch.dtype, training: bool, on_cpu: bool = False
+) -> bool:
     """
     Not float64, which is for checks; nor training with cells in half precision, whose clipped
-    values may be rounded off the clip, where the gradient finds them.
+    values may be rounded off the clip, where the gradient finds them; the C++ has none of either.
     """
-    return {dtype, product_dtype} <= TOLERANCE.keys() and (dtype == torch.float32 or not training)
+    types = {torch.float32, torch.bfloat16} if on_cpu else TOLERANCE.keys()
+    half_cells = not training and not on_cpu
+    return {dtype, product_dtype} <= types and (dtype == torch.float32 or half_cells)
 
 
 @functools.cache
@@ -150,7 +151,7 @@ def works(
     try:
         wrong = _trial(device, dtype, product_dtype, training)
         problem = f"wrong {', '.join(wrong)}" if wrong else ""
-    except Exception as error:  # of Triton, its compiler or the driver
+    except Exception as error:  # of a compiler, Triton or the driver
         problem = repr(error)
     if problem:
         warnings.warn(
@@ -243,11 +244,19 @@ def _limit(clip: float | None) -> float:
 
 def _launch(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     """A kernel over the rows and columns of `like`, whose width is its last argument."""
+    if not len(like):
+        return
+    if like.device.type == "cpu":
+        compiled.launch(name, like, *arguments)
+    else:
+        _launch_triton(name, like, *arguments, **constants)
+
+
+def _launch_triton(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     size, cell_size = like.shape
-    if size:
-        grid = size, -(-cell_size // tuning.BLOCK)
-        with torch.cuda.device_of(like):
-            _kernel(name)[grid](*arguments, cell_size, BLOCK=tuning.BLOCK, **constants)
+    grid = size, -(-cell_size // tuning.BLOCK)
+    with torch.cuda.device_of(like):
+        _kernel(name)[grid](*arguments, cell_size, BLOCK=tuning.BLOCK, **constants)
 
 
 @functools.cache

@@ -1,0 +1,129 @@
+"""
+`lstm_steps.cpp`, compiled for the processor at hand when it is first needed, and kept in the user's
+cache. Where there is no C++ compiler, PyTorch's own operators run in its place.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmo_plugin.bilm.kernels import processors
+
+# Names the compiler; `none` for PyTorch's operators.
+VARIABLE = "ELMO_PLUGIN_CXX"
+SOURCE = Path(__file__).with_name("lstm_steps.cpp")
+# What is computed is what is written, to the bit, on every processor: products and sums are put
+# together where the source says so.
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC",
+)  # fmt: skip
+# Compilers do not use the widest vectors unless they are told to.
+WIDE = "-mprefer-vector-width=512"
+
+_POINTER, _FLOAT, _COUNT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
+_ARGUMENTS: dict[str, list[Any]] = {
+    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, ctypes.c_int],
+    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, ctypes.c_int],
+}
+
+
+def compiler() -> str | None:
+    """
+    The path of a C++ compiler: what `ELMO_PLUGIN_CXX` or `CXX` names, or the first that is found.
+
+    # Raises
+
+    `ValueError`
+        If `ELMO_PLUGIN_CXX` names none.
+    """
+    asked = os.environ.get(VARIABLE)
+    if asked == "none":
+        return None
+    if asked:
+        found = shutil.which(asked)
+        if found is None:
+            raise ValueError(f"{VARIABLE} is {asked!r}, expected a C++ compiler, or 'none'")
+        return found
+    names = (os.environ.get("CXX", ""), "c++", "g++", "clang++")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | None) -> None:
+    """
+    One of the kernels, over rows and columns of `like`. What follows is as `triton_kernels.py` has
+    it; tensors are contiguous and on the CPU.
+    """
+    typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
+    types = [str(one.dtype).removeprefix("torch.") for one in typed if torch.is_tensor(one)]
+    pointers = (one.data_ptr() if torch.is_tensor(one) else one for one in arguments)
+    _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
+
+
+@functools.cache
+def _function(name: str, *types: str) -> Callable[..., None]:
+    function = _library()["_".join((name, *types))]
+    function.argtypes, function.restype = _ARGUMENTS[name], None
+    return function
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """
+    # Raises
+
+    `OSError`
+        If there is no compiler, or it fails.
+    """
+    found = compiler()
+    if found is None:
+        raise OSError("no C++ compiler was found")
+    for runtime in Path(torch.__file__).parent.glob("lib/libgomp*"):
+        # The threads are PyTorch's own, not some of another copy of the same library.
+        ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
+    flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
+    name = f"lstm_steps-{_digest(found, flags)}.so"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
+    if (folder / name).exists():
+        return ctypes.CDLL(str(folder / name))
+    kept: Path | None = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, aside = tempfile.mkstemp(".so", dir=folder)
+    except OSError:  # a home that cannot be written to
+        kept, (descriptor, aside) = None, tempfile.mkstemp(".so")
+    os.close(descriptor)
+    try:
+        _compile(found, flags, aside)
+        # Renamed when it is whole: another process may be doing the same.
+        loaded = Path(aside) if kept is None else Path(aside).replace(kept)
+        return ctypes.CDLL(str(loaded))
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _digest(found: str, flags: tuple[str, ...]) -> str:
+    """Of the source, the compiler and the processor: a home may be on many machines."""
+    program = Path(found).stat()
+    about = (
+        *flags, found, program.st_size, program.st_mtime_ns,
+        platform.machine(), processors.model_name(), processors.instructions(),
+    )  # fmt: skip
+    return hashlib.sha256(SOURCE.read_bytes() + repr(about).encode()).hexdigest()[:16]
+
+
+def _compile(found: str, flags: tuple[str, ...], to: str) -> None:
+    command = [found, *flags, "-o", to, str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr}")
