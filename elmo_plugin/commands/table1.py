@@ -25,7 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,NAME",
         help=f"of {', '.join(TASKS)} (default: all)",
     )
-    parser.add_argument("--seeds", type=int, default=3, help="runs a cell (default: 3)")
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        default=["3"],
+        metavar="N|NAME=N",
+        help="runs a cell, and of single tasks others: 3 ner=5 sst5=5 (default: 3)",
+    )
     parser.add_argument(
         "--fraction",
         type=float,
@@ -83,11 +89,10 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.table1.plan import check_data, config, plan
     from elmo_plugin.table1.runner import train
 
-    seeds, fractions = (1, [0.1]) if args.quick else (args.seeds, args.fraction)
-    if seeds < 1 or args.processes < 1:
-        raise ValueError(
-            f"--seeds is {seeds} and --processes {args.processes}, expected at least 1 each"
-        )
+    given, fractions = (["1"], [0.1]) if args.quick else (args.seeds, args.fraction)
+    seeds = _seeds(given, args.tasks)
+    if args.processes < 1:
+        raise ValueError(f"--processes is {args.processes}, expected at least 1")
     for fraction in fractions:
         if not 0 < fraction <= 1:
             raise ValueError(f"--fraction is {fraction}, expected above 0 and at most 1")
@@ -117,6 +122,19 @@ def run(args: argparse.Namespace) -> None:
         drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
     print(f"\n{text}\n{', '.join(map(str, written))}")
+
+
+def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:
+    """Of each task, from `N` or `NAME=N`; the last counts."""
+    seeds = dict.fromkeys(tasks, 3)
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if not number.isdecimal() or int(number) < 1 or (equals and name not in TASKS):
+            raise ValueError(
+                f"--seeds has {text!r}, expected a number above 0, or one for a task: ner=5"
+            )
+        seeds.update(dict.fromkeys([name] if equals else tasks, int(number)))
+    return seeds
 
 
 def _commit() -> str:

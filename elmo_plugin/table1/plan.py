@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 def plan(
     tasks: Sequence[str],
-    seeds: int,
+    seeds: int | Mapping[str, int],
     fractions: Sequence[float] = (1.0,),
     variants: Sequence[str] = (),
 ) -> list[Run]:
@@ -51,8 +51,8 @@ def plan(
 
     tasks : `Sequence[str]`
         Keys of `TASKS`.
-    seeds : `int`
-        How many; they are 1, 2, ...
+    seeds : `int | Mapping[str, int]`
+        How many, or how many of each task; they are 1, 2, ...
     fractions : `Sequence[float]`, optional (default = `(1.0,)`)
         Of the training instances.
     variants : `Sequence[str]`, optional (default = `()`)
@@ -64,13 +64,15 @@ def plan(
         In the order to train them: every task's two arms before any task's second seed, so that a
         table can be read early.
     """
+    numbers = dict.fromkeys(tasks, seeds) if isinstance(seeds, int) else seeds
     runs = []
-    for seed in range(1, 1 + seeds):
+    for seed in range(1, 1 + max(numbers[task] for task in tasks)):
+        some = [task for task in tasks if seed <= numbers[task]]
         for fraction in sorted(set(fractions), reverse=True):
-            runs += [Run(task, arm, fraction, seed) for task in tasks for arm in (BASELINE, ELMO)]
+            runs += [Run(task, arm, fraction, seed) for task in some for arm in (BASELINE, ELMO)]
         runs += [
             Run(task, arm, max(fractions), seed)
-            for task in tasks
+            for task in some
             for kind in variants
             for arm in VARIANTS[kind]
             if kind != "placement" or arm in TASKS[task].placements

@@ -82,7 +82,9 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--seeds", "0"], "--seeds is 0 and --processes"),
+        (["--seeds", "0"], "--seeds has '0', expected a number above 0, or one for a task"),
+        (["--seeds", "3", "nre=5"], "--seeds has 'nre=5', expected a number above 0"),
+        (["--processes", "0"], "--processes is 0, expected at least 1"),
         (["--fraction", "0"], "--fraction is 0.0, expected above 0"),
         (["--fraction", "1.5"], "--fraction is 1.5, expected above 0"),
         (["-o", "{"], "--overrides is '{', expected JSON"),

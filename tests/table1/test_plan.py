@@ -39,6 +39,12 @@ def test_one_seed_of_everything_comes_before_the_next():
     ]
 
 
+def test_seeds_of_single_tasks():
+    runs = plan(["ner", "snli"], {"ner": 3, "snli": 1, "coref": 9})
+    assert [run.seed for run in runs if run.task == "ner"] == [1, 1, 2, 2, 3, 3]
+    assert [run.seed for run in runs if run.task == "snli"] == [1, 1]
+
+
 def test_variants_of_the_largest_part():
     runs = plan(["ner", "snli"], 1, [0.1, 0.5], ["mix", "placement", "state"])
     extra = [run for run in runs if run.arm not in (BASELINE, ELMO)]
