@@ -185,7 +185,7 @@ class LstmLayerTraining(torch.autograd.Function):
         inputs, input_weight, state_weight, bias, projection, hidden, cell = arguments[:7]
         batch_sizes, cell_clip, projection_clip, training_dtype, steps, matmul = arguments[7:]
         input_dim, cell_size = inputs.shape[1], cell.shape[1]
-        weight = rounded(torch.cat([input_weight, state_weight], dim=1), training_dtype)
+        weight = _side_by_side(input_weight, state_weight, training_dtype)
         projection = rounded(projection, training_dtype)
         # Shape: (num_rows, input_dim + projection_dim)
         sources = weight.new_empty(len(inputs), weight.shape[1])
@@ -211,7 +211,9 @@ class LstmLayerTraining(torch.autograd.Function):
             hidden.copy_(output)
             start += size
         final_hidden = torch.cat([hidden, *reversed(ended)])
-        ctx.save_for_backward(weight, projection, cell, sources, gated, outputs)
+        # Not `weight`, which is made again: a copy of every layer's would wait for the gradients.
+        ctx.save_for_backward(input_weight, state_weight, projection, cell, sources, gated, outputs)
+        ctx.training_dtype = training_dtype
         ctx.saved_steps = saved
         ctx.new_steps = lambda: steps(cell_clip, matmul)
         ctx.input_dim, ctx.projection_clip, ctx.matmul = input_dim, projection_clip, matmul
@@ -222,7 +224,9 @@ class LstmLayerTraining(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
-        weight, projection, first_cell, sources, gated, outputs = ctx.saved_tensors
+        input_weight, state_weight, projection, first_cell = ctx.saved_tensors[:4]
+        sources, gated, outputs = ctx.saved_tensors[4:]
+        weight = _side_by_side(input_weight, state_weight, ctx.training_dtype)
         input_dim, projection_clip, matmul = ctx.input_dim, ctx.projection_clip, ctx.matmul
         saved_steps = ctx.saved_steps
         grad_gates = weight.new_empty(len(outputs), len(weight))
@@ -262,6 +266,13 @@ class LstmLayerTraining(torch.autograd.Function):
             weight_gradient(grad_projected, gated, matmul).to(dtype) if needs[4] else None,
             *[None] * 8,
         )
+
+
+def _side_by_side(
+    input_weight: torch.Tensor, state_weight: torch.Tensor, training_dtype: str | None
+) -> torch.Tensor:
+    """Both weights as one, shape `(4 * cell_size, input_dim + projection_dim)`."""
+    return rounded(torch.cat([input_weight, state_weight], dim=1), training_dtype)
 
 
 def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
