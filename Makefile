@@ -10,6 +10,8 @@ PIP := -m pip --disable-pip-version-check install
 # Nothing here needs the network once set up, and two cores are shared by torch and the tests.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
+# Of the quick tests; some of the slow ones want the machine for themselves.
+TEST_PROCESSES ?= 2
 
 .PHONY: help install demo test test-slow lint types format bench $(filter-out ray,$(BESIDE)) test-ray wheel check-wheel clean
 .DEFAULT_GOAL := help
@@ -35,7 +37,7 @@ demo: $(STAMP)  ## train NER with and without ELMo on the sample data, and compa
 	$(BIN)/python examples/demo.py
 
 test: lint types  ## lint, types and the quick tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 test-slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu and not peers and not interop'

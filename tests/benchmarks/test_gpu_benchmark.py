@@ -25,10 +25,11 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     results = json.loads(stored.read_text())
     assert [case["batch_size"] for case in results["inference"]] == [1, 3]
     for case in results["inference"]:
-        assert case["largest_deviation"]["fused float32"] == 0  # the same steps, on a CPU
+        assert case["largest_deviation"]["fused float32"] < 1e-6
         assert 0 < case["largest_deviation"]["plain bfloat16"] < 0.01
     (case,) = results["pretraining"]
-    assert case["losses"]["plain float32"] == case["losses"]["fused float32"]
+    plain, fused = (case["losses"][f"{steps} float32"] for steps in ("plain", "fused"))
+    assert plain == pytest.approx(fused, rel=1e-5)
 
 
 def test_plain_contestants_run_plain_steps():
