@@ -28,6 +28,8 @@ FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC",
 )  # fmt: skip
+# Seconds; it takes one.
+TIME_LIMIT = 120
 # Compilers do not use the widest vectors unless they are told to.
 WIDE = "-mprefer-vector-width=512"
 
@@ -124,6 +126,6 @@ def _digest(found: str, flags: tuple[str, ...]) -> str:
 
 def _compile(found: str, flags: tuple[str, ...], to: str) -> None:
     command = [found, *flags, "-o", to, str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
     if done.returncode:
         raise OSError(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr}")
