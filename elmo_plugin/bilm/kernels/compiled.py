@@ -49,7 +49,11 @@ def compiler() -> str | None:
     `ValueError`
         If `ELMO_PLUGIN_CXX` names none.
     """
-    asked = os.environ.get(VARIABLE)
+    return _compiler(os.environ.get(VARIABLE), os.environ.get("CXX"))
+
+
+@functools.cache  # asked for at every step of training
+def _compiler(asked: str | None, usual: str | None) -> str | None:
     if asked == "none":
         return None
     if asked:
@@ -57,7 +61,7 @@ def compiler() -> str | None:
         if found is None:
             raise ValueError(f"{VARIABLE} is {asked!r}, expected a C++ compiler, or 'none'")
         return found
-    names = (os.environ.get("CXX", ""), "c++", "g++", "clang++")
+    names = (usual, "c++", "g++", "clang++")
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
