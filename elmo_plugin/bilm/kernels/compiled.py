@@ -68,12 +68,24 @@ def _compiler(asked: str | None, usual: str | None) -> str | None:
 def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | None) -> None:
     """
     One of the kernels, over rows and columns of `like`. What follows is as `triton_kernels.py` has
-    it; tensors are contiguous and on the CPU.
+    it; tensors are on the CPU, but for products and what is projected in float32.
+
+    # Raises
+
+    `ValueError`
+        If a tensor is not contiguous.
     """
     typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
     types = [str(one.dtype).removeprefix("torch.") for one in typed if torch.is_tensor(one)]
-    pointers = (one.data_ptr() if torch.is_tensor(one) else one for one in arguments)
+    pointers = (_pointer(one) if torch.is_tensor(one) else one for one in arguments)
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
+
+
+def _pointer(tensor: torch.Tensor) -> int:
+    if not tensor.is_contiguous():
+        shape, stride = tuple(tensor.shape), tensor.stride()
+        raise ValueError(f"a tensor of shape {shape} has strides {stride}, expected contiguous")
+    return tensor.data_ptr()
 
 
 @functools.cache

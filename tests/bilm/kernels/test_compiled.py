@@ -71,6 +71,11 @@ def test_a_compiler_that_is_not_there(monkeypatch):
         compiled.compiler()
 
 
+def test_a_tensor_that_is_not_contiguous():
+    with pytest.raises(ValueError, match=r"shape \(2, 12\) has strides \(1, 2\), expected contig"):
+        forward(torch.zeros(12, 2).t(), torch.zeros(2, 3), 3.0)
+
+
 def test_against_the_definition_in_float64():
     """To a few units of the last place of 1, over all that a gate may be."""
     torch.manual_seed(0)
