@@ -32,13 +32,17 @@ def main(folder: Path) -> None:
     _end_with_the_table()
     from allennlp.commands.train import train_model_from_file
     from allennlp.common.plugins import import_plugins
+    from allennlp.models.archival import archive_model
 
     import_plugins()
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.table1.item_scores import item_counts
 
     training = folder / TRAINING
-    if not (training / "metrics.json").exists() or not (training / "model.tar.gz").exists():
+    if (training / "metrics.json").exists():
+        # The archive is written behind it, and may have been cut off.
+        archive_model(str(training))
+    else:
         begun = (training / "config.json").exists()
         train_model_from_file(
             str(folder / CONFIG),

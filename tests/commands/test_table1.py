@@ -72,6 +72,13 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     assert kills
     subprocess.run(command(data, out), check=True, capture_output=True)
     assert rows(out) == rows(whole)
+    # A kill while the archive was written.
+    run = out / "ner" / "baseline-1-seed1"
+    archive = (run / "training" / "model.tar.gz").read_bytes()
+    (run / "training" / "model.tar.gz").write_bytes(archive[: len(archive) // 2])
+    (run / "items.json").unlink()
+    subprocess.run(command(data, out), check=True, capture_output=True)
+    assert rows(out) == rows(whole)
     # With one run's folder gone it is made again, and nothing else.
     shutil.rmtree(out / "ner" / "elmo-1-seed1")
     again = subprocess.run(command(data, out), check=True, capture_output=True, text=True)
