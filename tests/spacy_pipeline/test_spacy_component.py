@@ -162,7 +162,7 @@ def test_no_import_is_needed(installed, tmp_path):
         "print(nlp('Anna went home .')._.elmo.shape)\n"
         "print(spacy.registry.architectures.get('elmo_plugin.ElmoMix.v1').__name__)\n"
     )
-    assert run(installed, tmp_path, "-c", code).split("\n")[:2] == ["(3, 4, 256)", "elmo_mix"]
+    assert run(installed, tmp_path, "-c", code).split("\n")[:2] == ["(3, 4, 512)", "elmo_mix"]
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_dropout_is_trainings_alone_and_its_gradient_follows():
 def pipeline():
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo", config={"cache": "memory"})
-    tok2vec = {"@architectures": "elmo_plugin.ElmoMix.v1", "width": 256}
+    tok2vec = {"@architectures": "elmo_plugin.ElmoMix.v1", "width": 512}
     ner = {
         "@architectures": "spacy.TransitionBasedParser.v2",
         "state_type": "ner",
