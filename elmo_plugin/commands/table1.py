@@ -13,6 +13,9 @@ from elmo_plugin import __version__
 from elmo_plugin.table1.plan import VARIANTS
 from elmo_plugin.table1.tasks import TASKS
 
+# Of each task, where nothing else is asked for.
+SEEDS = 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`data`, `out`, and what to train."""
@@ -28,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds",
         nargs="+",
-        default=["3"],
+        default=[],
         metavar="N|NAME=N",
-        help="runs a cell, and of single tasks others: 3 ner=5 sst5=5 (default: 3)",
+        help=f"runs a cell, and of single tasks others: 3 ner=5 sst5=5 (default: {SEEDS})",
     )
     parser.add_argument(
         "--fraction",
@@ -126,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:
     """Of each task, from `N` or `NAME=N`; the last counts."""
-    seeds = dict.fromkeys(tasks, 3)
+    seeds = dict.fromkeys(tasks, SEEDS)
     for text in texts:
         name, equals, number = text.rpartition("=")
         if not number.isdecimal() or int(number) < 1 or (equals and name not in TASKS):

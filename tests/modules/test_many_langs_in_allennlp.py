@@ -109,6 +109,7 @@ def test_ner_trains_on_one(folder, repository):
     """The sample task, less its word vectors and character CNN: only ELMo tells words apart."""
     shutil.rmtree(folder / "xx.model")
     write_embedded(folder / "xx.model")
+    elmo_dim = ElmoEmbedder("xx.model").embed_sentence(["one"]).shape[-1]
     data = repository / "examples" / "ner"
     config = {
         "dataset_reader": {
@@ -135,7 +136,7 @@ def test_ner_trains_on_one(folder, repository):
             },
             "encoder": {
                 "type": "lstm",
-                "input_size": 256,
+                "input_size": elmo_dim,
                 "hidden_size": 32,
                 "bidirectional": True,
             },

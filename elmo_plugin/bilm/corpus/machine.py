@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import torch
 
-from elmo_plugin.bilm.kernels import chooser, lstm_fused, processors
+from elmo_plugin.bilm.kernels import chooser, processors
 from elmo_plugin.bilm.model.bilm import BiLm
 
 
@@ -26,7 +26,7 @@ def machine_of(bilm: BiLm) -> dict[str, str]:
     return {
         "kernel": type(chooser.linear_kernel(weight)).__name__,
         "kernels": processors.processor(),
-        "steps": "fused" if lstm_fused.usable(weight, weight.dtype, training=False) else "plain",
+        "steps": "fused" if chooser.fuses_steps(weight, None) else "plain",
         "processor": processors.model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,

@@ -206,12 +206,16 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
         rows_in_steps_of(bias),
         (tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS),
     )
+    kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
+    return kind(weights, prepack, *sizes)
+
+
+def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
+    """Whether a frozen layer whose weights are like this one has fused steps."""
     # A CPU converts weights in half precision, and multiplies in float32.
-    half = torch.float16 if bias.is_cuda else bias.dtype
-    product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", bias.dtype)
-    if lstm_fused.usable(bias, product_dtype, training=False):
-        return lstm_fused.FusedLstm(weights, prepack, *sizes)
-    return PlainLstm(weights, prepack, *sizes)
+    half = torch.float16 if like.is_cuda else like.dtype
+    product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
+    return lstm_fused.usable(like, product_dtype, training=False)
 
 
 def training_steps(

@@ -3,6 +3,7 @@
 cache. Where there is no C++ compiler, PyTorch's own operators run in its place.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -76,7 +77,7 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
         If a tensor is not contiguous.
     """
     typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
-    types = [str(one.dtype).removeprefix("torch.") for one in typed if torch.is_tensor(one)]
+    types = (one.dtype for one in typed if torch.is_tensor(one))
     pointers = (_pointer(one) if torch.is_tensor(one) else one for one in arguments)
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
 
@@ -89,8 +90,9 @@ def _pointer(tensor: torch.Tensor) -> int:
 
 
 @functools.cache
-def _function(name: str, *types: str) -> Callable[..., None]:
-    function = _library()["_".join((name, *types))]
+def _function(name: str, *types: torch.dtype) -> Callable[..., None]:
+    endings = (str(one).removeprefix("torch.") for one in types)
+    function = _library()["_".join((name, *endings))]
     function.argtypes, function.restype = _ARGUMENTS[name], None
     return function
 
@@ -114,20 +116,23 @@ def _library() -> ctypes.CDLL:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
     if (folder / name).exists():
         return ctypes.CDLL(str(folder / name))
-    kept: Path | None = folder / name
+    with _workplace(folder) as aside:
+        made = Path(aside, name)
+        _compile(found, flags, made)
+        library = ctypes.CDLL(str(made))  # it stays when its file goes
+        # Renamed when it is whole: another process may be doing the same.
+        with contextlib.suppress(OSError):
+            made.replace(folder / name)
+    return library
+
+
+def _workplace(folder: Path) -> "tempfile.TemporaryDirectory[str]":
+    """In the cache, or where that cannot be written to in another place."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, aside = tempfile.mkstemp(".so", dir=folder)
-    except OSError:  # a home that cannot be written to
-        kept, (descriptor, aside) = None, tempfile.mkstemp(".so")
-    os.close(descriptor)
-    try:
-        _compile(found, flags, aside)
-        # Renamed when it is whole: another process may be doing the same.
-        loaded = Path(aside) if kept is None else Path(aside).replace(kept)
-        return ctypes.CDLL(str(loaded))
-    finally:
-        Path(aside).unlink(missing_ok=True)
+        return tempfile.TemporaryDirectory(dir=folder)
+    except OSError:
+        return tempfile.TemporaryDirectory()
 
 
 def _digest(found: str, flags: tuple[str, ...]) -> str:
@@ -140,8 +145,8 @@ def _digest(found: str, flags: tuple[str, ...]) -> str:
     return hashlib.sha256(SOURCE.read_bytes() + repr(about).encode()).hexdigest()[:16]
 
 
-def _compile(found: str, flags: tuple[str, ...], to: str) -> None:
-    command = [found, *flags, "-o", to, str(SOURCE)]
+def _compile(found: str, flags: tuple[str, ...], to: Path) -> None:
+    command = [found, *flags, "-o", str(to), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
     if done.returncode:
         raise OSError(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr}")

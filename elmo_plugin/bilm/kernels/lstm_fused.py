@@ -18,8 +18,9 @@ import torch
 from elmo_plugin.bilm.kernels import compiled, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, Prepack
+from elmo_plugin.bilm.kernels.lstm_training import TrainingSteps
 from elmo_plugin.bilm.kernels.reference import lstm_gates
-from elmo_plugin.bilm.kernels.training_linear import Matmul, plain_matmul
+from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 
 # As in the trial: the largest error there that is rounding.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -56,21 +57,8 @@ class Saved(NamedTuple):
     cell: torch.Tensor
 
 
-class FusedTrainingSteps:
-    """
-    `TrainingSteps` by the kernels; the cell's tanh is computed again, not saved.
-
-    # Parameters
-
-    cell_clip : `float | None`
-        Largest absolute value of the cell.
-    matmul : `Matmul`
-        What multiplies.
-    """
-
-    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
-        self._cell_clip = cell_clip
-        self._matmul = matmul
+class FusedTrainingSteps(TrainingSteps):
+    """By the kernels; the cell's tanh is computed again, not saved."""
 
     def forward_step(
         self,

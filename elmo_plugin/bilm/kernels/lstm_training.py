@@ -1,6 +1,7 @@
 """An LSTM layer in training: its steps, and its gradient by hand."""
 
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +13,7 @@ from elmo_plugin.bilm.kernels.training_linear import (
 )
 
 
-class TrainingSteps(Protocol):
+class TrainingSteps(ABC):
     """
     What is elementwise in a step and in its gradient; one object serves one pass.
 
@@ -24,8 +25,11 @@ class TrainingSteps(Protocol):
         What multiplies.
     """
 
-    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None: ...
+    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
+        self._cell_clip = cell_clip
+        self._matmul = matmul
 
+    @abstractmethod
     def forward_step(
         self,
         sources: torch.Tensor,
@@ -51,6 +55,7 @@ class TrainingSteps(Protocol):
         Saved for backward: `activations` of shape `(size, 4 * cell_size)`, `cell`, perhaps more.
         """
 
+    @abstractmethod
     def backward_step(
         self,
         saved: Any,
@@ -72,6 +77,7 @@ class TrainingSteps(Protocol):
             Shape `(size, 4 * cell_size)`: the gradient of the gates' sums is written here.
         """
 
+    @abstractmethod
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Over the steps so far; `grad_gates` is all that they wrote, `dtype` the bias's."""
 
@@ -84,22 +90,10 @@ class Saved(NamedTuple):
     cell_tanh: torch.Tensor
 
 
-class PlainTrainingSteps:
-    """
-    `TrainingSteps` by PyTorch's operators; for GPUs see `lstm_fused.py`.
+class PlainTrainingSteps(TrainingSteps):
+    """By PyTorch's operators."""
 
-    # Parameters
-
-    cell_clip : `float | None`
-        Largest absolute value of the cell.
-    matmul : `Matmul`
-        What multiplies.
-    """
-
-    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
-        self._cell_clip = cell_clip
-        self._matmul = matmul
-        self._grad_bias: torch.Tensor | None = None
+    _grad_bias: torch.Tensor | None = None
 
     def forward_step(
         self,
