@@ -1,9 +1,10 @@
 // What the runs on SST-5 change in training_config/table1/biattentive_classification_network*.jsonnet: a size for one core, word vectors
-// of our own, phrases of at least four tokens as in the paper's appendix. There is no test split.
+// of our own, phrases as in the paper, of at least eight tokens (in its appendix, of four): half as many, and the baseline is no worse.
+// There is no test split.
 local stand_in = import 'data.libsonnet';
 
 {
-  dataset_reader+: { min_phrase_length: 4, token_indexers+: { tokens+: { lowercase_tokens: true } } },
+  dataset_reader+: { min_phrase_length: 8, token_indexers+: { tokens+: { lowercase_tokens: true } } },
   validation_dataset_reader+: { min_phrase_length: 1, token_indexers+: { tokens+: { lowercase_tokens: true } } },
   train_data_path: stand_in.data('sst5/train.txt'),
   validation_data_path: stand_in.data('sst5/dev.txt'),
@@ -16,6 +17,6 @@ local stand_in = import 'data.libsonnet';
     integrator+: { input_size: 3 * 2 * 64, hidden_size: 64 },
     output_layer+: { input_dim: 4 * 2 * 64, output_dims: [256, 128, 5] },
   },
-  data_loader: { batch_sampler: { type: 'bucket', batch_size: 64 } },
-  trainer+: stand_in.trainer { num_epochs: 12, patience: 3 },
+  data_loader: { batch_sampler: { type: 'bucket', batch_size: 128 } },
+  trainer+: stand_in.trainer { optimizer+: { lr: 0.002 }, num_epochs: 12, patience: 2 },
 }

@@ -30,5 +30,5 @@ local span_dim = 2 * 2 * 64 + 16 + word_dim;
     max_antecedents: 50,
     max_training_sentences: 25,
   },
-  trainer+: stand_in.trainer { optimizer+: { lr: 0.002 }, num_epochs: 40, patience: 6 },
+  trainer+: stand_in.trainer { optimizer+: { lr: 0.002 }, num_epochs: 40, patience: 4 },
 }

@@ -18,5 +18,5 @@ function(folder) {
     encoder+: { input_size: 100 + 32, hidden_size: 100 },
   },
   data_loader+: { batch_size: 32 },
-  trainer+: stand_in.trainer { optimizer+: { lr: 0.002 }, num_epochs: 60, patience: 10 },
+  trainer+: stand_in.trainer { optimizer+: { lr: 0.002 }, num_epochs: 60, patience: 6 },
 }

@@ -14,5 +14,5 @@ local stand_in = import 'data.libsonnet';
     encoder+: { input_size: 100 + 10, hidden_size: 100, num_layers: 4 },
   },
   data_loader: { batch_sampler: { type: 'bucket', batch_size: 40 } },
-  trainer+: stand_in.trainer { optimizer: { type: 'adam', lr: 0.002 }, num_epochs: 40, patience: 5 },
+  trainer+: stand_in.trainer { optimizer: { type: 'adam', lr: 0.002 }, num_epochs: 40, patience: 3 },
 }

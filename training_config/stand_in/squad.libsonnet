@@ -7,7 +7,7 @@ local dim = 50;
 {
   dataset_reader+: {
     token_indexers+: { tokens+: { lowercase_tokens: true } },
-    passage_length_limit: 300,
+    passage_length_limit: 200,
     skip_impossible_questions: true,
   },
   validation_dataset_reader: $.dataset_reader { passage_length_limit: null, skip_impossible_questions: false },
@@ -31,6 +31,7 @@ local dim = 50;
   trainer+: stand_in.trainer {
     optimizer: { type: 'adam', lr: 0.002 },
     moving_average: { type: 'exponential', decay: 0.99 },
-    num_epochs: 5,
+    num_epochs: 8,
+    patience: 2,
   },
 }
