@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Table 2 (mix), Table 3 (placement), the biLM's state between batches (state)",
     )
     parser.add_argument(
+        "--variant-seeds",
+        type=int,
+        metavar="N",
+        help="runs a cell of the variants and the smaller fractions, at most (default: all seeds)",
+    )
+    parser.add_argument(
         "--vectors", help="word vectors of both rows (default: DATA/vectors.txt.gz)"
     )
     parser.add_argument(
@@ -96,6 +102,8 @@ def run(args: argparse.Namespace) -> None:
     seeds = _seeds(given, args.tasks)
     if args.processes < 1:
         raise ValueError(f"--processes is {args.processes}, expected at least 1")
+    if args.variant_seeds is not None and args.variant_seeds < 1:
+        raise ValueError(f"--variant-seeds is {args.variant_seeds}, expected at least 1")
     for fraction in fractions:
         if not 0 < fraction <= 1:
             raise ValueError(f"--fraction is {fraction}, expected above 0 and at most 1")
@@ -107,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     vectors = str(Path(args.vectors or Path(data, "vectors.txt.gz")).resolve())
     lines = check_data(args.tasks, data, vectors)
     print("\n".join(lines), flush=True)
-    runs = plan(args.tasks, seeds, fractions, args.variants)
+    runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):
         train(

@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     from elmo_plugin.table1.item_scores import item_counts
 
     training = folder / TRAINING
-    if (training / "metrics.json").exists():
+    if _is_json(training / "metrics.json"):
         # The archive is written behind it, and may have been cut off.
         archive_model(str(training))
     else:
@@ -56,6 +56,15 @@ def main(folder: Path) -> None:
     counts = item_counts(str(training / "model.tar.gz"), path)
     with whole_file(folder / ITEMS) as aside:
         aside.write_text(json.dumps({"data": str(path), "counts": counts}) + "\n")
+
+
+def _is_json(path: Path) -> bool:
+    """Whether it is there and was not cut off."""
+    try:
+        json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return True
 
 
 def _end_with_the_table() -> None:

@@ -45,6 +45,7 @@ def plan(
     seeds: int | Mapping[str, int],
     fractions: Sequence[float] = (1.0,),
     variants: Sequence[str] = (),
+    variant_seeds: int | None = None,
 ) -> list[Run]:
     """
     # Parameters
@@ -57,6 +58,9 @@ def plan(
         Of the training instances.
     variants : `Sequence[str]`, optional (default = `()`)
         Keys of `VARIANTS`; runs on the largest fraction.
+    variant_seeds : `Optional[int]`, optional (default = `None`)
+        How many seeds the variants and the smaller fractions have at most; `None`: as many as the
+        rest.
 
     # Returns
 
@@ -68,12 +72,13 @@ def plan(
     runs = []
     for seed in range(1, 1 + max(numbers[task] for task in tasks)):
         some = [task for task in tasks if seed <= numbers[task]]
-        for fraction in sorted(set(fractions), reverse=True):
+        has_variants = variant_seeds is None or seed <= variant_seeds
+        for fraction in sorted(set(fractions), reverse=True) if has_variants else [max(fractions)]:
             runs += [Run(task, arm, fraction, seed) for task in some for arm in (BASELINE, ELMO)]
         runs += [
             Run(task, arm, max(fractions), seed)
             for task in some
-            for kind in variants
+            for kind in (variants if has_variants else ())
             for arm in VARIANTS[kind]
             if kind != "placement" or arm in TASKS[task].placements
         ]

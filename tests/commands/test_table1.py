@@ -72,13 +72,14 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     assert kills
     subprocess.run(command(data, out), check=True, capture_output=True)
     assert rows(out) == rows(whole)
-    # A kill while the archive was written.
+    # A kill while the archive was written, and one while the metrics were.
     run = out / "ner" / "baseline-1-seed1"
-    archive = (run / "training" / "model.tar.gz").read_bytes()
-    (run / "training" / "model.tar.gz").write_bytes(archive[: len(archive) // 2])
-    (run / "items.json").unlink()
-    subprocess.run(command(data, out), check=True, capture_output=True)
-    assert rows(out) == rows(whole)
+    for torn in ("model.tar.gz", "metrics.json"):
+        content = (run / "training" / torn).read_bytes()
+        (run / "training" / torn).write_bytes(content[: len(content) // 2])
+        (run / "items.json").unlink()
+        subprocess.run(command(data, out), check=True, capture_output=True)
+        assert rows(out) == rows(whole)
     # With one run's folder gone it is made again, and nothing else.
     shutil.rmtree(out / "ner" / "elmo-1-seed1")
     again = subprocess.run(command(data, out), check=True, capture_output=True, text=True)
@@ -89,6 +90,7 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
+        (["--variant-seeds", "0"], "--variant-seeds is 0, expected at least 1"),
         (["--seeds", "0"], "--seeds has '0', expected a number above 0, or one for a task"),
         (["--seeds", "3", "nre=5"], "--seeds has 'nre=5', expected a number above 0"),
         (["--processes", "0"], "--processes is 0, expected at least 1"),

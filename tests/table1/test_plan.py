@@ -54,6 +54,15 @@ def test_variants_of_the_largest_part():
     } == {"output", "both"}
 
 
+def test_fewer_seeds_of_variants():
+    runs = plan(["ner", "sst5"], 3, [0.1, 1], ["mix", "placement"], variant_seeds=1)
+    further = [run for run in runs if run.fraction < 1 or run.arm not in (BASELINE, ELMO)]
+    assert {run.seed for run in further} == {1}
+    assert further == [run for run in plan(["ner", "sst5"], 1, [0.1, 1], ["mix", "placement"])
+                       if run in further]  # fmt: skip
+    assert sum(run not in further for run in runs) == 2 * 2 * 3
+
+
 def test_folders_differ():
     runs = plan(list(TASKS), 3, [0.01, 0.1, 1], ["mix", "placement", "state"])
     assert len({run.folder for run in runs}) == len(runs)
