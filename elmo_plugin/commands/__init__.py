@@ -12,6 +12,8 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+
 # What is no part of the core, and how it is had (setup.py's extras).
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
@@ -42,6 +44,7 @@ class Command(NamedTuple):
         Runs it; an error of the user's, or a package that is not installed, ends the process with
         status 1 and one line, Ctrl-C with status 130.
         """
+        keep_freed_memory()
         try:
             import_module(self.module).run(args)
         except KeyboardInterrupt as interrupt:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
 
 # What a run leaves in its folder.
 CONFIG, TRAINING, ITEMS, FAILED, LOG = "config.json", "training", "items.json", "failed.txt", "log"
@@ -30,6 +31,7 @@ def main(folder: Path) -> None:
         counts of each item of the test set, or where there is none of the dev set.
     """
     _end_with_the_table()
+    keep_freed_memory()
     from allennlp.commands.train import train_model_from_file
     from allennlp.common.plugins import import_plugins
     from allennlp.models.archival import archive_model

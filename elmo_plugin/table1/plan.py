@@ -66,19 +66,22 @@ def plan(
 
     `List[Run]`
         In the order to train them: every task's two arms before any task's second seed, so that a
-        table can be read early.
+        table can be read early; then the smaller fractions and the variants.
     """
     numbers = dict.fromkeys(tasks, seeds) if isinstance(seeds, int) else seeds
-    runs = []
-    for seed in range(1, 1 + max(numbers[task] for task in tasks)):
-        some = [task for task in tasks if seed <= numbers[task]]
-        has_variants = variant_seeds is None or seed <= variant_seeds
-        for fraction in sorted(set(fractions), reverse=True) if has_variants else [max(fractions)]:
-            runs += [Run(task, arm, fraction, seed) for task in some for arm in (BASELINE, ELMO)]
+    most = max(numbers[task] for task in tasks)
+    of_seed = {n: [task for task in tasks if n <= numbers[task]] for n in range(1, 1 + most)}
+    largest, *smaller = sorted(set(fractions), reverse=True)
+    arms = (BASELINE, ELMO)
+    runs = [
+        Run(task, arm, largest, n) for n, some in of_seed.items() for task in some for arm in arms
+    ]
+    for n in range(1, 1 + min(most, variant_seeds or most)):
+        runs += [Run(task, arm, part, n) for part in smaller for task in of_seed[n] for arm in arms]
         runs += [
-            Run(task, arm, max(fractions), seed)
-            for task in some
-            for kind in (variants if has_variants else ())
+            Run(task, arm, largest, n)
+            for task in of_seed[n]
+            for kind in variants
             for arm in VARIANTS[kind]
             if kind != "placement" or arm in TASKS[task].placements
         ]

@@ -77,12 +77,16 @@ def extract(features: Features, sentences: Sentences) -> list[torch.Tensor]:
     return found
 
 
-def choices(num_layers: int) -> Iterator[tuple[str, slice]]:
-    """Each layer alone, and all of them mixed."""
-    if num_layers > 1:
-        yield "mix", slice(None)
-    for layer in range(num_layers):
-        yield f"layer {layer}" if num_layers > 1 else "", slice(layer, layer + 1)
+def choices(features: Features, num_layers: int) -> Iterator[tuple[str, slice]]:
+    """All layers mixed; in float32 of ELMo each layer alone, and of MiniLM the last, its output."""
+    if num_layers == 1:
+        yield "", slice(None)
+        return
+    yield "mix", slice(None)
+    if "float32" in features.name:
+        first = 0 if isinstance(features, Elmo) else num_layers - 1
+        for layer in range(first, num_layers):
+            yield f"layer {layer}", slice(layer, layer + 1)
 
 
 def tokens_a_second(features: Features, sentences: Sentences) -> dict[str, float]:
@@ -137,9 +141,7 @@ def main() -> None:
             ids = vocab.get_token_to_index_vocabulary(NAMESPACE)
             known, known_dev = ([[ids[tag] for tag in row] for row in s] for s in (tags, dev_tags))
             layers, dev_layers = extract(features, words), extract(features, dev_words)
-            for choice, kept in choices(len(layers[0])):
-                if "int8" in features.name and choice not in ("mix", ""):
-                    continue
+            for choice, kept in choices(features, len(layers[0])):
                 found = [
                     train_and_score(
                         ([one[kept] for one in layers], known),

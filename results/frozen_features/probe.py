@@ -74,12 +74,17 @@ def train_and_score(
     order = numpy.random.default_rng(seed)
     mean, deviation = _scale(train[0])
     num_layers, _, dim = train[0][0].shape
+    lengths = numpy.array([len(tags) for tags in train[1]])
     probe = Probe(num_layers, dim, vocab.get_vocab_size(NAMESPACE), crf=spans)
     optimizer = torch.optim.Adam(probe.parameters(), lr=0.003)
     for epoch in range(epochs):
         for group in optimizer.param_groups:
             group["lr"] = 0.003 * (1 - epoch / epochs)
-        for rows in numpy.array_split(order.permutation(len(train[0])), len(train[0]) // 32):
+        # Sentences of about the same length share a batch, other ones each epoch.
+        by_length = numpy.argsort(lengths + order.uniform(0, 4, len(lengths)))
+        batches = numpy.array_split(by_length, len(lengths) // 32)
+        for index in order.permutation(len(batches)):
+            rows = batches[index]
             layers, tags, mask = _batch(train, rows.tolist(), mean, deviation)
             optimizer.zero_grad()
             probe.loss(layers, tags, mask).backward()

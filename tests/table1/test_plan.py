@@ -33,7 +33,8 @@ def vectors(tmp_path):
 def test_one_seed_of_everything_comes_before_the_next():
     runs = plan(["ner", "snli"], 2, [0.1, 1.0])
     assert len(set(runs)) == len(runs) == 2 * 2 * 2 * 2
-    assert [run.seed for run in runs] == [1] * 8 + [2] * 8
+    assert [run.seed for run in runs] == [1] * 4 + [2] * 4 + [1] * 4 + [2] * 4
+    assert [run.fraction for run in runs] == [1] * 8 + [0.1] * 8
     assert runs[:4] == [
         Run(task, arm, 1, 1) for task in ("ner", "snli") for arm in (BASELINE, ELMO)
     ]

@@ -1,0 +1,41 @@
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+
+COUNT_PAGES = """
+import resource, sys
+import torch
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+before = 0
+for step in range(20):
+    if step == 10:  # small pieces have found their places
+        before = pages()
+    torch.ones(16 << 20)  # 64 MB, more than glibc ever keeps of itself
+print(pages() - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_no_page_comes_twice():
+    kept, given_back = (
+        int(subprocess.check_output([sys.executable, "-c", COUNT_PAGES, which]))
+        for which in ("keep", "give back")
+    )
+    assert given_back > 10 * 1000  # of 16,384 pages of 4 KB each time; huge ones are fewer
+    assert kept < 1000
+
+
+def test_without_glibc(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    keep_freed_memory()
