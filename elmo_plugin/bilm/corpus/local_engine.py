@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_plugin.bilm.corpus.embed import Event, Place, ShardEmbedder
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
 
 SECONDS_TO_DIE = 10
 
@@ -89,6 +90,7 @@ class LocalEngine:
 def work(connection: Any, place: Place) -> None:
     """A worker's life: it ends with the process at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other end
+    keep_freed_memory()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         connection.send(Event("placed", f"process {os.getpid()}"))
         embedder = ShardEmbedder(place)

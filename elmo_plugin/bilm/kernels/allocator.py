@@ -14,7 +14,7 @@ def keep_freed_memory() -> None:
     2 microseconds: a tenth of the time of 256 sentences. For programs, not for a library: the whole
     process is meant, and stays as large as it once was. Without glibc nothing happens.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.pythonapi, "mallopt", None)  # Windows has no CDLL(None)
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
