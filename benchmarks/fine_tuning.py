@@ -59,12 +59,12 @@ def main() -> None:
     for _ in range(1 + STEPS):
         ids = batch_to_ids(sentences.tokens(BATCH_SIZE))
         start = time.perf_counter()
+        optimizer.zero_grad()  # before the pass, as AllenNLP's trainer does
         output = elmo(ids)
         logits = tagger(output["elmo_representations"][0])
         # Tags that can be learned: by the tokens' first letters.
         tags = (ids[..., 1] % NUM_TAGS)[output["mask"]]
         loss = torch.nn.functional.cross_entropy(logits[output["mask"]], tags)
-        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         times.append(time.perf_counter() - start)

@@ -3,22 +3,22 @@ An LSTM layer whose step, and its gradient, has all that is elementwise in one k
 a GPU, in C++ on a CPU.
 
 A GPU takes microseconds to start each operator, about as long as a step's products run. So a step
-is four of them and not eleven (in bfloat16 fifteen), in training six and not nineteen, its gradient
-seven and not twenty-two. On a CPU each operator is a pass over memory. The kernels are compiled
-when first used; where they cannot be, or err in a small trial, the plain operators run.
+is four of them and not eleven (in bfloat16 fifteen), in training six and not eighteen, its gradient
+seven and not 25. On a CPU each operator is a pass over memory. The kernels are compiled when first
+used; where they cannot be, or err in a small trial, the plain operators run.
 """
 
 import functools
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.kernels import compiled, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, Prepack
-from elmo_plugin.bilm.kernels.lstm_training import TrainingSteps
+from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 
@@ -50,13 +50,6 @@ class FusedLstm(FrozenLstm):
         return self._projection(gated)
 
 
-class Saved(NamedTuple):
-    """Saved for backward."""
-
-    activations: torch.Tensor
-    cell: torch.Tensor
-
-
 class FusedTrainingSteps(TrainingSteps):
     """By the kernels; the cell's tanh is computed again, not saved."""
 
@@ -67,14 +60,11 @@ class FusedTrainingSteps(TrainingSteps):
         bias: torch.Tensor,
         cell: torch.Tensor,
         gated: torch.Tensor,
-    ) -> Saved:
+        saved: Saved,
+    ) -> None:
         """As `TrainingSteps.forward_step`."""
         products = self._matmul(sources, weight, None)
-        in_place = products.dtype == cell.dtype
-        activations = products if in_place else torch.empty_like(products, dtype=cell.dtype)
-        saved = Saved(activations, torch.empty_like(cell))
         _forward_step(products, bias, cell, gated, *saved, self._cell_clip)
-        return saved
 
     def backward_step(
         self,
@@ -174,7 +164,8 @@ def _trial(
         if training:
             steps = FusedTrainingSteps(clip, plain_matmul)
             grad_sums = torch.empty_like(sums, dtype=product_dtype)
-            saved = steps.forward_step(hidden, weight, addend, cell, gated)
+            saved = Saved(torch.empty_like(sums), torch.empty_like(cell))
+            steps.forward_step(hidden, weight, addend, cell, gated, saved)
             steps.backward_step(saved, previous, grad_gated, grad_cell, grad_sums)
             found = {"outputs": gated, "cells": cell}
             found.update({"gradients of gates": grad_sums, "gradients of cells": grad_cell})

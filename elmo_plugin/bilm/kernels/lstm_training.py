@@ -1,6 +1,7 @@
 """An LSTM layer in training: its steps, and its gradient by hand."""
 
 from abc import ABC, abstractmethod
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,17 @@ from elmo_plugin.bilm.kernels.training_linear import (
     rounded,
     weight_gradient,
 )
+
+
+class Saved(NamedTuple):
+    """For backward: gates and cells, shapes `(size, 4 * cell_size)` and `(size, cell_size)`."""
+
+    activations: torch.Tensor
+    cells: torch.Tensor
+
+    def of(self, rows: slice) -> "Saved":
+        """Those of some rows."""
+        return Saved(self.activations[rows], self.cells[rows])
 
 
 class TrainingSteps(ABC):
@@ -37,7 +49,8 @@ class TrainingSteps(ABC):
         bias: torch.Tensor,
         cell: torch.Tensor,
         gated: torch.Tensor,
-    ) -> Any:
+        saved: Saved,
+    ) -> None:
         """
         # Parameters
 
@@ -49,16 +62,14 @@ class TrainingSteps(ABC):
             Shape `(size, cell_size)`; becomes the new one.
         gated : `torch.Tensor`
             `sigmoid(o) tanh(c)`, what is projected, is written here; the same shape.
-
-        # Returns
-
-        Saved for backward: `activations` of shape `(size, 4 * cell_size)`, `cell`, perhaps more.
+        saved : `Saved`
+            The step's are written here.
         """
 
     @abstractmethod
     def backward_step(
         self,
-        saved: Any,
+        saved: Saved,
         previous_cell: torch.Tensor,
         grad_gated: torch.Tensor,
         grad_cell: torch.Tensor,
@@ -67,8 +78,8 @@ class TrainingSteps(ABC):
         """
         # Parameters
 
-        saved
-            From the same step's `forward_step`.
+        saved : `Saved`
+            What the same step's `forward_step` wrote.
         previous_cell, grad_gated : `torch.Tensor`
             The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
         grad_cell : `torch.Tensor`
@@ -80,14 +91,6 @@ class TrainingSteps(ABC):
     @abstractmethod
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Over the steps so far; `grad_gates` is all that they wrote, `dtype` the bias's."""
-
-
-class Saved(NamedTuple):
-    """Saved for backward: a step's gates, its cell, and the cell's tanh."""
-
-    activations: torch.Tensor
-    cell: torch.Tensor
-    cell_tanh: torch.Tensor
 
 
 class PlainTrainingSteps(TrainingSteps):
@@ -102,22 +105,20 @@ class PlainTrainingSteps(TrainingSteps):
         bias: torch.Tensor,
         cell: torch.Tensor,
         gated: torch.Tensor,
-    ) -> Saved:
+        saved: Saved,
+    ) -> None:
         """As `TrainingSteps.forward_step`."""
-        # The activations take the products' place.
-        gates = matmul_of_rounded(sources, weight, bias, bias.dtype, self._matmul)
-        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        products = matmul_of_rounded(sources, weight, bias, bias.dtype, self._matmul)
         # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
-        candidate.mul_(2)
-        gates.sigmoid_()
+        products.chunk(4, dim=1)[2].mul_(2)
+        gates = torch.sigmoid(products, out=saved.activations)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
         candidate.mul_(2).sub_(1)
-        step_cell = (forget_gate * cell).addcmul_(input_gate, candidate)
+        cell.mul_(forget_gate).addcmul_(input_gate, candidate)
         if self._cell_clip is not None:
-            step_cell.clamp_(-self._cell_clip, self._cell_clip)
-        cell_tanh = (step_cell + step_cell).sigmoid_().mul_(2).sub_(1)
-        torch.mul(output_gate, cell_tanh, out=gated)
-        cell.copy_(step_cell)
-        return Saved(gates, step_cell, cell_tanh)
+            cell.clamp_(-self._cell_clip, self._cell_clip)
+        saved.cells.copy_(cell)
+        torch.mul(output_gate, _tanh(cell), out=gated)
 
     def backward_step(
         self,
@@ -128,7 +129,8 @@ class PlainTrainingSteps(TrainingSteps):
         grad_gates: torch.Tensor,
     ) -> None:
         """As `TrainingSteps.backward_step`."""
-        gates, cell, cell_tanh = saved
+        gates, cell = saved
+        cell_tanh = _tanh(cell)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
         grad_gated = grad_gated.to(gates.dtype)
         grad_cell += torch.ops.aten.tanh_backward(grad_gated * output_gate, cell_tanh)
@@ -187,8 +189,9 @@ class LstmLayerTraining(torch.autograd.Function):
         # Shape: (num_rows, cell_size)
         gated = weight.new_empty(len(inputs), cell_size)
         outputs = inputs.new_empty(len(inputs), len(projection))
+        widths = len(weight), cell_size
+        saved = Saved(*(cell.new_empty(len(inputs), width) for width in widths))
         step = steps(cell_clip, matmul)
-        saved = []
         final_cell = cell.clone()
         ended = []
         start = 0
@@ -197,7 +200,7 @@ class LstmLayerTraining(torch.autograd.Function):
             ended.append(hidden[size:])
             sources[rows, input_dim:] = hidden[:size]
             step_cell, step_gated = final_cell[:size], gated[rows]
-            saved.append(step.forward_step(sources[rows], weight, bias, step_cell, step_gated))
+            step.forward_step(sources[rows], weight, bias, step_cell, step_gated, saved.of(rows))
             output = matmul(step_gated, projection, None)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
@@ -206,9 +209,9 @@ class LstmLayerTraining(torch.autograd.Function):
             start += size
         final_hidden = torch.cat([hidden, *reversed(ended)])
         # Not `weight`, which is made again: a copy of every layer's would wait for the gradients.
-        ctx.save_for_backward(input_weight, state_weight, projection, cell, sources, gated, outputs)
-        ctx.training_dtype = training_dtype
-        ctx.saved_steps = saved
+        kept = input_weight, state_weight, projection, cell, sources, gated, outputs
+        ctx.save_for_backward(*kept, *saved)
+        ctx.training_dtype, ctx.batch_sizes = training_dtype, batch_sizes
         ctx.new_steps = lambda: steps(cell_clip, matmul)
         ctx.input_dim, ctx.projection_clip, ctx.matmul = input_dim, projection_clip, matmul
         ctx.mark_non_differentiable(final_hidden, final_cell)
@@ -219,33 +222,32 @@ class LstmLayerTraining(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
         input_weight, state_weight, projection, first_cell = ctx.saved_tensors[:4]
-        sources, gated, outputs = ctx.saved_tensors[4:]
+        sources, gated, outputs, *rows_of_steps = ctx.saved_tensors[4:]
+        saved = Saved(*rows_of_steps)
         weight = _side_by_side(input_weight, state_weight, ctx.training_dtype)
         input_dim, projection_clip, matmul = ctx.input_dim, ctx.projection_clip, ctx.matmul
-        saved_steps = ctx.saved_steps
         grad_gates = weight.new_empty(len(outputs), len(weight))
         grad_projected = projection.new_empty(outputs.shape)
         grad_inputs = outputs.new_empty(len(outputs), input_dim)
         grad_hidden = outputs.new_zeros(0, outputs.shape[1])
         grad_cell = torch.zeros_like(first_cell)
         step = ctx.new_steps()
-        end = len(outputs)
-        for number in range(len(saved_steps) - 1, -1, -1):
-            saved = saved_steps[number]
-            size = len(saved.cell)
-            rows = slice(end - size, end)
-            previous_cell = saved_steps[number - 1].cell[:size] if number else first_cell[:size]
+        starts = [0, *accumulate(ctx.batch_sizes)]
+        for number, size in reversed(list(enumerate(ctx.batch_sizes))):
+            rows = slice(starts[number], starts[number] + size)
+            before = saved.cells[starts[number - 1] :] if number else first_cell
             step_grad = _add_to_first_rows(grad_outputs[rows], grad_hidden)
             if projection_clip is not None:
                 step_grad = _clip_backward(step_grad, outputs[rows], projection_clip)
             grad_projected[rows] = step_grad
             # Shape: (size, cell_size)
             grad_gated = matmul(grad_projected[rows], projection.t(), None)
-            step.backward_step(saved, previous_cell, grad_gated, grad_cell[:size], grad_gates[rows])
+            step.backward_step(
+                saved.of(rows), before[:size], grad_gated, grad_cell[:size], grad_gates[rows]
+            )
             grad_sources = matmul(grad_gates[rows], weight.t(), None)
             grad_inputs[rows] = grad_sources[:, :input_dim]
             grad_hidden = grad_sources[:, input_dim:]
-            end -= size
 
         dtype, needs = outputs.dtype, ctx.needs_input_grad
         grad_input_weight = grad_state_weight = None
@@ -267,6 +269,11 @@ def _side_by_side(
 ) -> torch.Tensor:
     """Both weights as one, shape `(4 * cell_size, input_dim + projection_dim)`."""
     return rounded(torch.cat([input_weight, state_weight], dim=1), training_dtype)
+
+
+def _tanh(values: torch.Tensor) -> torch.Tensor:
+    """As in the forward step, and so the same bits in both passes."""
+    return (values + values).sigmoid_().mul_(2).sub_(1)
 
 
 def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:

@@ -281,8 +281,8 @@ def test_input_products_of_many_steps(most_rows, products, monkeypatch):
 @pytest.mark.parametrize(
     ("fused", "dtype", "expected"),
     [
-        (False, None, [11, 18, 21]),
-        (False, "bfloat16", [15, 20, 23]),
+        (False, None, [11, 18, 25]),
+        (False, "bfloat16", [15, 20, 27]),
         # Two products, a kernel and the clip; in training copies into what is kept, too.
         (True, None, [4, 6, 7]),
         (True, "bfloat16", [4, 6, 7]),

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import compiled, lstm_fused, triton_kernels, tuning
 from elmo_plugin.bilm.kernels.lstm_fused import FusedTrainingSteps, usable, works
-from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps
+from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps, Saved
 from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 
@@ -93,12 +93,13 @@ def test_a_step_and_its_gradient(fused, clip, kind, cell_size, size):
         cell, cell_gradient = first_cell.clone(), of_cell.clone()
         gated = torch.full((4, cell_size), 9.0, dtype=kind)
         gate_gradient = torch.full((4, 4 * cell_size), 9.0, dtype=kind)
-        kept = steps.forward_step(sources, weight, bias, cell[:size], gated[:size])
+        kept = Saved(torch.empty(size, 4 * cell_size), torch.empty(size, cell_size))
+        steps.forward_step(sources, weight, bias, cell[:size], gated[:size], kept)
         steps.backward_step(
             kept, first_cell[:size], for_gated, cell_gradient[:size], gate_gradient[:size]
         )
         of_bias = steps.grad_bias(gate_gradient[:size], torch.float32)
-        assert torch.equal(kept.cell, cell[:size])
+        assert torch.equal(kept.cells, cell[:size])
         results.append((cell, gated, kept.activations, cell_gradient, gate_gradient, of_bias))
     at_clip = cell[:size].abs().eq(clip or torch.inf)
     assert not at_clip.all()
@@ -114,7 +115,7 @@ def test_a_step_and_its_gradient(fused, clip, kind, cell_size, size):
 
 
 def test_no_gradient_where_the_cell_is_at_the_clip(fused):
-    kept = lstm_fused.Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
+    kept = Saved(torch.full((1, 8), 0.5), torch.tensor([[0.75, -0.75]]))
     gradient, of_gates = torch.ones(1, 2), torch.empty(1, 8)
     FusedTrainingSteps(0.75, plain_matmul).backward_step(
         kept, torch.ones(1, 2), torch.ones(1, 2), gradient, of_gates
@@ -127,7 +128,8 @@ def test_no_gradient_where_the_cell_is_at_the_clip(fused):
 def test_a_nan_is_not_clipped_away(fused):
     steps = FusedTrainingSteps(0.5, plain_matmul)
     cell, gated = torch.tensor([[torch.nan, 0.1]]), torch.empty(1, 2)
-    steps.forward_step(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated)
+    kept = Saved(torch.empty(1, 8), torch.empty(1, 2))
+    steps.forward_step(torch.zeros(1, 3), torch.zeros(8, 3), torch.zeros(8), cell, gated, kept)
     assert cell.isnan().tolist() == gated.isnan().tolist() == [[True, False]]
 
 
