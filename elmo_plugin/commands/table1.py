@@ -67,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one seed, a tenth of the training set"
     )
+    parser.add_argument(
+        "--report", action="store_true", help="train nothing: the table of the runs that are whole"
+    )
     parser.add_argument("-o", "--overrides", default="{}", help="as `allennlp train` takes them")
 
 
@@ -117,20 +120,21 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
     out.mkdir(parents=True, exist_ok=True)
-    with lock_folder(out):
-        train(
-            runs,
-            out,
-            lambda one: config(one, data, vectors, overrides),
-            args.processes,
-            say=lambda line: print(line, flush=True),
-        )
-        about = {
-            "elmo_plugin": f"{__version__} {_commit()}".strip(),
-            "machine": f"{model_name()}, {args.processes} processes of one thread",
-        }
-        text = report.write(runs, out, about)
-        drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
+    if not args.report:
+        with lock_folder(out):
+            train(
+                runs,
+                out,
+                lambda one: config(one, data, vectors, overrides),
+                args.processes,
+                say=lambda line: print(line, flush=True),
+            )
+    about = {
+        "elmo_plugin": f"{__version__} {_commit()}".strip(),
+        "machine": f"{model_name()}, {args.processes} processes of one thread",
+    }
+    text = report.write(runs, out, about)
+    drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
     print(f"\n{text}\n{', '.join(map(str, written))}")
 

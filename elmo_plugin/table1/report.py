@@ -15,6 +15,8 @@ from elmo_plugin.table1.plan import BASELINE, ELMO, VARIANTS, Run
 from elmo_plugin.table1.runner import in_seconds
 from elmo_plugin.table1.tasks import TASKS
 
+NOT_RUN = "not run"
+
 
 class Result(NamedTuple):
     """
@@ -48,9 +50,7 @@ def read(run: Run, out: Path) -> Result:
     folder = out / run.folder
     if not is_whole(folder):
         failed = folder / FAILED
-        return Result(
-            run, None, failure=failed.read_text().strip() if failed.exists() else "not run"
-        )
+        return Result(run, None, failure=failed.read_text().strip() if failed.exists() else NOT_RUN)
     metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
     name = TASKS[run.task].metric
     split = "test" if f"test_{name}" in metrics else "dev"
@@ -158,11 +158,11 @@ def fewer_errors(before: float, after: float) -> float:
 
 def _mean(results: list[Result]) -> str:
     scores = [one.score for one in results if one.score is not None]
+    failed = sum(one.score is None and one.failure != NOT_RUN for one in results)
     if not scores:
-        return "failed"
+        return "failed" if failed else NOT_RUN
     text = f"{mean(scores):.2f}" + (f" ± {stdev(scores):.2f}" if len(scores) > 1 else "")
-    missing = len(results) - len(scores)
-    return text + (f" ({missing} failed)" if missing else "")
+    return text + (f" ({failed} failed)" if failed else "")
 
 
 def _row(cells: list[str]) -> str:
@@ -193,5 +193,9 @@ def _variants_table(results: list[Result], kind: str) -> str:
 
 
 def _failures(results: list[Result]) -> str:
-    failed = [one for one in results if one.score is None]
-    return "\n".join(f"- **no score**: {one.run}: {one.failure}" for one in failed)
+    without = [one for one in results if one.score is None]
+    lines = [
+        f"- **no score**: {one.run}: {one.failure}" for one in without if one.failure != NOT_RUN
+    ]
+    not_run = [str(one.run) for one in without if one.failure == NOT_RUN]
+    return "\n".join([*lines, f"- **{NOT_RUN}**: {'; '.join(not_run)}"] if not_run else lines)

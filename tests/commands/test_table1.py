@@ -124,3 +124,13 @@ def test_a_task_that_is_none(capsys):
     with pytest.raises(SystemExit):
         main(["table1", "data", "out", "--tasks", "ner,parsing"])
     assert "'parsing' is no task, expected of squad, snli" in capsys.readouterr().err
+
+
+def test_report_trains_nothing(data, tmp_path, capsys):
+    """And may look at a table that is being made."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with lock_folder(out):
+        main(["table1", data, str(out), *ARGUMENTS, "--report"])
+    assert "| NER | WikiGold |  | not run | not run |" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"table.md", "runs.csv", "lock"}

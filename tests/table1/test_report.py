@@ -50,8 +50,19 @@ def test_a_failed_run_is_shown(tmp_path):
 
 def test_nothing_run(tmp_path):
     text = write(plan(["sst5"], 1), tmp_path, {})
-    assert "| failed | failed |" in text
-    assert "sst5, baseline, seed 1: not run" in text
+    assert "| not run | not run |" in text
+    assert "- **not run**: sst5, baseline, seed 1; sst5, elmo, seed 1\n" in text
+
+
+def test_what_was_not_run_is_not_called_failed(tmp_path):
+    runs = plan(["sst5"], 2)
+    for run in runs[:3]:
+        make(tmp_path, run, 0.5)
+    text = write(runs, tmp_path, {})
+    assert "| 50.00 ± 0.00 | 50.00 | +0.00 |" in text
+    assert "| 2 / 1 |" in text
+    assert "- **not run**: sst5, elmo, seed 2\n" in text
+    assert "failed" not in text
 
 
 def test_a_test_set_comes_before_dev(tmp_path):
