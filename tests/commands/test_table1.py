@@ -134,3 +134,19 @@ def test_report_trains_nothing(data, tmp_path, capsys):
         main(["table1", data, str(out), *ARGUMENTS, "--report"])
     assert "| NER | WikiGold |  | not run | not run |" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {"table.md", "runs.csv", "lock"}
+
+
+def test_quick(data, tmp_path, capsys, monkeypatch):
+    configs = []
+
+    def keep(runs, out, make_config, processes, say):
+        configs.extend(make_config(run) for run in runs)
+
+    monkeypatch.setattr("elmo_plugin.table1.runner.train", keep)
+    main(["table1", data, str(tmp_path / "out"), "--tasks", "ner", "--quick"])
+    assert len(configs) == 2
+    for config in configs:
+        assert config["dataset_reader"]["fraction"] == 0.1
+        assert config["validation_dataset_reader"]["max_instances"] == 1000
+        assert "max_instances" not in config["dataset_reader"]["reader"]
+    assert "WikiGold, 0.1 of it" in capsys.readouterr().out

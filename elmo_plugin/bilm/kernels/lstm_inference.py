@@ -70,6 +70,22 @@ class FrozenLstm(ABC):
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """As `Backend.lstm_layer`."""
+        size = len(hidden)
+        if not (list(batch_sizes[:1]) == [size] and _are_one(inputs[:size], hidden, cell)):
+            return self._run(inputs, batch_sizes, hidden, cell)
+        # The boundary that every sentence begins with, in a state that was not carried.
+        first = self._run(inputs[:1], [1], hidden[:1], cell[:1])
+        output, *state = (row.repeat(size, 1) for row in first)
+        outputs, hidden, cell = self._run(inputs[size:], batch_sizes[1:], *state)
+        return torch.cat([output, outputs]), hidden, cell
+
+    def _run(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = cell.dtype
         outputs: list[torch.Tensor] = []
         ended: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -154,6 +170,14 @@ class PlainLstm(FrozenLstm):
         if self._cell_clip is not None:
             cell.clamp_(-2 * self._cell_clip, 2 * self._cell_clip)
         return self._projection(cell.sigmoid().sub_(0.5).mul_(output_gate))
+
+
+def _are_one(*tensors: torch.Tensor) -> bool:
+    """Whether rows of a CPU, two or more, are all the same; a GPU would be waited for."""
+    return all(
+        len(rows) > 1 and rows.device.type == "cpu" and torch.equal(rows[1:], rows[:-1])
+        for rows in tensors
+    )
 
 
 def _candidate(gates: torch.Tensor, dim: int) -> torch.Tensor:
