@@ -1,1 +1,0 @@
-(import '../../training_config/table1/coref.jsonnet') + (import 'coref.libsonnet')

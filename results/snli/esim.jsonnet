@@ -1,1 +1,0 @@
-(import '../../training_config/table1/esim.jsonnet') + (import 'snli.libsonnet')

@@ -1,1 +1,0 @@
-(import '../../training_config/table1/biattentive_classification_network.jsonnet') + (import 'sst5.libsonnet')

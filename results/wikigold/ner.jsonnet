@@ -1,1 +1,0 @@
-(import '../../training_config/table1/ner.jsonnet') + (import 'wikigold.libsonnet')
