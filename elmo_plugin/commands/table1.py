@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
             train(
                 runs,
                 out,
-                lambda one: config(one, data, vectors, overrides),
+                lambda one: config(one, data, vectors, overrides, longer=not args.quick),
                 args.processes,
                 say=lambda line: print(line, flush=True),
             )

@@ -1,6 +1,7 @@
 """Which runs a table takes, and the whole config of each."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +90,11 @@ def plan(
 
 
 def config(
-    run: Run, data: str, vectors: str, overrides: Mapping[str, Any] | None = None
+    run: Run,
+    data: str,
+    vectors: str,
+    overrides: Mapping[str, Any] | None = None,
+    longer: bool = True,
 ) -> dict[str, Any]:
     """
     # Parameters
@@ -101,6 +106,10 @@ def config(
         The file of the stand-ins' word vectors.
     overrides : `Optional[Mapping[str, Any]]`, optional (default = `None`)
         As `allennlp train -o` takes them; they come last.
+    longer : `bool`, optional (default = `True`)
+        Whether a part of the training set has more epochs, and more of them without a better score,
+        than the whole, by `1 / sqrt(fraction)`: an epoch has fewer updates, and a baseline may need
+        some before it has any score.
 
     # Returns
 
@@ -122,6 +131,10 @@ def config(
             "fraction": run.fraction,
             "seed": run.seed,
         }
+        trainer = values["trainer"]
+        for name in ("num_epochs", "patience"):
+            if longer and trainer.get(name):
+                trainer[name] = math.ceil(trainer[name] / math.sqrt(run.fraction))
     values |= {f"{name}_seed": run.seed for name in ("random", "numpy", "pytorch")}
     if values.get("test_data_path"):
         values["evaluate_on_test"] = True

@@ -148,5 +148,6 @@ def test_quick(data, tmp_path, capsys, monkeypatch):
     for config in configs:
         assert config["dataset_reader"]["fraction"] == 0.1
         assert config["validation_dataset_reader"]["max_instances"] == 1000
+        assert config["trainer"]["patience"] == 6
         assert "max_instances" not in config["dataset_reader"]["reader"]
     assert "WikiGold, 0.1 of it" in capsys.readouterr().out

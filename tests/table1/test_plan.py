@@ -133,6 +133,16 @@ def test_a_part_is_of_training_alone(vectors):
     assert given["trainer"]["cuda_device"] == -1
 
 
+@pytest.mark.parametrize(
+    ("fraction", "longer", "times"), [(1, True, 1), (0.25, True, 2), (0.25, False, 1)]
+)
+def test_a_part_has_more_epochs(fraction, longer, times, vectors):
+    whole = config(Run("ner", ELMO, 1, 1), "/d", vectors)["trainer"]
+    part = config(Run("ner", ELMO, fraction, 1), "/d", vectors, longer=longer)["trainer"]
+    expected = {name: times * whole[name] for name in ("num_epochs", "patience")}
+    assert part == {**whole, **expected}
+
+
 def test_where_the_stand_ins_are_is_not_asked_of_the_environment(vectors, monkeypatch):
     monkeypatch.setenv("STAND_IN_DATA", "/elsewhere")
     monkeypatch.delenv("STAND_IN_VECTORS", raising=False)
