@@ -33,6 +33,11 @@ class Result(NamedTuple):
     minutes: float = 0.0
     failure: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether it was tried and has no score."""
+        return self.score is None and self.failure != NOT_RUN
+
 
 def read(run: Run, out: Path) -> Result:
     """
@@ -158,7 +163,7 @@ def fewer_errors(before: float, after: float) -> float:
 
 def _mean(results: list[Result]) -> str:
     scores = [one.score for one in results if one.score is not None]
-    failed = sum(one.score is None and one.failure != NOT_RUN for one in results)
+    failed = sum(one.failed for one in results)
     if not scores:
         return "failed" if failed else NOT_RUN
     text = f"{mean(scores):.2f}" + (f" ± {stdev(scores):.2f}" if len(scores) > 1 else "")
@@ -193,9 +198,8 @@ def _variants_table(results: list[Result], kind: str) -> str:
 
 
 def _failures(results: list[Result]) -> str:
-    without = [one for one in results if one.score is None]
-    lines = [
-        f"- **no score**: {one.run}: {one.failure}" for one in without if one.failure != NOT_RUN
-    ]
-    not_run = [str(one.run) for one in without if one.failure == NOT_RUN]
-    return "\n".join([*lines, f"- **{NOT_RUN}**: {'; '.join(not_run)}"] if not_run else lines)
+    lines = [f"- **no score**: {one.run}: {one.failure}" for one in results if one.failed]
+    not_run = "; ".join(str(one.run) for one in results if one.failure == NOT_RUN)
+    if not_run:
+        lines.append(f"- **{NOT_RUN}**: {not_run}")
+    return "\n".join(lines)

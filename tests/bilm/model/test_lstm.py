@@ -44,6 +44,11 @@ def step_by_step(cell, inputs, hidden, cell_state):
     return torch.cat(outputs), final_hidden, final_cell
 
 
+def assert_same(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+
+
 CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
 
 
@@ -55,8 +60,7 @@ def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chu
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     cell.requires_grad_(requires_grad)
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)
-    for ours, theirs in zip(found, step_by_step(cell, inputs, hidden, cell_state), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+    assert_same(found, step_by_step(cell, inputs, hidden, cell_state))
     assert found[0].requires_grad is requires_grad
     assert not found[1].requires_grad
     assert not found[2].requires_grad
@@ -84,10 +88,8 @@ def test_sentences_that_begin_alike_take_their_first_step_as_one(step_sizes):
     begin_alike(inputs, hidden, cell_state)
     expected = step_by_step(cell, inputs, hidden, cell_state)
     before = hidden.clone(), cell_state.clone()
-    for ours, theirs in zip(
-        cell.requires_grad_(False)(inputs, BATCH_SIZES, hidden, cell_state), expected, strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+    found = cell.requires_grad_(False)(inputs, BATCH_SIZES, hidden, cell_state)
+    assert_same(found, expected)
     assert step_sizes == [1, *BATCH_SIZES[1:]]
     assert torch.equal(hidden, before[0])
     assert torch.equal(cell_state, before[1])
@@ -101,9 +103,7 @@ def test_sentences_that_do_not(other, step_sizes):
     start[other][2, 1] += 1e-9
     inputs, *states = start
     expected = step_by_step(cell, inputs, *states)
-    found = cell.requires_grad_(False)(inputs, BATCH_SIZES, *states)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+    assert_same(cell.requires_grad_(False)(inputs, BATCH_SIZES, *states), expected)
     assert step_sizes == BATCH_SIZES
 
 
@@ -113,8 +113,7 @@ def test_sentences_of_one_step(step_sizes):
     inputs, *states = start
     expected = cell(inputs[:4], [4], *states)
     assert not step_sizes
-    for ours, theirs in zip(cell.requires_grad_(False)(inputs[:4], [4], *states), expected):
-        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
+    assert_same(cell.requires_grad_(False)(inputs[:4], [4], *states), expected)
     assert step_sizes == [1]
 
 
