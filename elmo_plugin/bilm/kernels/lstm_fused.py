@@ -4,8 +4,8 @@ a GPU, in C++ on a CPU.
 
 A GPU takes microseconds to start each operator, about as long as a step's products run. So a step
 is four of them and not eleven (in bfloat16 fifteen), in training six and not eighteen, its gradient
-seven and not 25. On a CPU each operator is a pass over memory. The kernels are compiled when first
-used; where they cannot be, or err in a small trial, the plain operators run.
+seven and not twenty-five. On a CPU each operator is a pass over memory. The kernels are compiled
+when first used; where they cannot be, or err in a small trial, the plain operators run.
 """
 
 import functools
