@@ -50,7 +50,9 @@ setup(
         f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")
     ],
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
-    package_data={"elmo_plugin": ["py.typed", "pretrained/*", "bilm/kernels/*.cpp"]},
+    package_data={
+        "elmo_plugin": ["py.typed", "pretrained/*", "bilm/kernels/*.cpp", "bilm/kernels/*.h"]
+    },
     cmdclass={"build_py": BuildWithConfigs},
     install_requires=["torch>=2", "numpy>=2", "h5py", "tqdm"],
     # AllenNLP can be no extra: its own pins (torch<1.13) no longer install. README.md, "Install",

@@ -27,7 +27,8 @@ from benchmarks.rounds import machine, seconds
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.kernels import chooser, int8, processors
 from elmo_plugin.bilm.kernels.int8_linear import Int8Linear
-from elmo_plugin.bilm.kernels.processors import NEVER, Kernels, Row
+from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.processors import IN_CPP, NEVER, Kernels, Row
 
 # The Original's shapes, `(input_dim, output_dim)`; input products have many rows.
 STATE, NARROW = (512, 16384), (4096, 512)
@@ -35,6 +36,9 @@ ROWS = (1, 8, 16, 32, 64)
 INPUT_ROWS = (24, 64, 128)
 WEIGHTS = 4
 SECONDS = 0.15
+# Layers, in turn, and their steps.
+LAYERS, STEPS = 2, 8
+LIBRARIES, CPP = "libraries", "C++"
 # Sentences that run together, where no precision may be slower than float32, but for this factor.
 CASES = (1, 64)
 TOLERANCE = 1.05
@@ -63,6 +67,8 @@ def kernels(weights: list[torch.Tensor]) -> dict[str, list[Any]]:
 def microseconds(products: list[Any], rows: torch.Tensor, clock: Callable[[], float]) -> float:
     """Of one product, the least of a few."""
     best = float("inf")
+    for product in products:  # some make what they need when it is first needed
+        product(rows)
     begun = clock()
     while clock() - begun < SECONDS or best == float("inf"):
         start = clock()
@@ -91,6 +97,45 @@ def measure(clock: Callable[[], float] = time.perf_counter) -> dict[str, Times]:
     return found
 
 
+@torch.inference_mode()
+def measure_steps(clock: Callable[[], float] = time.perf_counter) -> Times:
+    """
+    Microseconds of a step of a frozen layer, its input's products with it, by `dtype` and by what
+    takes it, and by the number of sentences.
+    """
+    torch.manual_seed(0)
+    (dim, gates), (width, _) = STATE, NARROW
+
+    def weight(*shape: int) -> torch.Tensor:
+        return 0.05 * torch.randn(shape)
+
+    weights = [
+        LstmWeights(weight(gates, dim), weight(gates, dim), weight(gates), weight(dim, width), 3, 3)
+        for _ in range(LAYERS)
+    ]
+    found: Times = {}
+    for dtype, in_cpp in (
+        *((name, False) for name in (None, "float16", "bfloat16", "int8")),
+        *((None if name == "float32" else name, True) for name in IN_CPP),
+    ):
+        layers = [chooser.frozen_lstm(one, dtype, in_cpp) for one in weights]
+        if in_cpp and chooser.compiled_dtype(weights[0], dtype, in_cpp) is None:
+            continue
+        times = found[f"{dtype or 'float32'}, {CPP if in_cpp else LIBRARIES}"] = {}
+        for count in ROWS:
+            inputs = torch.randn(STEPS * count, dim)
+            states = torch.randn(count, dim), torch.randn(count, width)
+            products = [
+                functools.partial(_steps, layer, [count] * STEPS, states) for layer in layers
+            ]
+            times[str(count)] = round(microseconds(products, inputs, clock) / STEPS, 1)
+    return found
+
+
+def _steps(layer: Any, sizes: list[int], states: Any, inputs: torch.Tensor) -> Any:
+    return layer(inputs, sizes, *states)
+
+
 def case(found: dict[str, Times], kernels: Kernels, count: int) -> float:
     """Microseconds of the products of a step of so many sentences, and of its input's."""
     step = found["state"][kernels.state][str(count)] + found["narrow"][kernels.narrow][str(count)]
@@ -104,8 +149,22 @@ def score(found: dict[str, Times], kernels: Kernels, against: Kernels) -> float:
     return math.inf if max(ratios) > TOLERANCE else math.prod(ratios)
 
 
-def choose(found: dict[str, Times], training: dict[str, float]) -> Row:
-    """The row for these times."""
+def compiled_layers(steps: Times) -> tuple[str, ...]:
+    """The `dtype`s in which C++ is faster, and for no number of sentences slower."""
+
+    def pays(dtype: str) -> bool:
+        in_cpp = steps.get(f"{dtype}, {CPP}")
+        if in_cpp is None:
+            return False
+        libraries = steps[f"{dtype}, {LIBRARIES}"]
+        ratios = [in_cpp[str(count)] / libraries[str(count)] for count in CASES]
+        return max(ratios) <= TOLERANCE and math.prod(ratios) < 1
+
+    return tuple(dtype for dtype in IN_CPP if pays(dtype))
+
+
+def choose(found: dict[str, Times], steps: Times, training: dict[str, float]) -> Row:
+    """The row for these times; `steps` are empty where they were not measured."""
     onednn = Kernels("onednn_uncopied", "onednn", "onednn")
 
     def best(candidates: dict[str, tuple[str, ...]], against: Kernels) -> Kernels:
@@ -130,6 +189,7 @@ def choose(found: dict[str, Times], training: dict[str, float]) -> Row:
         (few_rows[0], few_rows[1]),
         "bfloat16" if step == "bfloat16" else None,
         training["float32, oneDNN"] < training["float32, MKL"],
+        compiled_layers(steps),
     )
 
 
@@ -164,7 +224,7 @@ def report(found: dict[str, Any]) -> str:
     """Tables of microseconds."""
     lines = [f"{found['machine']['processor']}, {found['machine']['threads']} threads; "
              f"row here: {found['row']}", ""]  # fmt: skip
-    for use, times in found["microseconds"].items():
+    for use, times in (*found["microseconds"].items(), ("step", found["steps"])):
         counts = list(next(iter(times.values())))
         rows = [[name, *(f"{each[count]:.0f}" for count in counts)] for name, each in times.items()]
         lines += table([f"{use}, µs", *(f"{count} rows" for count in counts)], rows)
@@ -178,15 +238,16 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="where to keep the figures, as JSON")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    times, training = measure(), training_seconds()
+    times, steps, training = measure(), measure_steps(), training_seconds()
     found = {
         "row": processors.processor(),
         "machine": machine(),
         "microseconds": times,
+        "steps": steps,
         "training": training,
     }
     print(report(found))
-    print(f'    "NAME": {choose(times, training)},')
+    print(f'    "NAME": {choose(times, steps, training)},')
     if arguments.write is not None:
         arguments.write.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

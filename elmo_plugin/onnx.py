@@ -11,7 +11,6 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.kernels import reference
-from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
@@ -134,14 +133,7 @@ def _layer(
     hidden: torch.Tensor,
     memory: torch.Tensor,
 ) -> Any:
-    weights = LstmWeights(
-        cell.input_linearity.weight,
-        cell.state_linearity.weight,
-        cell.state_linearity.bias,
-        cell.state_projection.weight,
-        cell.cell_clip,
-        cell.projection_clip,
-    )
+    weights = cell.weights
 
     def step(before: tuple[torch.Tensor, ...], now: tuple[torch.Tensor, ...]) -> Any:
         (h, c), (x, is_alive) = before, now

@@ -6,6 +6,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import chooser, processors
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 
 
 def machine_of(bilm: BiLm) -> dict[str, str]:
@@ -18,15 +19,16 @@ def machine_of(bilm: BiLm) -> dict[str, str]:
     # Returns
 
     `dict[str, str]`
-        The kernel chosen for its products and the table's row that chose it, the processor with the
-        instructions that PyTorch uses on it, and versions. Two processes of which all is the same
-        give the same bits.
+        The kernels chosen for its products and steps, the table's row that chose them, the
+        processor with the instructions that PyTorch uses on it, and versions. Two processes of
+        which all is the same give the same bits.
     """
     weight = max(bilm.lstm.parameters(), key=torch.numel)
+    layer = next(one for one in bilm.lstm.modules() if isinstance(one, LstmCellWithProjection))
     return {
         "kernel": type(chooser.linear_kernel(weight)).__name__,
         "kernels": processors.processor(),
-        "steps": "fused" if chooser.fuses_steps(weight, None) else "plain",
+        "steps": chooser.steps_by(layer.weights),
         "processor": processors.model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,

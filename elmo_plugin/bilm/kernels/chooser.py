@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from elmo_plugin.bilm.kernels import int8, lstm_fused, prepacked_linear, processors, tuning
+from elmo_plugin.bilm.kernels import (
+    int8,
+    lstm_compiled,
+    lstm_fused,
+    prepacked_linear,
+    processors,
+    tuning,
+)
 from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, TwoDigitLinear
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
@@ -195,19 +202,51 @@ def training_linear(
 # --- the LSTM ------------------------------------------------------------------------------------
 
 
-def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
-    """The fastest frozen layer that works here."""
+def frozen_lstm(weights: LstmWeights, dtype: str | None, in_cpp: bool | None = None) -> FrozenLstm:
+    """
+    The fastest frozen layer that works here.
+
+    # Parameters
+
+    weights : `LstmWeights`
+    dtype : `str | None`
+        See `Precision`.
+    in_cpp : `bool | None`, optional (default = `None`)
+        Whether all steps are to run in C++, where they can; by default as the table has it.
+    """
 
     def prepack(weight: torch.Tensor, many_rows: bool) -> LinearKernel:
         return linear_kernel(weight, dtype, many_rows)
 
     bias = weights.bias
-    sizes = (
-        rows_in_steps_of(bias),
-        (tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS),
-    )
+    sizes = rows_in_steps_of(bias), input_product_elements(bias, dtype)
+    compiled = compiled_dtype(weights, dtype, in_cpp)
+    if compiled is not None:
+        return lstm_compiled.CompiledLstm(weights, compiled, prepack, *sizes)
     kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
     return kind(weights, prepack, *sizes)
+
+
+def compiled_dtype(
+    weights: LstmWeights, dtype: str | None, in_cpp: bool | None = None
+) -> torch.dtype | None:
+    """The type in which a frozen layer's weights lie whose steps run in C++, if they do."""
+    if dtype == "float16" and weights.state.numel() < tuning.LEAST_HALVED:
+        dtype = None
+    name = dtype or "float32"
+    if in_cpp is None:
+        in_cpp = name in processors.row().compiled_layers
+    if not in_cpp or name not in processors.IN_CPP:
+        return None
+    wanted: torch.dtype = getattr(torch, name)
+    return wanted if lstm_compiled.usable(weights, wanted) else None
+
+
+def steps_by(weights: LstmWeights) -> str:
+    """What takes the steps of a frozen layer in float32, in a word."""
+    if compiled_dtype(weights, None) is not None:
+        return "compiled"
+    return "fused" if fuses_steps(weights.bias, None) else "plain"
 
 
 def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
@@ -234,6 +273,14 @@ def training_steps(
 def rows_in_steps_of(tensor: torch.Tensor) -> int:
     """What the number of a product's rows is padded to a multiple of."""
     return tuning.ROWS_IN_STEPS_OF if tensor.device.type == "cpu" else 1
+
+
+def input_product_elements(like: torch.Tensor, dtype: str | None) -> int:
+    """In a product of a frozen LSTM layer's inputs."""
+    if like.is_cuda:
+        return tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU
+    # Two digits are products of twice as many rows.
+    return tuning.INPUT_PRODUCT_ELEMENTS // (2 if dtype == "float16" else 1)
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:

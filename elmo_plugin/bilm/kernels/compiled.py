@@ -1,18 +1,19 @@
 """
-`lstm_steps.cpp`, compiled for the processor at hand when it is first needed, and kept in the user's
-cache. Where there is no C++ compiler, PyTorch's own operators run in its place.
+The C++ of this folder, compiled for the processor at hand when it is first needed, and kept in the
+user's cache. Where there is no C++ compiler, PyTorch's own operators run in its place.
 """
 
 import contextlib
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from elmo_plugin.bilm.kernels import processors
 
 # Names the compiler; `none` for PyTorch's operators.
 VARIABLE = "ELMO_PLUGIN_CXX"
-SOURCE = Path(__file__).with_name("lstm_steps.cpp")
+# Where the sources and what they include are.
+FOLDER = Path(__file__).parent
 # What is computed is what is written, to the bit, on every processor: products and sums are put
 # together where the source says so.
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC",
 )  # fmt: skip
-# Seconds; it takes one.
+# Seconds; it takes three.
 TIME_LIMIT = 120
 # Compilers do not use the widest vectors unless they are told to.
 WIDE = "-mprefer-vector-width=512"
@@ -38,6 +40,7 @@ _POINTER, _FLOAT, _COUNT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
 _ARGUMENTS: dict[str, list[Any]] = {
     "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, ctypes.c_int],
     "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, ctypes.c_int],
+    "frozen_layer": [*[_POINTER] * 7, *[_COUNT] * 3, _FLOAT, _FLOAT, ctypes.c_int],
 }
 
 
@@ -82,6 +85,55 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
 
 
+def frozen_layer(
+    input_products: torch.Tensor,
+    state: torch.Tensor,
+    projection: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    outputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    cell_clip: float | None,
+    projection_clip: float | None,
+) -> None:
+    """
+    Steps of a frozen LSTM layer whose weights lie in panels, see `lstm_layer.cpp`.
+
+    # Parameters
+
+    input_products : `torch.Tensor`
+        `W x + b` of all steps, shape `(num_rows, 4 * cell_size)`.
+    state, projection : `torch.Tensor`
+        Of float32 or float16, both, shapes `(4 * cell_size / 32, projection_dim, 32)` and
+        `(projection_dim / 32, cell_size, 32)`.
+    hidden, cell : `torch.Tensor`
+        Before the first step, shapes `(batch_sizes[0], projection_dim)`,
+        `(batch_sizes[0], cell_size)`; become those after each row's last.
+    outputs : `torch.Tensor`
+        To be filled, shape `(num_rows, projection_dim)`.
+    batch_sizes : `Sequence[int]`
+        Rows of each step, never more than of the one before.
+    cell_clip, projection_clip : `float | None`
+        Largest absolute value of `cell` and of outputs; `None` for no limit.
+
+    # Raises
+
+    `ValueError`
+        If a tensor is not contiguous.
+    """
+    tensors = (input_products, state, projection, hidden, cell, outputs)
+    sizes = (ctypes.c_int64 * len(batch_sizes))(*batch_sizes)
+    _function("frozen_layer", state.dtype)(
+        *map(_pointer, tensors), sizes, len(batch_sizes), cell.shape[1], hidden.shape[1],
+        limit(cell_clip), limit(projection_clip), torch.get_num_threads(),
+    )  # fmt: skip
+
+
+def limit(clip: float | None) -> float:
+    """As kernels have it."""
+    return math.inf if clip is None else float(clip)
+
+
 def _pointer(tensor: torch.Tensor) -> int:
     if not tensor.is_contiguous():
         shape, stride = tuple(tensor.shape), tensor.stride()
@@ -112,7 +164,7 @@ def _library() -> ctypes.CDLL:
         # The threads are PyTorch's own, not some of another copy of the same library.
         ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
     flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
-    name = f"lstm_steps-{_digest(found, flags)}.so"
+    name = f"lstm-{_digest(found, flags)}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
     if (folder / name).exists():
         return ctypes.CDLL(str(folder / name))
@@ -136,17 +188,22 @@ def _workplace(folder: Path) -> "tempfile.TemporaryDirectory[str]":
 
 
 def _digest(found: str, flags: tuple[str, ...]) -> str:
-    """Of the source, the compiler and the processor: a home may be on many machines."""
+    """Of the sources, the compiler and the processor: a home may be on many machines."""
     program = Path(found).stat()
     about = (
         *flags, found, program.st_size, program.st_mtime_ns,
         platform.machine(), processors.model_name(), processors.instructions(),
     )  # fmt: skip
-    return hashlib.sha256(SOURCE.read_bytes() + repr(about).encode()).hexdigest()[:16]
+    texts = [path.read_text(encoding="utf-8") for path in (*_sources(), *FOLDER.glob("*.h"))]
+    return hashlib.sha256(repr((sorted(texts), about)).encode()).hexdigest()[:16]
+
+
+def _sources() -> list[Path]:
+    return sorted(FOLDER.glob("*.cpp"))
 
 
 def _compile(found: str, flags: tuple[str, ...], to: Path) -> None:
-    command = [found, *flags, "-o", str(to), str(SOURCE)]
+    command = [found, *flags, "-o", str(to), *map(str, _sources())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
     if done.returncode:
         raise OSError(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr}")

@@ -9,7 +9,6 @@ when first used; where they cannot be, or err in a small trial, the plain operat
 """
 
 import functools
-import math
 import warnings
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import compiled, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, Prepack
+from elmo_plugin.bilm.kernels.lstm_inference import Prepack, SteppedLstm
 from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from elmo_plugin.bilm.kernels.training_linear import plain_matmul
@@ -26,9 +25,9 @@ from elmo_plugin.bilm.kernels.training_linear import plain_matmul
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-class FusedLstm(FrozenLstm):
+class FusedLstm(SteppedLstm):
     """
-    `FrozenLstm` by the kernels; weights and cell are as they are.
+    `SteppedLstm` by the kernels; weights and cell are as they are.
 
     # Parameters
 
@@ -77,7 +76,7 @@ class FusedTrainingSteps(TrainingSteps):
         """As `TrainingSteps.backward_step`."""
         _launch(
             "backward_step", grad_cell, grad_gated, *saved, previous_cell, grad_cell, grad_gates,
-            _limit(self._cell_clip),
+            compiled.limit(self._cell_clip),
         )  # fmt: skip
 
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -213,12 +212,8 @@ def _forward_step(
     stride = addend.stride(0) if addend.dim() == 2 else 0
     _launch(
         "forward_step", cell, products, addend, cell, gated, activations, new_cell,
-        _limit(cell_clip), stride, KEEP=activations is not None,
+        compiled.limit(cell_clip), stride, KEEP=activations is not None,
     )  # fmt: skip
-
-
-def _limit(clip: float | None) -> float:
-    return math.inf if clip is None else float(clip)
 
 
 def _launch(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) -> None:

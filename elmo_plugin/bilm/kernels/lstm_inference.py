@@ -43,6 +43,56 @@ class FrozenLstm(ABC):
         self._input_linear = prepack(weights.input.detach(), True)
         self._bias = weights.bias.detach().clone()
 
+    def __call__(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `Backend.lstm_layer`."""
+        size = len(hidden)
+        if not (list(batch_sizes[:1]) == [size] and _are_one(inputs[:size], hidden, cell)):
+            return self._run(inputs, batch_sizes, hidden, cell)
+        # The boundary that every sentence begins with, in a state that was not carried.
+        first = self._run(inputs[:1], [1], hidden[:1], cell[:1])
+        output, *state = (row.repeat(size, 1) for row in first)
+        outputs, hidden, cell = self._run(inputs[size:], batch_sizes[1:], *state)
+        return torch.cat([output, outputs]), hidden, cell
+
+    @abstractmethod
+    def _run(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same, step by step."""
+
+    def _input_products(
+        self, inputs: torch.Tensor, batch_sizes: Sequence[int]
+    ) -> Iterator[tuple[torch.Tensor, list[int]]]:
+        """`W x + b` of a few steps, shape `(num_rows, 4 * cell_size)`, and those steps' sizes."""
+        most_rows = self._input_product_elements // len(self._bias)
+        start = done = 0
+        while done < len(batch_sizes):
+            sizes, num_rows = [batch_sizes[done]], batch_sizes[done]
+            for size in batch_sizes[done + 1 :]:
+                if num_rows + size > most_rows:
+                    break
+                sizes.append(size)
+                num_rows += size
+            rows = inputs[start : start + num_rows]
+            padded = pad_rows(rows, -len(rows) % self._rows_in_steps_of)
+            yield self._input_linear(padded, self._bias)[: len(rows)], sizes
+            start += len(rows)
+            done += len(sizes)
+
+
+class SteppedLstm(FrozenLstm):
+    """A frozen layer whose steps are taken one by one in Python."""
+
     @abstractmethod
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
         """
@@ -62,23 +112,6 @@ class FrozenLstm(ABC):
         """And back."""
         return cell
 
-    def __call__(
-        self,
-        inputs: torch.Tensor,
-        batch_sizes: Sequence[int],
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `Backend.lstm_layer`."""
-        size = len(hidden)
-        if not (list(batch_sizes[:1]) == [size] and _are_one(inputs[:size], hidden, cell)):
-            return self._run(inputs, batch_sizes, hidden, cell)
-        # The boundary that every sentence begins with, in a state that was not carried.
-        first = self._run(inputs[:1], [1], hidden[:1], cell[:1])
-        output, *state = (row.repeat(size, 1) for row in first)
-        outputs, hidden, cell = self._run(inputs[size:], batch_sizes[1:], *state)
-        return torch.cat([output, outputs]), hidden, cell
-
     def _run(
         self,
         inputs: torch.Tensor,
@@ -91,7 +124,7 @@ class FrozenLstm(ABC):
         ended: list[tuple[torch.Tensor, torch.Tensor]] = []
         with torch.inference_mode():
             cell = self._enter(cell)
-            for size, gates in zip(batch_sizes, self._input_products(inputs, batch_sizes)):
+            for size, gates in zip(batch_sizes, self._gates_by_step(inputs, batch_sizes)):
                 if size < len(hidden):
                     ended.append((hidden[size:], cell[size:]))
                     hidden, cell = hidden[:size], cell[:size]
@@ -107,28 +140,14 @@ class FrozenLstm(ABC):
         packed = torch.cat(outputs or [hidden[:0]])
         return packed.to(dtype), final_hidden.to(dtype), self._leave(final_cell)
 
-    def _input_products(
+    def _gates_by_step(
         self, inputs: torch.Tensor, batch_sizes: Sequence[int]
     ) -> Iterator[torch.Tensor]:
-        """Each step's `W x + b`, shape `(size, 4 * cell_size)`."""
-        most_rows = self._input_product_elements // len(self._bias)
-        start = done = 0
-        while done < len(batch_sizes):
-            sizes, num_rows = [batch_sizes[done]], batch_sizes[done]
-            for size in batch_sizes[done + 1 :]:
-                if num_rows + size > most_rows:
-                    break
-                sizes.append(size)
-                num_rows += size
-            rows = inputs[start : start + num_rows]
-            padded = pad_rows(rows, -len(rows) % self._rows_in_steps_of)
-            products = self._input_linear(padded, self._bias)[: len(rows)]
+        for products, sizes in self._input_products(inputs, batch_sizes):
             yield from self._gates(products).split(sizes)
-            start += len(rows)
-            done += len(sizes)
 
 
-class PlainLstm(FrozenLstm):
+class PlainLstm(SteppedLstm):
     """
     By PyTorch's operators, in few passes over memory.
 

@@ -4,9 +4,7 @@
 // and written. A column is computed in the same way wherever it stands, so a row's bits do not depend on the rows beside it.
 // `compiled.py` has this compiled where it runs; the loops are written so that compilers turn them into the processor's vectors.
 
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include "gates.h"
 
 namespace {
 
@@ -31,36 +29,6 @@ inline void write(BFloat16* place, float value) {
   std::memcpy(&bits, &value, sizeof bits);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   place->bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
-}
-
-// e^x to the last bit or two. x = n log 2 + r; e^r is Cephes' polynomial, 2^n is put together from bits.
-inline float exponential(float x) {
-  // Comparisons, not minimum and maximum, which would lose a NaN.
-  x = x > 88.0f ? 88.0f : x;
-  x = x < -87.0f ? -87.0f : x;
-  // Added and taken away, 1.5 * 2^23 leaves the nearest whole number.
-  const float n = std::fma(x, 1.44269504f, 12582912.0f) - 12582912.0f;
-  float r = std::fma(n, -0.693359375f, x);
-  r = std::fma(n, 2.12194440e-4f, r);
-  float p = std::fma(1.9875691500e-4f, r, 1.3981999507e-3f);
-  p = std::fma(p, r, 8.3334519073e-3f);
-  p = std::fma(p, r, 4.1665795894e-2f);
-  p = std::fma(p, r, 1.6666665459e-1f);
-  p = std::fma(p, r, 5.0000001201e-1f);
-  p = std::fma(p, r * r, r + 1.0f);
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return p * power;
-}
-
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-
-inline float tangent(float x) { return 2.0f / (1.0f + exponential(-2.0f * x)) - 1.0f; }
-
-inline float clipped(float x, float clip) {
-  x = x > clip ? clip : x;
-  return x < -clip ? -clip : x;
 }
 
 // What a thread takes at a time; of fewer than so many, to wake the others takes longer (one row of 4,096: 28 us, alone 17).

@@ -39,7 +39,8 @@ class Row(NamedTuple):
     `float32`, `float16`, `bfloat16`: what serves this `dtype`; kernels that are at least as exact.
     `int8_many`: from how many rows on oneDNN multiplies 8-bit integers, before it FBGEMM: wide,
     narrow. `training_dtype`: in which a step of training is the fastest. `training_onednn`: whether
-    oneDNN multiplies float32 in it, or PyTorch's own choice, MKL.
+    oneDNN multiplies float32 in it, or PyTorch's own choice, MKL. `compiled_layers`: the `dtype`s
+    whose frozen LSTM layers are faster in C++ than by libraries' products, step by step.
     """
 
     float32: Kernels
@@ -48,6 +49,7 @@ class Row(NamedTuple):
     int8_many: tuple[int, int]
     training_dtype: str | None
     training_onednn: bool
+    compiled_layers: tuple[str, ...]
 
 
 WIDE = 2
@@ -61,17 +63,19 @@ HALF = Kernels("two_digits", "fbgemm_float16", "fbgemm_float16")
 TWO_DIGITS = Kernels("two_digits", "two_digits", "fbgemm_float16")
 BFLOAT16 = Kernels("onednn_bfloat16", "onednn_bfloat16", "onednn_bfloat16")
 STEADY_BFLOAT16 = Kernels("steady_bfloat16", "steady_bfloat16", "steady_bfloat16")
+# For which there are layers in C++.
+IN_CPP = ("float32", "float16")
 
 ROWS = {
     # Intel with AMX, measured 2026-11.
-    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False),
+    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False, IN_CPP),
     # AMD EPYC with AVX-512 BF16, measured 2026-11, but for float16.
-    "avx512_bf16": Row(ONEDNN, ONEDNN, BFLOAT16, (16, NEVER), "bfloat16", True),
+    "avx512_bf16": Row(ONEDNN, ONEDNN, BFLOAT16, (16, NEVER), "bfloat16", True, ()),
     # Intel with AVX-512 BF16 and without AMX, measured 2026-11: products of bfloat16 take twice the
     # time of float32's.
-    "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None, False),
+    "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None, False, ()),
     # Never measured: what is certain not to be slower than float32.
-    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None, True),
+    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None, True, ()),
 }
 
 _override: ContextVar[str | None] = ContextVar("processor", default=None)

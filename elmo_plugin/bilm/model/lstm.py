@@ -107,15 +107,15 @@ class LstmCellWithProjection(WeightsModule):
             Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell`, each
             sentence's at its own last step, detached.
         """
-        weights = LstmWeights(
-            self.input_linearity.weight,
-            self.state_linearity.weight,
-            self.state_linearity.bias,
-            self.state_projection.weight,
-            self.cell_clip,
-            self.projection_clip,
-        )
-        return backend().lstm_layer(inputs, batch_sizes, hidden, cell, weights, self.precision)
+        return backend().lstm_layer(inputs, batch_sizes, hidden, cell, self.weights, self.precision)
+
+    @property
+    def weights(self) -> LstmWeights:
+        """What a backend computes with."""
+        return LstmWeights(
+            self.input_linearity.weight, self.state_linearity.weight, self.state_linearity.bias,
+            self.state_projection.weight, self.cell_clip, self.projection_clip,
+        )  # fmt: skip
 
 
 class BiLstm(torch.nn.Module):

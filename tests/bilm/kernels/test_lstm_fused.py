@@ -236,20 +236,6 @@ def test_float64_and_training_in_half_precision_run_the_plain_steps(interpreted,
 
 
 @pytest.fixture
-def uncompiled(monkeypatch, tmp_path):
-    """Nothing is loaded, and the cache is empty: the folder that is returned."""
-    if compiled.compiler() is None:
-        pytest.skip("no C++ compiler")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cached = compiled._library, compiled._function
-    for function in cached:
-        function.cache_clear()
-    yield tmp_path
-    for function in cached:
-        function.cache_clear()
-
-
-@pytest.fixture
 def untried():
     works.cache_clear()
     yield
@@ -321,12 +307,8 @@ CPP_FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "wrong", "in_both"), CPP_FAULTS)
-def test_a_wrong_c_kernel_is_not_used(uncompiled, untried, monkeypatch, text, wrong, in_both):
-    source = compiled.SOURCE.read_text()
-    assert text in source
-    path = uncompiled / "lstm_steps.cpp"
-    path.write_text(source.replace(text, wrong))
-    monkeypatch.setattr(compiled, "SOURCE", path)
+def test_a_wrong_c_kernel_is_not_used(written_wrong, untried, text, wrong, in_both):
+    written_wrong(text, wrong)
     with pytest.warns(UserWarning, match=r"fused steps are not used on cpu .*: (wrong|OSError)"):
         assert not usable(torch.zeros(1), torch.float32, training=True)
     if in_both:

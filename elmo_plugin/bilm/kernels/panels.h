@@ -1,0 +1,154 @@
+// Products of rows with a frozen weight on a CPU.
+//
+// A weight lies in panels of 32 of its rows, shape `(output_dim / 32, input_dim, 32)`, in float32 or in half precision; all else is float32.
+// Up to 12 rows at a time are multiplied with a part of a panel, 256 numbers of each row, which stays in the processor's first cache for
+// the rows after them, while the next part is asked for: so weights are read from memory during arithmetic, not before it.
+//
+// Each sum goes over 256 numbers in their order, and over those sums in theirs, whatever the number of rows, threads or lanes: a row's bits
+// depend on none of them.
+
+#pragma once
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+// Columns of a panel, and how many of a row's numbers are multiplied at a time. Rows stand so far apart that they do not meet in a cache.
+constexpr int64_t COLUMNS = 32, DEPTH = 256, APART = DEPTH + 16;
+// Bytes of a cache's line; of `__builtin_prefetch`: into the second cache, into the first.
+constexpr int64_t LINE = 64;
+constexpr int SECOND = 2, FIRST = 3;
+
+struct Half {
+  uint16_t bits;
+};
+
+#ifdef __AVX512F__
+
+// With 12 rows there are 24 vectors of sums, of 32 that a processor holds.
+constexpr int LANES = 16, MOST_ROWS = 12;
+using Vector = __m512;
+
+inline Vector fused(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vector filled(float value) { return _mm512_set1_ps(value); }
+inline Vector load(const float* place) { return _mm512_loadu_ps(place); }
+inline Vector load(const Half* place) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(place))); }
+
+#else
+
+constexpr int LANES = 8, MOST_ROWS = 3;
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+
+inline float widened(float value) { return value; }
+
+// The exponent's bits are three fewer, and it begins 112 higher.
+inline float widened(Half half) {
+  const uint32_t bits = static_cast<uint32_t>(half.bits & 0x7fff) << 13;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return (half.bits & 0x8000 ? -0x1p112f : 0x1p112f) * value;
+}
+
+inline Vector fused(Vector a, Vector b, Vector c) {
+  for (int lane = 0; lane < LANES; ++lane) c[lane] = std::fma(a[lane], b[lane], c[lane]);
+  return c;
+}
+
+inline Vector filled(float value) {
+  Vector vector;
+  for (int lane = 0; lane < LANES; ++lane) vector[lane] = value;
+  return vector;
+}
+
+template <class Weight>
+inline Vector load(const Weight* place) {
+  Vector value;
+  for (int lane = 0; lane < LANES; ++lane) value[lane] = widened(place[lane]);
+  return value;
+}
+
+#endif
+
+constexpr int VECTORS = COLUMNS / LANES;
+
+// A part of a panel: so many numbers of each of its rows.
+template <class Weight>
+struct Part {
+  const Weight* weights;
+  int64_t depth;
+};
+
+// Products of rows, `APART` apart, with a part, or added to what is there. Meanwhile what lies `ahead`, a step of so many bytes each time.
+template <int ROWS, class Weight>
+void multiply(const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead, int64_t step) {
+  Vector sum[ROWS][VECTORS];
+#pragma GCC unroll 64
+  for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 64
+    for (int v = 0; v < VECTORS; ++v) sum[row][v] = filled(0.0f);
+  for (int64_t k = 0; k < part.depth; ++k) {
+    for (int64_t line = 0; line < step; line += LINE) __builtin_prefetch(ahead + k * step + line, 0, SECOND);
+    Vector weight[VECTORS];
+#pragma GCC unroll 64
+    for (int v = 0; v < VECTORS; ++v) weight[v] = load(part.weights + k * COLUMNS + v * LANES);
+#pragma GCC unroll 64
+    for (int row = 0; row < ROWS; ++row) {
+      const Vector value = filled(rows[row * APART + k]);
+#pragma GCC unroll 64
+      for (int v = 0; v < VECTORS; ++v) sum[row][v] = fused(value, weight[v], sum[row][v]);
+    }
+  }
+#pragma GCC unroll 64
+  for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 64
+    for (int v = 0; v < VECTORS; ++v) {
+      float* place = sums + row * sums_apart + v * LANES;
+      if (add) sum[row][v] += load(place);
+      std::memcpy(place, &sum[row][v], sizeof(Vector));
+    }
+}
+
+// The same for a number of rows that is not known before.
+template <class Weight, int ROWS = MOST_ROWS>
+void multiply_some(int64_t count, const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead, int64_t step) {
+  if constexpr (ROWS > 0) {
+    if (count == ROWS)
+      multiply<ROWS>(rows, part, sums, sums_apart, add, ahead, step);
+    else
+      multiply_some<Weight, ROWS - 1>(count, rows, part, sums, sums_apart, add, ahead, step);
+  }
+}
+
+// Rows in parts of `DEPTH`, each part of all rows in one place: `(parts, count, APART)`.
+struct Rows {
+  float* places;
+  int64_t count, dim;
+
+  static int64_t size(int64_t count, int64_t dim) { return (dim + DEPTH - 1) / DEPTH * count * APART; }
+  float* at(int64_t row, int64_t column) const { return places + (column / DEPTH * count + row) * APART + column % DEPTH; }
+};
+
+// A panel's product with the first `count` rows.
+template <class Weight>
+void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
+  const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, step = COLUMNS * sizeof(Weight) / groups;
+  for (int64_t k = 0; k < rows.dim; k += DEPTH) {
+    const int64_t left = rows.dim - k;
+    const Part<Weight> part{panel + k * COLUMNS, left < DEPTH ? left : DEPTH};
+    const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t start = group * count / groups, end = (group + 1) * count / groups;
+      // Each group asks for its share of the next part.
+      const char* ahead = next + group * part.depth * step;
+      multiply_some(end - start, rows.at(start, k), part, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+    }
+  }
+}
+
+}  // namespace

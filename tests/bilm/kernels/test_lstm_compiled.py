@@ -1,0 +1,208 @@
+"""The frozen layer in C++: against the definition, what a row's bits depend on, where it runs."""
+
+import math
+import platform
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.kernels import chooser, compiled, lstm_compiled, reference
+from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.lstm_compiled import CompiledLstm, in_panels, usable
+from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
+from elmo_plugin.bilm.kernels.processors import use_processor
+
+pytestmark = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ compiler")
+
+DTYPES = [torch.float32, torch.float16]
+CLIPS = [(0.5, 0.3), (None, None)]
+# Falling, at once and slowly; more rows than are multiplied at a time, and one.
+BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23]]
+
+
+def layer(cell_size=320, dim=64, clips=(0.5, 0.3), dtype=torch.float32, elements=1 << 22):
+    """A layer and its weights, as they are in half precision where it rounds them."""
+    torch.manual_seed(0)
+    # Eighths and inputs, too: a library's input products are exact, in whatever order.
+    weights = LstmWeights(
+        torch.randint(-3, 4, (4 * cell_size, 48)) / 8,
+        (torch.randn(4 * cell_size, dim) * 0.1).to(dtype).float(),
+        torch.randn(4 * cell_size),
+        (torch.randn(dim, cell_size) * 0.1).to(dtype).float(),
+        *clips,
+    )
+    return CompiledLstm(
+        weights, dtype, lambda weight, _: LinearKernel(weight), 1, elements
+    ), weights
+
+
+def start(batch_sizes, weights):
+    size, (dim, cell_size) = batch_sizes[0], weights.projection.shape
+    inputs = torch.randint(-8, 9, (sum(batch_sizes), weights.input.shape[1])) / 8
+    return inputs, batch_sizes, torch.randn(size, dim), torch.randn(size, cell_size)
+
+
+def double(weights):
+    return LstmWeights(*(one.double() for one in weights.tensors), *weights[4:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("clips", CLIPS)
+@pytest.mark.parametrize("batch_sizes", BATCH_SIZES, ids=str)
+@pytest.mark.parametrize(("cell_size", "dim"), [(320, 64), (32, 32), (512, 288)])
+def test_against_the_definition_in_float64(cell_size, dim, batch_sizes, clips, dtype):
+    cell, weights = layer(cell_size, dim, clips, dtype)
+    inputs, _, hidden, memory = start(batch_sizes, weights)
+    before = hidden.clone(), memory.clone()
+    found = cell(inputs, batch_sizes, hidden, memory)
+    expected = reference.lstm_layer(
+        inputs.double(), batch_sizes, hidden.double(), memory.double(), double(weights)
+    )
+    for one, exact in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), exact, atol=1e-5, rtol=1e-5)
+    assert torch.equal(hidden, before[0])
+    assert torch.equal(memory, before[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(dtype):
+    """Nor on how many steps' input products are taken at a time."""
+    cell, weights = layer(dtype=dtype)
+    inputs, sizes, hidden, memory = start([37] * 3, weights)
+    together = cell(inputs, sizes, hidden, memory)
+    few, _ = layer(dtype=dtype, elements=1)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        for row in range(37):
+            one = slice(row, row + 1)
+            alone = few(inputs[row::37], [1] * 3, hidden[one], memory[one])
+            assert torch.equal(alone[0], together[0][row::37])
+            assert torch.equal(alone[1], together[1][one])
+            assert torch.equal(alone[2], together[2][one])
+    finally:
+        torch.set_num_threads(threads)
+
+
+# Other vectors: of eight numbers, and of a processor that cannot multiply and add at once.
+LEVELS = ["x86-64-v3", "x86-64-v2"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other levels")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_its_bits_are_those_of_every_processor(dtype, level, uncompiled, monkeypatch):
+    """Weights in half precision of every size there is, down to the least."""
+    cell, weights = layer(64, 32, dtype=dtype)
+    state = cell._state.view(-1)
+    state[: 1 << 13] *= 2.0 ** -torch.arange(1 << 13).remainder(28)
+    arguments = start([14, 3, 1], weights)
+    found = cell(*arguments)
+    compiled._library.cache_clear()
+    compiled._function.cache_clear()
+    flags = tuple(f"-march={level}" if "-march" in one else one for one in compiled.FLAGS)
+    monkeypatch.setattr(compiled, "FLAGS", flags)
+    for one, other in zip(cell(*arguments), found, strict=True):
+        assert torch.equal(one, other)
+    assert len(list((uncompiled / "elmo_plugin").iterdir())) == 2
+
+
+def test_a_nan_stays_in_its_row():
+    cell, weights = layer(clips=(None, None))
+    inputs, *others = start([14] * 2, weights)
+    expected = cell(inputs, *others)[0]
+    inputs[5] = torch.nan
+    found = cell(inputs, *others)[0]
+    assert found[5::14].isnan().all()
+    found[5::14] = expected[5::14]
+    assert torch.equal(found, expected)
+
+
+def test_weights_beyond_half_precision():
+    """As large as it has numbers, not infinite: a zero times it is a zero."""
+    weight = torch.full((32, 2), 1e6)
+    assert in_panels(-weight, torch.float16).unique().tolist() == [-65504.0]
+
+
+def test_by_hand():
+    """`W = U = 0`, biases so that gates are 1/2, 1/2, tanh(1), 1/2; one in three of `P` is 1."""
+    zeros, bias = torch.zeros(128, 32), torch.zeros(128)
+    bias[64:96] = 1.0
+    projection = torch.zeros(32, 32)
+    projection[::3, 7] = 1.0
+    weights = LstmWeights(zeros, zeros, bias, projection, None, None)
+    cell = CompiledLstm(weights, torch.float32, lambda weight, _: LinearKernel(weight), 1, 1 << 20)
+    outputs, hidden, memory = cell(torch.zeros(1, 32), [1], torch.ones(1, 32), torch.ones(1, 32))
+    c = 0.5 * 1.0 + 0.5 * math.tanh(1.0)
+    assert memory[0].tolist() == pytest.approx([c] * 32, abs=1e-6)
+    h = 0.5 * math.tanh(c)
+    assert outputs[0].tolist() == pytest.approx([h, 0.0, 0.0] * 10 + [h, 0.0], abs=1e-6)
+    assert torch.equal(outputs, hidden)
+
+
+FAULTS = [
+    ("std::fma(f, cell[j], i * g)", "i * g"),
+    ("clipped(place[j], projection_clip)", "place[j]"),
+    ("sums_apart, k > 0,", "sums_apart, false,"),
+    ("(gate * width + column) * dim", "(gate * width) * dim"),
+    ("left < DEPTH ? left : DEPTH", "left < DEPTH ? left - 1 : DEPTH"),
+    ("sizes[step + 1] : 0", "sizes[step + 1] : size"),
+    ("added += size * 4 * width", "added += size"),
+    ("group * count / groups, end", "group, end"),
+    ("FROZEN_LAYER(frozen_layer_", "FROZEN_LAYER("),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), FAULTS)
+def test_a_wrong_layer_is_not_used(written_wrong, text, wrong):
+    weights = layer()[1]
+    written_wrong(text, wrong)
+    with use_processor("amx"), pytest.warns(UserWarning, match=r"LSTM layer in C\+\+ is not used"):
+        assert not isinstance(chooser.frozen_lstm(weights, None), CompiledLstm)
+
+
+def test_tried_once(uncompiled, monkeypatch):
+    tries, trial = [], lstm_compiled._trial
+    monkeypatch.setattr(lstm_compiled, "_trial", lambda *one: tries.append(one) or trial(*one))
+    weights = layer()[1]
+    for _ in range(2):
+        assert usable(weights, torch.float32)
+    assert len(tries) == 1
+
+
+def kind(weights, dtype=None, processor="amx", in_cpp=None):
+    with use_processor(processor):
+        return type(chooser.frozen_lstm(weights, dtype, in_cpp))
+
+
+def test_where_it_runs(monkeypatch):
+    weights = layer()[1]
+    assert kind(weights) is kind(weights, "float16") is CompiledLstm
+    for dtype in ("bfloat16", "int8"):
+        assert kind(weights, dtype, in_cpp=True) is not CompiledLstm
+    assert kind(weights, processor="safe") is not CompiledLstm
+    assert kind(weights, processor="safe", in_cpp=True) is CompiledLstm
+    assert kind(weights, in_cpp=False) is not CompiledLstm
+    for cell_size, dim in ((48, 64), (64, 48)):
+        other = LstmWeights(
+            torch.zeros(4 * cell_size, 8), torch.zeros(4 * cell_size, dim),
+            torch.zeros(4 * cell_size), torch.zeros(dim, cell_size), 3.0, 3.0,
+        )  # fmt: skip
+        assert kind(other) is not CompiledLstm
+    assert kind(double(weights)) is not CompiledLstm
+    assert chooser.steps_by(double(weights)) == "plain"
+    with use_processor("amx"):
+        assert chooser.steps_by(weights) == "compiled"
+    monkeypatch.setenv(compiled.VARIABLE, "none")
+    assert kind(weights) is not CompiledLstm
+    with use_processor("amx"):
+        assert chooser.steps_by(weights) == "plain"
+
+
+def test_small_weights_are_not_halved(monkeypatch):
+    """Nor are a layer's that fits the processor's cache, where that would gain nothing."""
+    weights = layer()[1]
+    with use_processor("amx"):
+        assert chooser.compiled_dtype(weights, "float16") == torch.float32
+        monkeypatch.setattr(chooser.tuning, "LEAST_HALVED", 0)
+        assert chooser.compiled_dtype(weights, "float16") == torch.float16
