@@ -219,12 +219,13 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None, in_cpp: bool | None = N
         return linear_kernel(weight, dtype, many_rows)
 
     bias = weights.bias
-    sizes = rows_in_steps_of(bias), input_product_elements(bias, dtype)
+    on_gpu = bias.is_cuda
+    elements = tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if on_gpu else tuning.INPUT_PRODUCT_ELEMENTS
     compiled = compiled_dtype(weights, dtype, in_cpp)
     if compiled is not None:
-        return lstm_compiled.CompiledLstm(weights, compiled, prepack, *sizes)
+        return lstm_compiled.CompiledLstm(weights, compiled, elements)
     kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
-    return kind(weights, prepack, *sizes)
+    return kind(weights, prepack, rows_in_steps_of(bias), elements)
 
 
 def compiled_dtype(
@@ -273,14 +274,6 @@ def training_steps(
 def rows_in_steps_of(tensor: torch.Tensor) -> int:
     """What the number of a product's rows is padded to a multiple of."""
     return tuning.ROWS_IN_STEPS_OF if tensor.device.type == "cpu" else 1
-
-
-def input_product_elements(like: torch.Tensor, dtype: str | None) -> int:
-    """In a product of a frozen LSTM layer's inputs."""
-    if like.is_cuda:
-        return tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU
-    # Two digits are products of twice as many rows.
-    return tuning.INPUT_PRODUCT_ELEMENTS // (2 if dtype == "float16" else 1)
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:

@@ -36,11 +36,12 @@ TIME_LIMIT = 120
 # Compilers do not use the widest vectors unless they are told to.
 WIDE = "-mprefer-vector-width=512"
 
-_POINTER, _FLOAT, _COUNT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
+_POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64, ctypes.c_int
 _ARGUMENTS: dict[str, list[Any]] = {
-    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, ctypes.c_int],
-    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, ctypes.c_int],
-    "frozen_layer": [*[_POINTER] * 7, *[_COUNT] * 3, _FLOAT, _FLOAT, ctypes.c_int],
+    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, _INT],
+    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _INT],
+    "input_products": [*[_POINTER] * 4, *[_COUNT] * 3, _INT],
+    "frozen_layer": [_POINTER, _COUNT, *[_POINTER] * 6, *[_COUNT] * 3, _FLOAT, _FLOAT, _INT],
 }
 
 
@@ -85,8 +86,37 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
 
 
+def input_products(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """
+    `inputs W^T + bias`, of a weight in panels, see `lstm_layer.cpp`.
+
+    # Parameters
+
+    inputs, weight, bias : `torch.Tensor`
+        Shapes `(num_rows, input_dim)`, `(output_dim / 32, input_dim, 32)`, `(output_dim,)`; the
+        weight of float32 or float16.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(num_rows, output_dim / 32, 32)`; in memory the first two are the other way round.
+
+    # Raises
+
+    `ValueError`
+        If a tensor is not contiguous.
+    """
+    num_rows, (panels, input_dim, columns) = len(inputs), weight.shape
+    products = inputs.new_empty(panels, num_rows, columns)
+    _function("input_products", weight.dtype)(
+        *map(_pointer, (inputs, weight, bias, products)), num_rows, input_dim, panels * columns,
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return products.transpose(0, 1)
+
+
 def frozen_layer(
-    input_products: torch.Tensor,
+    products: torch.Tensor,
     state: torch.Tensor,
     projection: torch.Tensor,
     hidden: torch.Tensor,
@@ -101,8 +131,8 @@ def frozen_layer(
 
     # Parameters
 
-    input_products : `torch.Tensor`
-        `W x + b` of all steps, shape `(num_rows, 4 * cell_size)`.
+    products : `torch.Tensor`
+        Of `input_products`, those of all steps.
     state, projection : `torch.Tensor`
         Of float32 or float16, both, shapes `(4 * cell_size / 32, projection_dim, 32)` and
         `(projection_dim / 32, cell_size, 32)`.
@@ -121,10 +151,11 @@ def frozen_layer(
     `ValueError`
         If a tensor is not contiguous.
     """
-    tensors = (input_products, state, projection, hidden, cell, outputs)
     sizes = (ctypes.c_int64 * len(batch_sizes))(*batch_sizes)
     _function("frozen_layer", state.dtype)(
-        *map(_pointer, tensors), sizes, len(batch_sizes), cell.shape[1], hidden.shape[1],
+        products.data_ptr(), products.stride(1),
+        *map(_pointer, (state, projection, hidden, cell, outputs)),
+        sizes, len(batch_sizes), cell.shape[1], hidden.shape[1],
         limit(cell_clip), limit(projection_clip), torch.get_num_threads(),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import compiled, reference
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, Prepack
+from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 
 # As in `lstm_layer.cpp`.
@@ -17,25 +17,48 @@ COLUMNS = 32
 TOLERANCE = 1e-5
 
 
+class PanelLinear(LinearKernel):
+    """
+    Products of inputs by `lstm_layer.cpp`, in the shape in which its steps read them best.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    dtype : `torch.dtype`
+        As in `CompiledLstm`.
+    """
+
+    def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
+        super().__init__(in_panels(weight, dtype))
+
+    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Shape `(num_rows, input_dim)` to `(num_rows, output_dim / 32, 32)`."""
+        assert bias is not None
+        return compiled.input_products(rows.contiguous(), self.weight, bias)
+
+
 class CompiledLstm(FrozenLstm):
     """
-    `FrozenLstm` by `lstm_layer.cpp`, but for the input's products.
+    `FrozenLstm` by `lstm_layer.cpp`.
 
     # Parameters
 
     weights : `LstmWeights`
         Of float32, on a CPU.
     dtype : `torch.dtype`
-        `torch.float32`, or `torch.float16` for state weight and projection in half precision;
-        arithmetic is in float32.
-    prepack : `Prepack`
-        As in `FrozenLstm`, its two sizes behind it.
+        `torch.float32`, or `torch.float16` for weights in half precision; arithmetic is in float32.
+    input_product_elements : `int`
+        As in `FrozenLstm`.
     """
 
     def __init__(
-        self, weights: LstmWeights, dtype: torch.dtype, prepack: Prepack, *sizes: int
+        self, weights: LstmWeights, dtype: torch.dtype, input_product_elements: int
     ) -> None:
-        super().__init__(weights, prepack, *sizes)
+        def prepack(weight: torch.Tensor, many_rows: bool) -> LinearKernel:
+            return PanelLinear(weight, dtype)
+
+        super().__init__(weights, prepack, 1, input_product_elements)
         self._state, self._projection = (
             in_panels(weight.detach(), dtype) for weight in (weights.state, weights.projection)
         )
@@ -91,7 +114,7 @@ def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:
     return (
         bias.device.type == "cpu"
         and bias.dtype == torch.float32
-        and all(size % COLUMNS == 0 for size in projection.shape)
+        and all(size % COLUMNS == 0 for size in (*projection.shape, weights.input.shape[1]))
         and compiled.compiler() is not None
         and works(dtype)
     )
@@ -123,19 +146,14 @@ def _trial(dtype: torch.dtype) -> list[str]:
 
     # Tensors made in inference mode would stay so.
     with torch.inference_mode(False), torch.no_grad():
-        state = random(4 * cell_size, dim, scale=0.2)
-        projection = random(dim, cell_size, scale=0.2)
-        weights = LstmWeights(
-            random(4 * cell_size, dim, scale=0.2), state.to(dtype).float(), random(4 * cell_size),
-            projection.to(dtype).float(), 0.8, 0.9,
-        )  # fmt: skip
+        shapes = (4 * cell_size, dim), (4 * cell_size, dim), (dim, cell_size)
+        inputs, state, projection = (
+            random(*shape, scale=0.2).to(dtype).float() for shape in shapes
+        )
+        weights = LstmWeights(inputs, state, random(4 * cell_size), projection, 0.8, 0.9)
         start = random(sum(batch_sizes), dim), batch_sizes, random(27, dim), random(27, cell_size)
-
-        def prepack(weight: torch.Tensor, many_rows: bool) -> LinearKernel:
-            return LinearKernel(weight)
-
         # A few steps at a time.
-        layer = CompiledLstm(weights, dtype, prepack, 1, 30 * 4 * cell_size)
+        layer = CompiledLstm(weights, dtype, 30 * 4 * cell_size)
         found = layer(*start)
         names = ("input", "state", "bias", "projection")
         double = weights._replace(**{name: getattr(weights, name).double() for name in names})

@@ -1,4 +1,4 @@
-// A frozen LSTM layer on a CPU: products, gates and projections of many steps in one call.
+// A frozen LSTM layer on a CPU: its inputs' products, and products, gates and projections of many steps in one call.
 
 #include <omp.h>
 
@@ -10,8 +10,25 @@
 
 namespace {
 
-// Rows ahead for which what others have written is asked for: an input's products are pages apart.
+// Rows ahead for which the inputs' products and cells are asked for.
 constexpr int64_t ROWS_AHEAD = 4;
+// Rows of inputs that stay in the second cache while a weight goes by.
+constexpr int64_t INPUTS_AT_ONCE = 256;
+
+// Kept for the next call.
+float* memory_for(int64_t size) {
+  static thread_local std::vector<float> memory;
+  memory.resize(std::max<size_t>(memory.size(), size));
+  return memory.data();
+}
+
+// By all threads.
+void copy_in(const float* from, const Rows& rows, int64_t count) {
+#pragma omp for schedule(static)
+  for (int64_t row = 0; row < count; ++row)
+    for (int64_t column = 0; column < rows.dim; column += COLUMNS)
+      std::memcpy(rows.at(row, column), from + row * rows.dim + column, COLUMNS * sizeof(float));
+}
 
 // Gates of 32 cells, from their sums `i, f, g, o`, 32 each.
 __attribute__((noinline)) void gate(const float* sums, const float* added, int64_t added_apart, float* cell, float* gated, float clip) {
@@ -32,23 +49,20 @@ void ask_for(const float* place) {
 }
 
 template <class Weight>
-void run(const float* input_products, const Weight* state, const Weight* projection, float* hidden, float* cell, float* outputs,
-         const int64_t* sizes, int64_t steps, int64_t width, int64_t dim, float cell_clip, float projection_clip, int threads) {
+void run(const float* input_products, int64_t panel_apart, const Weight* state, const Weight* projection,
+         float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps, int64_t width, int64_t dim, float cell_clip,
+         float projection_clip, int threads) {
   const int64_t most = sizes[0];
-  // Kept for the next call.
-  static thread_local std::vector<float> memory;
   const int64_t size_of_hidden = Rows::size(most, dim), size_of_gated = Rows::size(most, width), size_of_sums = most * 4 * COLUMNS;
-  memory.resize(std::max<size_t>(memory.size(), size_of_hidden + size_of_gated + threads * size_of_sums));
-  const Rows before{memory.data(), most, dim}, gated{before.places + size_of_hidden, most, width};
+  const Rows before{memory_for(size_of_hidden + size_of_gated + threads * size_of_sums), most, dim};
+  const Rows gated{before.places + size_of_hidden, most, width};
   float* const all_sums = gated.places + size_of_gated;
 #pragma omp parallel num_threads(threads)
   {
     float* const sums = all_sums + omp_get_thread_num() * size_of_sums;
-#pragma omp for schedule(static)
-    for (int64_t row = 0; row < most; ++row)
-      for (int64_t column = 0; column < dim; column += COLUMNS)
-        std::memcpy(before.at(row, column), hidden + row * dim + column, COLUMNS * sizeof(float));
+    copy_in(hidden, before, most);
     const float* added = input_products;
+    const int64_t gate_apart = width / COLUMNS * panel_apart;
     float* output = outputs;
     for (int64_t step = 0; step < steps; ++step) {
       const int64_t size = sizes[step];
@@ -57,10 +71,10 @@ void run(const float* input_products, const Weight* state, const Weight* project
         for (int64_t gate = 0; gate < 4; ++gate)
           multiply_panel(before, size, state + (gate * width + column) * dim, sums + gate * COLUMNS, 4 * COLUMNS);
         for (int64_t row = 0; row < size; ++row) {
-          const float* from = added + row * 4 * width + column;
-          for (int64_t gate = 0; gate < 4; ++gate) ask_for(from + (4 * ROWS_AHEAD + gate) * width);
+          const float* from = added + row * COLUMNS + column / COLUMNS * panel_apart;
+          for (int64_t gate = 0; gate < 4; ++gate) ask_for(from + ROWS_AHEAD * COLUMNS + gate * gate_apart);
           ask_for(cell + (row + ROWS_AHEAD) * width + column);
-          gate(sums + row * 4 * COLUMNS, from, width, cell + row * width + column, gated.at(row, column), cell_clip);
+          gate(sums + row * 4 * COLUMNS, from, gate_apart, cell + row * width + column, gated.at(row, column), cell_clip);
         }
       }
       const int64_t staying = step + 1 < steps ? sizes[step + 1] : 0;
@@ -74,20 +88,52 @@ void run(const float* input_products, const Weight* state, const Weight* project
           std::memcpy(next, place, COLUMNS * sizeof(float));
         }
       }
-      added += size * 4 * width;
+      added += size * COLUMNS;
       output += size * dim;
+    }
+  }
+}
+
+// `inputs W^T + bias`, in panels like a weight, shape `(output_dim / 32, count, 32)`: what a step reads together lies together.
+template <class Weight>
+void multiply_inputs(const float* inputs, const Weight* weight, const float* bias, float* outputs, int64_t count, int64_t input_dim,
+                     int64_t output_dim, int threads) {
+  const int64_t most = std::min(count, INPUTS_AT_ONCE);
+  const Rows rows{memory_for(Rows::size(most, input_dim)), most, input_dim};
+#pragma omp parallel num_threads(threads)
+  for (int64_t start = 0; start < count; start += most) {
+    const int64_t size = std::min(count - start, most);
+    copy_in(inputs + start * input_dim, rows, size);
+#pragma omp for schedule(static)
+    for (int64_t column = 0; column < output_dim; column += COLUMNS) {
+      float* output = outputs + column * count + start * COLUMNS;
+      multiply_panel(rows, size, weight + column * input_dim, output, COLUMNS);
+      for (int64_t row = 0; row < size; ++row)
+        for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += bias[column + j];
     }
   }
 }
 
 }  // namespace
 
-// Names end in the type of the weights. `hidden`, shape `(sizes[0], dim)`, and `cell` become those after each row's last step.
-#define FROZEN_LAYER(NAME, WEIGHT)                                                                                                     \
-  extern "C" void NAME(const float* input_products, const WEIGHT* state, const WEIGHT* projection, float* hidden, float* cell,         \
-                       float* outputs, const int64_t* sizes, int64_t steps, int64_t width, int64_t dim, float cell_clip,               \
-                       float projection_clip, int threads) {                                                                           \
-    run(input_products, state, projection, hidden, cell, outputs, sizes, steps, width, dim, cell_clip, projection_clip, threads);      \
+// Names end in the type of the weights.
+#define INPUT_PRODUCTS(NAME, WEIGHT)                                                                                                    \
+  extern "C" void NAME(const float* inputs, const WEIGHT* weight, const float* bias, float* outputs, int64_t count, int64_t input_dim,  \
+                       int64_t output_dim, int threads) {                                                                               \
+    multiply_inputs(inputs, weight, bias, outputs, count, input_dim, output_dim, threads);                                              \
+  }
+
+INPUT_PRODUCTS(input_products_float32, float)
+INPUT_PRODUCTS(input_products_float16, Half)
+
+// Inputs' products are those above, panels `panel_apart`. `hidden`, shape `(sizes[0], dim)`, and `cell` become those after each row's last
+// step.
+#define FROZEN_LAYER(NAME, WEIGHT)                                                                                                      \
+  extern "C" void NAME(const float* input_products, int64_t panel_apart, const WEIGHT* state, const WEIGHT* projection, float* hidden,  \
+                       float* cell, float* outputs, const int64_t* sizes, int64_t steps, int64_t width, int64_t dim, float cell_clip,   \
+                       float projection_clip, int threads) {                                                                            \
+    run(input_products, panel_apart, state, projection, hidden, cell, outputs, sizes, steps, width, dim, cell_clip, projection_clip,    \
+        threads);                                                                                                                       \
   }
 
 FROZEN_LAYER(frozen_layer_float32, float)

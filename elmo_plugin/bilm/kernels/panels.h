@@ -1,8 +1,8 @@
 // Products of rows with a frozen weight on a CPU.
 //
-// A weight lies in panels of 32 of its rows, shape `(output_dim / 32, input_dim, 32)`, in float32 or in half precision; all else is float32.
-// Up to 12 rows at a time are multiplied with a part of a panel, 256 numbers of each row, which stays in the processor's first cache for
-// the rows after them, while the next part is asked for: so weights are read from memory during arithmetic, not before it.
+// A weight lies in panels of 32 of its rows, shape `(output_dim / 32, input_dim, 32)`, in float32 or in half precision; all else is in
+// float32. Up to 12 rows at a time are multiplied with a part of a panel, 256 numbers of each row, which stays in the processor's first
+// cache for the rows after them, while the next part is asked for: so weights are read from memory during arithmetic, not before it.
 //
 // Each sum goes over 256 numbers in their order, and over those sums in theirs, whatever the number of rows, threads or lanes: a row's bits
 // depend on none of them.
@@ -116,7 +116,8 @@ void multiply(const float* rows, Part<Weight> part, float* sums, int64_t sums_ap
 
 // The same for a number of rows that is not known before.
 template <class Weight, int ROWS = MOST_ROWS>
-void multiply_some(int64_t count, const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead, int64_t step) {
+void multiply_some(int64_t count, const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead,
+                   int64_t step) {
   if constexpr (ROWS > 0) {
     if (count == ROWS)
       multiply<ROWS>(rows, part, sums, sums_apart, add, ahead, step);

@@ -9,7 +9,6 @@ import torch
 from elmo_plugin.bilm.kernels import chooser, compiled, lstm_compiled, reference
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_compiled import CompiledLstm, in_panels, usable
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 from elmo_plugin.bilm.kernels.processors import use_processor
 
 pytestmark = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ compiler")
@@ -17,28 +16,23 @@ pytestmark = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ comp
 DTYPES = [torch.float32, torch.float16]
 CLIPS = [(0.5, 0.3), (None, None)]
 # Falling, at once and slowly; more rows than are multiplied at a time, and one.
-BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23]]
+BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23], [300, 259]]
 
 
-def layer(cell_size=320, dim=64, clips=(0.5, 0.3), dtype=torch.float32, elements=1 << 22):
+def layer(
+    cell_size=320, dim=64, input_dim=96, clips=(0.5, 0.3), dtype=torch.float32, elements=1 << 22
+):
     """A layer and its weights, as they are in half precision where it rounds them."""
     torch.manual_seed(0)
-    # Eighths and inputs, too: a library's input products are exact, in whatever order.
-    weights = LstmWeights(
-        torch.randint(-3, 4, (4 * cell_size, 48)) / 8,
-        (torch.randn(4 * cell_size, dim) * 0.1).to(dtype).float(),
-        torch.randn(4 * cell_size),
-        (torch.randn(dim, cell_size) * 0.1).to(dtype).float(),
-        *clips,
-    )
-    return CompiledLstm(
-        weights, dtype, lambda weight, _: LinearKernel(weight), 1, elements
-    ), weights
+    shapes = (4 * cell_size, input_dim), (4 * cell_size, dim), (dim, cell_size)
+    inputs, state, projection = ((torch.randn(shape) * 0.1).to(dtype).float() for shape in shapes)
+    weights = LstmWeights(inputs, state, torch.randn(4 * cell_size), projection, *clips)
+    return CompiledLstm(weights, dtype, elements), weights
 
 
 def start(batch_sizes, weights):
     size, (dim, cell_size) = batch_sizes[0], weights.projection.shape
-    inputs = torch.randint(-8, 9, (sum(batch_sizes), weights.input.shape[1])) / 8
+    inputs = torch.randn(sum(batch_sizes), weights.input.shape[1])
     return inputs, batch_sizes, torch.randn(size, dim), torch.randn(size, cell_size)
 
 
@@ -49,9 +43,9 @@ def double(weights):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("batch_sizes", BATCH_SIZES, ids=str)
-@pytest.mark.parametrize(("cell_size", "dim"), [(320, 64), (32, 32), (512, 288)])
-def test_against_the_definition_in_float64(cell_size, dim, batch_sizes, clips, dtype):
-    cell, weights = layer(cell_size, dim, clips, dtype)
+@pytest.mark.parametrize("sizes", [(320, 64, 96), (32, 32, 32), (512, 288, 288)], ids=str)
+def test_against_the_definition_in_float64(sizes, batch_sizes, clips, dtype):
+    cell, weights = layer(*sizes, clips, dtype)
     inputs, _, hidden, memory = start(batch_sizes, weights)
     before = hidden.clone(), memory.clone()
     found = cell(inputs, batch_sizes, hidden, memory)
@@ -93,7 +87,7 @@ LEVELS = ["x86-64-v3", "x86-64-v2"]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_its_bits_are_those_of_every_processor(dtype, level, uncompiled, monkeypatch):
     """Weights in half precision of every size there is, down to the least."""
-    cell, weights = layer(64, 32, dtype=dtype)
+    cell, weights = layer(64, 32, 32, dtype=dtype)
     state = cell._state.view(-1)
     state[: 1 << 13] *= 2.0 ** -torch.arange(1 << 13).remainder(28)
     arguments = start([14, 3, 1], weights)
@@ -131,7 +125,7 @@ def test_by_hand():
     projection = torch.zeros(32, 32)
     projection[::3, 7] = 1.0
     weights = LstmWeights(zeros, zeros, bias, projection, None, None)
-    cell = CompiledLstm(weights, torch.float32, lambda weight, _: LinearKernel(weight), 1, 1 << 20)
+    cell = CompiledLstm(weights, torch.float32, 1 << 20)
     outputs, hidden, memory = cell(torch.zeros(1, 32), [1], torch.ones(1, 32), torch.ones(1, 32))
     c = 0.5 * 1.0 + 0.5 * math.tanh(1.0)
     assert memory[0].tolist() == pytest.approx([c] * 32, abs=1e-6)
@@ -147,7 +141,9 @@ FAULTS = [
     ("(gate * width + column) * dim", "(gate * width) * dim"),
     ("left < DEPTH ? left : DEPTH", "left < DEPTH ? left - 1 : DEPTH"),
     ("sizes[step + 1] : 0", "sizes[step + 1] : size"),
-    ("added += size * 4 * width", "added += size"),
+    ("added += size * COLUMNS", "added += size"),
+    ("] += bias[column + j]", "] += bias[j]"),
+    ("weight + column * input_dim", "weight"),
     ("group * count / groups, end", "group, end"),
     ("FROZEN_LAYER(frozen_layer_", "FROZEN_LAYER("),
 ]
@@ -183,9 +179,9 @@ def test_where_it_runs(monkeypatch):
     assert kind(weights, processor="safe") is not CompiledLstm
     assert kind(weights, processor="safe", in_cpp=True) is CompiledLstm
     assert kind(weights, in_cpp=False) is not CompiledLstm
-    for cell_size, dim in ((48, 64), (64, 48)):
+    for cell_size, dim, input_dim in ((48, 64, 64), (64, 48, 64), (64, 64, 48)):
         other = LstmWeights(
-            torch.zeros(4 * cell_size, 8), torch.zeros(4 * cell_size, dim),
+            torch.zeros(4 * cell_size, input_dim), torch.zeros(4 * cell_size, dim),
             torch.zeros(4 * cell_size), torch.zeros(dim, cell_size), 3.0, 3.0,
         )  # fmt: skip
         assert kind(other) is not CompiledLstm
