@@ -86,7 +86,9 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
 
 
-def input_products(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def input_products(
+    inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, products: torch.Tensor
+) -> None:
     """
     `inputs W^T + bias`, of a weight in panels, see `lstm_layer.cpp`.
 
@@ -95,24 +97,18 @@ def input_products(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
     inputs, weight, bias : `torch.Tensor`
         Shapes `(num_rows, input_dim)`, `(output_dim / 32, input_dim, 32)`, `(output_dim,)`; the
         weight of float32 or float16.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows, output_dim / 32, 32)`; in memory the first two are the other way round.
+    products : `torch.Tensor`
+        To be filled, shape `(output_dim / 32, num_rows, 32)`.
 
     # Raises
 
     `ValueError`
         If a tensor is not contiguous.
     """
-    num_rows, (panels, input_dim, columns) = len(inputs), weight.shape
-    products = inputs.new_empty(panels, num_rows, columns)
     _function("input_products", weight.dtype)(
-        *map(_pointer, (inputs, weight, bias, products)), num_rows, input_dim, panels * columns,
-        torch.get_num_threads(),
+        *map(_pointer, (inputs, weight, bias, products)),
+        *inputs.shape, len(bias), torch.get_num_threads(),
     )  # fmt: skip
-    return products.transpose(0, 1)
 
 
 def frozen_layer(
@@ -132,7 +128,8 @@ def frozen_layer(
     # Parameters
 
     products : `torch.Tensor`
-        Of `input_products`, those of all steps.
+        Of all steps' inputs, shape `(num_rows, 4 * cell_size / 32, 32)`: `input_products` with the
+        first two the other way round.
     state, projection : `torch.Tensor`
         Of float32 or float16, both, shapes `(4 * cell_size / 32, projection_dim, 32)` and
         `(projection_dim / 32, cell_size, 32)`.

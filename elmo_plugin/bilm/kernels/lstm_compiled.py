@@ -1,6 +1,7 @@
 """A frozen LSTM layer on a CPU, all of its steps in C++: what it is given, and whether it works."""
 
 import functools
+import threading
 import warnings
 from collections.abc import Sequence
 
@@ -17,9 +18,14 @@ COLUMNS = 32
 TOLERANCE = 1e-5
 
 
+# Each thread's place for products, kept: pages that come anew cost more than the products' tenth.
+_kept = threading.local()
+
+
 class PanelLinear(LinearKernel):
     """
-    Products of inputs by `lstm_layer.cpp`, in the shape in which its steps read them best.
+    Products of inputs by `lstm_layer.cpp`, in the shape in which its steps read them best. They
+    last until a thread's next ones.
 
     # Parameters
 
@@ -35,7 +41,13 @@ class PanelLinear(LinearKernel):
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Shape `(num_rows, input_dim)` to `(num_rows, output_dim / 32, 32)`."""
         assert bias is not None
-        return compiled.input_products(rows.contiguous(), self.weight, bias)
+        size = len(rows) * len(bias)
+        place: torch.Tensor | None = getattr(_kept, "products", None)
+        if place is None or len(place) < size:
+            place = _kept.products = torch.empty(size)
+        products = place[:size].view(-1, len(rows), COLUMNS)
+        compiled.input_products(rows.contiguous(), self.weight, bias, products)
+        return products.transpose(0, 1)
 
 
 class CompiledLstm(FrozenLstm):

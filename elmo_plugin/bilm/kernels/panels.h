@@ -135,6 +135,17 @@ struct Rows {
   float* at(int64_t row, int64_t column) const { return places + (column / DEPTH * count + row) * APART + column % DEPTH; }
 };
 
+// Groups of rows for which to widen a part of half precision once pays.
+constexpr int64_t WIDENED_FOR = 8;
+
+inline Part<float> widened(Part<Half> part, float* to) {
+  for (int64_t i = 0; i < part.depth * COLUMNS; i += LANES) {
+    const Vector value = load(part.weights + i);
+    std::memcpy(to + i, &value, sizeof value);
+  }
+  return Part<float>{to, part.depth};
+}
+
 // A panel's product with the first `count` rows.
 template <class Weight>
 void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
@@ -143,12 +154,22 @@ void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float*
     const int64_t left = rows.dim - k;
     const Part<Weight> part{panel + k * COLUMNS, left < DEPTH ? left : DEPTH};
     const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t start = group * count / groups, end = (group + 1) * count / groups;
-      // Each group asks for its share of the next part.
-      const char* ahead = next + group * part.depth * step;
-      multiply_some(end - start, rows.at(start, k), part, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+    const auto multiply_groups = [&](auto some) {
+      for (int64_t group = 0; group < groups; ++group) {
+        const int64_t start = group * count / groups, end = (group + 1) * count / groups;
+        // Each group asks for its share of the next part.
+        const char* ahead = next + group * part.depth * step;
+        multiply_some(end - start, rows.at(start, k), some, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+      }
+    };
+    if constexpr (sizeof(Weight) < sizeof(float)) {
+      if (groups >= WIDENED_FOR) {
+        alignas(64) float wide[DEPTH * COLUMNS];
+        multiply_groups(widened(part, wide));
+        continue;
+      }
     }
+    multiply_groups(part);
   }
 }
 
