@@ -232,7 +232,8 @@ def compiled_dtype(
     weights: LstmWeights, dtype: str | None, in_cpp: bool | None = None
 ) -> torch.dtype | None:
     """The type in which a frozen layer's weights lie whose steps run in C++, if they do."""
-    if dtype == "float16" and weights.state.numel() < tuning.LEAST_HALVED:
+    size = weights.state.numel()
+    if size <= tuning.MOST_EXACT or (dtype == "float16" and size < tuning.LEAST_HALVED):
         dtype = None
     name = dtype or "float32"
     if in_cpp is None:

@@ -174,8 +174,6 @@ def kind(weights, dtype=None, processor="amx", in_cpp=None):
 def test_where_it_runs(monkeypatch):
     weights = layer()[1]
     assert kind(weights) is kind(weights, "float16") is CompiledLstm
-    for dtype in ("bfloat16", "int8"):
-        assert kind(weights, dtype, in_cpp=True) is not CompiledLstm
     assert kind(weights, processor="safe") is not CompiledLstm
     assert kind(weights, processor="safe", in_cpp=True) is CompiledLstm
     assert kind(weights, in_cpp=False) is not CompiledLstm
@@ -195,10 +193,17 @@ def test_where_it_runs(monkeypatch):
         assert chooser.steps_by(weights) == "plain"
 
 
-def test_small_weights_are_not_halved(monkeypatch):
-    """Nor are a layer's that fits the processor's cache, where that would gain nothing."""
+def test_small_layers_are_exact(monkeypatch):
+    """Where fewer bytes would gain nothing: none are halved, and the least not rounded, either."""
     weights = layer()[1]
-    with use_processor("amx"):
-        assert chooser.compiled_dtype(weights, "float16") == torch.float32
-        monkeypatch.setattr(chooser.tuning, "LEAST_HALVED", 0)
-        assert chooser.compiled_dtype(weights, "float16") == torch.float16
+
+    def types():
+        with use_processor("amx"):
+            return [chooser.compiled_dtype(weights, one) for one in (None, "float16", "int8")]
+
+    assert types() == [torch.float32] * 3
+    monkeypatch.setattr(chooser.tuning, "MOST_EXACT", 0)
+    assert types() == [torch.float32, torch.float32, None]
+    monkeypatch.setattr(chooser.tuning, "LEAST_HALVED", 0)
+    assert types() == [torch.float32, torch.float16, None]
+    assert kind(weights, "bfloat16", in_cpp=True) is not CompiledLstm
