@@ -31,7 +31,7 @@ void copy_in(const float* from, const Rows& rows, int64_t count) {
 }
 
 // Gates of 32 cells, from their sums `i, f, g, o`, 32 each.
-__attribute__((noinline)) void gate(const float* sums, const float* added, int64_t added_apart, float* cell, float* gated, float clip) {
+__attribute__((noinline)) void take_gates(const float* sums, const float* added, int64_t added_apart, float* cell, float* gated, float clip) {
 #pragma omp simd
   for (int64_t j = 0; j < COLUMNS; ++j) {
     const float i = sigmoid(sums[j] + added[j]);
@@ -74,7 +74,7 @@ void run(const float* input_products, int64_t panel_apart, const Weight* state, 
           const float* from = added + row * COLUMNS + column / COLUMNS * panel_apart;
           for (int64_t gate = 0; gate < 4; ++gate) ask_for(from + ROWS_AHEAD * COLUMNS + gate * gate_apart);
           ask_for(cell + (row + ROWS_AHEAD) * width + column);
-          gate(sums + row * 4 * COLUMNS, from, gate_apart, cell + row * width + column, gated.at(row, column), cell_clip);
+          take_gates(sums + row * 4 * COLUMNS, from, gate_apart, cell + row * width + column, gated.at(row, column), cell_clip);
         }
       }
       const int64_t staying = step + 1 < steps ? sizes[step + 1] : 0;
