@@ -31,7 +31,8 @@ void copy_in(const float* from, const Rows& rows, int64_t count) {
 }
 
 // Gates of 32 cells, from their sums `i, f, g, o`, 32 each.
-__attribute__((noinline)) void take_gates(const float* sums, const float* added, int64_t added_apart, float* cell, float* gated, float clip) {
+__attribute__((noinline)) void take_gates(const float* sums, const float* added, int64_t added_apart, float* cell, float* gated,
+                                          float clip) {
 #pragma omp simd
   for (int64_t j = 0; j < COLUMNS; ++j) {
     const float i = sigmoid(sums[j] + added[j]);
