@@ -1,4 +1,4 @@
-// The functions of an LSTM's gates. Every operation is written out, so that they give the same bits on every processor.
+// All that is elementwise in a step of an LSTM. Every operation is written out, so that they give the same bits on every processor.
 
 #pragma once
 
@@ -36,6 +36,16 @@ inline float tangent(float x) { return 2.0f / (1.0f + exponential(-2.0f * x)) - 
 inline float clipped(float x, float clip) {
   x = x > clip ? clip : x;
   return x < -clip ? -clip : x;
+}
+
+// Sums of the gates become what the gates are, and the cell the new one; `sigmoid(o) tanh(c)` is returned.
+inline float step(float& i, float& f, float& g, float& o, float& cell, float clip) {
+  i = sigmoid(i);
+  f = sigmoid(f);
+  g = tangent(g);
+  o = sigmoid(o);
+  cell = clipped(std::fma(f, cell, i * g), clip);
+  return o * tangent(cell);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 import functools
 import threading
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +10,7 @@ from elmo_plugin.bilm.kernels import compiled, reference
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
+from elmo_plugin.bilm.kernels.trial import passes
 
 # As in `lstm_layer.cpp`.
 COLUMNS = 32
@@ -135,17 +135,10 @@ def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:
 @functools.cache
 def works(dtype: torch.dtype) -> bool:
     """Whether the layer can be compiled and gives the right numbers; tried once, see `usable`."""
-    try:
-        wrong = _trial(dtype)
-        problem = f"wrong {', '.join(wrong)}" if wrong else ""
-    except Exception as error:  # of a compiler
-        problem = repr(error)
-    if problem:
-        warnings.warn(
-            f"the frozen LSTM layer in C++ is not used with weights in {dtype}: {problem}",
-            stacklevel=2,
-        )
-    return not problem
+    return passes(
+        lambda: _trial(dtype),
+        f"the frozen LSTM layer in C++ is not used with weights in {dtype}",
+    )
 
 
 def _trial(dtype: torch.dtype) -> list[str]:

@@ -9,7 +9,6 @@ when first used; where they cannot be, or err in a small trial, the plain operat
 """
 
 import functools
-import warnings
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from elmo_plugin.bilm.kernels.lstm_inference import Prepack, SteppedLstm
 from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from elmo_plugin.bilm.kernels.training_linear import plain_matmul
+from elmo_plugin.bilm.kernels.trial import passes
 
 # As in the trial: the largest error there that is rounding.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -125,18 +125,11 @@ def works(
     device: torch.device, dtype: torch.dtype, product_dtype: torch.dtype, training: bool
 ) -> bool:
     """Whether the kernels can be compiled and give the right numbers; tried once, see `usable`."""
-    try:
-        wrong = _trial(device, dtype, product_dtype, training)
-        problem = f"wrong {', '.join(wrong)}" if wrong else ""
-    except Exception as error:  # of a compiler, Triton or the driver
-        problem = repr(error)
-    if problem:
-        warnings.warn(
-            f"the LSTM's fused steps are not used on {device} in {dtype} with products in "
-            f"{product_dtype}: {problem}",
-            stacklevel=2,
-        )
-    return not problem
+    return passes(
+        lambda: _trial(device, dtype, product_dtype, training),
+        f"the LSTM's fused steps are not used on {device} in {dtype} with products in "
+        f"{product_dtype}",
+    )
 
 
 def _trial(

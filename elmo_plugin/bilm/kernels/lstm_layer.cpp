@@ -35,13 +35,11 @@ __attribute__((noinline)) void take_gates(const float* sums, const float* added,
                                           float clip) {
 #pragma omp simd
   for (int64_t j = 0; j < COLUMNS; ++j) {
-    const float i = sigmoid(sums[j] + added[j]);
-    const float f = sigmoid(sums[COLUMNS + j] + added[added_apart + j]);
-    const float g = tangent(sums[2 * COLUMNS + j] + added[2 * added_apart + j]);
-    const float o = sigmoid(sums[3 * COLUMNS + j] + added[3 * added_apart + j]);
-    const float sum = clipped(std::fma(f, cell[j], i * g), clip);
-    cell[j] = sum;
-    gated[j] = o * tangent(sum);
+    float i = sums[j] + added[j];
+    float f = sums[COLUMNS + j] + added[added_apart + j];
+    float g = sums[2 * COLUMNS + j] + added[2 * added_apart + j];
+    float o = sums[3 * COLUMNS + j] + added[3 * added_apart + j];
+    gated[j] = step(i, f, g, o, cell[j], clip);
   }
 }
 

@@ -58,13 +58,13 @@ void forward(const Product* products, const float* addend, float* cell, Gated* g
     float* kept = new_cell + (activations ? row * width : 0);
 #pragma omp simd
     for (int64_t j = start; j < end; ++j) {
-      const float i = sigmoid(read(product + j) + added[j]);
-      const float f = sigmoid(read(product + width + j) + added[width + j]);
-      const float g = tangent(read(product + 2 * width + j) + added[2 * width + j]);
-      const float o = sigmoid(read(product + 3 * width + j) + added[3 * width + j]);
-      const float sum = clipped(std::fma(f, c[j], i * g), clip);
+      float i = read(product + j) + added[j];
+      float f = read(product + width + j) + added[width + j];
+      float g = read(product + 2 * width + j) + added[2 * width + j];
+      float o = read(product + 3 * width + j) + added[3 * width + j];
+      float sum = c[j];
+      write(out + j, step(i, f, g, o, sum, clip));
       c[j] = sum;
-      write(out + j, o * tangent(sum));
       if (activation) {
         activation[j] = i;
         activation[width + j] = f;

@@ -135,7 +135,7 @@ def test_by_hand():
 
 
 FAULTS = [
-    ("std::fma(f, cell[j], i * g)", "i * g"),
+    ("std::fma(f, cell, i * g)", "i * g"),
     ("clipped(place[j], projection_clip)", "place[j]"),
     ("sums_apart, k > 0,", "sums_apart, false,"),
     ("(gate * width + column) * dim", "(gate * width) * dim"),

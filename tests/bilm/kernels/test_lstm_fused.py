@@ -295,7 +295,7 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
 
 
 CPP_FAULTS = [
-    ("std::fma(f, c[j], i * g)", "i * g", True),
+    ("std::fma(f, cell, i * g)", "i * g", True),
     ("return x < -clip ? -clip : x;", "return x;", True),
     ("2.0f / (1.0f + exponential(-2.0f * x)) - 1.0f", "1.0f / (1.0f + exponential(-x))", True),
     ("activation[width + j] = f;", "activation[width + j] = i;", False),
