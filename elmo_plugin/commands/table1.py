@@ -74,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="store_true", help="train nothing: the table of the runs that are whole"
     )
+    parser.add_argument(
+        "--known",
+        metavar="RUNS_CSV",
+        help="of a table made elsewhere: its runs stand in this one and are not made again",
+    )
     parser.add_argument("-o", "--overrides", default="{}", help="as `allennlp train` takes them")
 
 
@@ -125,11 +130,12 @@ def run(args: argparse.Namespace) -> None:
     lines = check_data(args.tasks, data, vectors)
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
+    known = report.read_known(Path(args.known)) if args.known else {}
     out.mkdir(parents=True, exist_ok=True)
     if not args.report:
         with lock_folder(out):
             train(
-                runs,
+                [one for one in runs if one not in known],
                 out,
                 lambda one: config(one, data, vectors, overrides, longer=not args.quick),
                 args.processes,
@@ -139,8 +145,10 @@ def run(args: argparse.Namespace) -> None:
         "elmo_plugin": f"{__version__} {_commit()}".strip(),
         "machine": f"{model_name()}, {args.processes} processes of one thread",
     }
-    text = report.write(runs, out, about)
-    drawn = [figures.learning_curves(runs, out), figures.layer_weights(runs, out)]
+    if args.known:
+        about["runs made elsewhere"] = f"{sum(one in known for one in runs)}, of {args.known}"
+    text = report.write(runs, out, about, known)
+    drawn = [figures.learning_curves(runs, out, known), figures.layer_weights(runs, out)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
     print(f"\n{text}\n{', '.join(map(str, written))}")
 

@@ -8,11 +8,11 @@ from elmo_plugin.commands.layer_weights import draw as draw_layers
 from elmo_plugin.commands.layer_weights import learned_mixes
 from elmo_plugin.table1.one_run import TRAINING, is_whole
 from elmo_plugin.table1.plan import BASELINE, ELMO, Run
-from elmo_plugin.table1.report import chosen, read
+from elmo_plugin.table1.report import Known, chosen, read
 from elmo_plugin.table1.tasks import TASKS
 
 
-def learning_curves(runs: list[Run], out: Path) -> Path | None:
+def learning_curves(runs: list[Run], out: Path, known: Known | None = None) -> Path | None:
     """
     Figure 1: scores against the part of the training set, with and without ELMo; a panel a task.
 
@@ -21,13 +21,15 @@ def learning_curves(runs: list[Run], out: Path) -> Path | None:
     runs : `list[Run]`
     out : `Path`
         The table's folder.
+    known : `Optional[Known]`, optional (default = `None`)
+        See `report.read_known`.
 
     # Returns
 
     `Path | None`
         The drawing; `None` if no task was trained on several fractions.
     """
-    results = [one for one in (read(run, out) for run in runs) if one.score is not None]
+    results = [one for one in (read(run, out, known) for run in runs) if one.score is not None]
     points: dict[str, dict[str, list[tuple[float, list[float]]]]] = {}
     for task in dict.fromkeys(one.run.task for one in results):
         for arm in (BASELINE, ELMO):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -39,21 +40,29 @@ class Result(NamedTuple):
         return self.score is None and self.failure != NOT_RUN
 
 
-def read(run: Run, out: Path) -> Result:
+# Of runs that were made elsewhere.
+Known = Mapping[Run, Result]
+
+
+def read(run: Run, out: Path, known: Known | None = None) -> Result:
     """
     # Parameters
 
     run : `Run`
     out : `Path`
         The table's folder.
+    known : `Optional[Known]`, optional (default = `None`)
+        See `read_known`.
 
     # Returns
 
     `Result`
-        What the run's `metrics.json` says.
+        What the run's `metrics.json` says, or where it has none what is known.
     """
     folder = out / run.folder
     if not is_whole(folder):
+        if known and run in known:
+            return known[run]
         failed = folder / FAILED
         return Result(run, None, failure=failed.read_text().strip() if failed.exists() else NOT_RUN)
     metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
@@ -69,6 +78,46 @@ def read(run: Run, out: Path) -> Result:
     )
 
 
+def read_known(path: Path) -> Known:
+    """
+    # Parameters
+
+    path : `Path`
+        The `runs.csv` of a table that was made elsewhere.
+
+    # Returns
+
+    `Known`
+        Its runs that have a score.
+
+    # Raises
+
+    `ValueError`
+        If it is no such file.
+    """
+    names = [*Run._fields, *Result._fields[1:]]
+    known: dict[Run, Result] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        if header != names:
+            raise ValueError(
+                f"{path} has the columns {header}, expected those of runs.csv: {names}"
+            )
+        for row in rows:
+            try:
+                task, arm, fraction, seed, score, split, epochs, best, minutes, failure = row
+                run = Run(task, arm, float(fraction), int(seed))
+                if score:
+                    numbers = int(epochs), int(best), float(minutes)
+                    known[run] = Result(run, float(score), split, *numbers, failure)
+            except ValueError as error:
+                raise ValueError(
+                    f"{path}, line {rows.line_num}: {row} is no run, expected {names}: {error}"
+                ) from error
+    return known
+
+
 def significance(task: str, arms: list[list[Run]], out: Path) -> float:
     """The paired bootstrap's p for two arms' runs, all of which are whole."""
     before, after = (
@@ -78,7 +127,7 @@ def significance(task: str, arms: list[list[Run]], out: Path) -> float:
     return paired_bootstrap(TASKS[task].metric, before, after)
 
 
-def write(runs: list[Run], out: Path, about: dict[str, Any]) -> str:
+def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known | None = None) -> str:
     """
     Writes `table.md` and `runs.csv`.
 
@@ -89,13 +138,15 @@ def write(runs: list[Run], out: Path, about: dict[str, Any]) -> str:
         The table's folder.
     about : `dict[str, Any]`
         What stands under the table: commit, machine, data.
+    known : `Optional[Known]`, optional (default = `None`)
+        See `read_known`.
 
     # Returns
 
     `str`
         The text of `table.md`.
     """
-    results = [read(run, out) for run in runs]
+    results = [read(run, out, known) for run in runs]
     parts = [_main_table(results, out)]
     parts += [_variants_table(results, kind) for kind in VARIANTS]
     parts.append(_failures(results))
@@ -137,10 +188,8 @@ def _main_table(results: list[Result], out: Path) -> str:
         cells = [_mean(arm) for arm in arms]
         if all(whole):
             before, after = (mean([one.score or 0.0 for one in arm]) for arm in whole)
-            p = significance(task, [[one.run for one in arm] for arm in whole], out)
             cells += [f"{after - before:+.2f}", f"{fewer_errors(before, after):.1f}%"]
         else:
-            p = None
             cells += ["", ""]
         paper = ""
         if row.paper is not None:
@@ -151,9 +200,22 @@ def _main_table(results: list[Result], out: Path) -> str:
             [_range([one.epochs for one in arm]) for arm in whole],
             [f"{sum(one.minutes for one in arm):.0f}" for arm in whole],
         )
-        cells = [row.title, data, scored, *cells, paper, "" if p is None else f"{p:.4f}"]
+        cells = [row.title, data, scored, *cells, paper, _p(task, whole, out)]
         lines.append(_row([*cells, *(" / ".join(pair) for pair in both)]))
     return "\n".join(lines)
+
+
+def _p(task: str, arms: list[list[Result]], out: Path) -> str:
+    """Of the runs whose items are here, and of how many where some are not."""
+    here = [[one.run for one in arm if is_whole(out / one.run.folder)] for arm in arms]
+    if not all(here):
+        return ""
+    part = (
+        ""
+        if list(map(len, here)) == list(map(len, arms))
+        else f" ({len(here[0])} / {len(here[1])} seeds)"
+    )
+    return f"{significance(task, here, out):.4f}{part}"
 
 
 def fewer_errors(before: float, after: float) -> float:
