@@ -96,7 +96,7 @@ def input_products(
 
     inputs, weight, bias : `torch.Tensor`
         Shapes `(num_rows, input_dim)`, `(output_dim / 32, input_dim, 32)`, `(output_dim,)`; the
-        weight of float32 or float16.
+        weight of float32 or float16, or as `lstm_compiled.in_panels` makes it of int8.
     products : `torch.Tensor`
         To be filled, shape `(output_dim / 32, num_rows, 32)`.
 
@@ -131,8 +131,8 @@ def frozen_layer(
         Of all steps' inputs, shape `(num_rows, 4 * cell_size / 32, 32)`: `input_products` with the
         first two the other way round.
     state, projection : `torch.Tensor`
-        Of float32 or float16, both, shapes `(4 * cell_size / 32, projection_dim, 32)` and
-        `(projection_dim / 32, cell_size, 32)`.
+        In one type, shapes `(4 * cell_size / 32, projection_dim, 32)` and
+        `(projection_dim / 32, cell_size, 32)`, or as that has them.
     hidden, cell : `torch.Tensor`
         Before the first step, shapes `(batch_sizes[0], projection_dim)`,
         `(batch_sizes[0], cell_size)`; become those after each row's last.
@@ -192,6 +192,8 @@ def _library() -> ctypes.CDLL:
         # The threads are PyTorch's own, not some of another copy of the same library.
         ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
     flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
+    if processors.vendor():
+        flags = (*flags, f"-DVENDOR_{processors.vendor()}")
     name = f"lstm-{_digest(found, flags)}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
     if (folder / name).exists():

@@ -58,10 +58,7 @@ class Int8Linear(IntegerLinear):
         many_rows: int,
     ) -> None:
         super().__init__(weight[:0])
-        largest = _largest_by_row(weight)
-        integers = (weight / largest).mul_(127).round_()
-        # What a product of integers is worth, but for a row's largest value.
-        self._scales = largest.squeeze(1) / 127**2
+        integers, self._scales = in_integers(weight)
         self._integers: torch.Tensor | None = integers.to(torch.int8)
         self._many_rows = many_rows
         self._kinds = few, many
@@ -116,6 +113,15 @@ class TwoDigitLinear(IntegerLinear):
         by_high = self._high(torch.cat([high, low]))
         product, by_low = by_high[: len(rows)], by_high[len(rows) :]
         return product.mul_(BASE).add_(by_low).add_(self._low(high)), largest
+
+
+def in_integers(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Whole numbers from -127 to 127, and what a product with integers is worth, shape
+    `(output_dim,)`, but for a row's largest value.
+    """
+    largest = _largest_by_row(weight)
+    return (weight / largest).mul_(127).round_(), largest.squeeze(1) / 127**2
 
 
 def _digits(rows: torch.Tensor, largest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,19 +3,24 @@
 import functools
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels import compiled, reference
+from elmo_plugin.bilm.kernels import compiled, int8, reference
+from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, in_integers
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
+from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 from elmo_plugin.bilm.kernels.trial import passes
 
-# As in `lstm_layer.cpp`.
+# As in `panels.h`, and in `packed_panels.h` for types of which several share a lane.
 COLUMNS = 32
-# The trial's largest error that is rounding.
+IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4}
+# The trial's largest error that is rounding; where rows are rounded, too, that of a number between
+# two others, a 127th part.
 TOLERANCE = 1e-5
+ROUNDED_TOLERANCE = 2e-2
 
 
 # Each thread's place for products, kept: pages that come anew cost more than the products' tenth.
@@ -60,6 +65,8 @@ class CompiledLstm(FrozenLstm):
         Of float32, on a CPU.
     dtype : `torch.dtype`
         `torch.float32`, or `torch.float16` for weights in half precision; arithmetic is in float32.
+        `torch.bfloat16` and `torch.int8` for products of rows in this type, too, added up in
+        float32 or whole; integers as `Int8Linear` has them.
     input_product_elements : `int`
         As in `FrozenLstm`.
     """
@@ -102,11 +109,24 @@ class CompiledLstm(FrozenLstm):
 def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
     A weight of shape `(output_dim, input_dim)` in panels of 32 of its rows, shape
-    `(output_dim / 32, input_dim, 32)`.
+    `(output_dim / 32, input_dim, 32)`; of `torch.bfloat16` and `torch.int8` with two or four
+    inputs' numbers together. The latter are unsigned, with their scales' bytes behind each panel,
+    shape `(output_dim / 32, 32 * (input_dim + 4))`.
     """
-    largest = torch.finfo(dtype).max
-    panels = weight.clamp(-largest, largest).view(-1, COLUMNS, weight.shape[1])
-    return panels.transpose(1, 2).to(dtype).contiguous()
+    scales = None
+    if dtype == torch.int8:
+        integers, scales = in_integers(weight)
+        numbers = integers.add_(int8.ZERO).to(torch.uint8)
+    else:
+        largest = torch.finfo(dtype).max
+        numbers = weight.clamp(-largest, largest).to(dtype)
+    lanes = numbers.view(
+        -1, COLUMNS, weight.shape[1] // IN_A_LANE.get(dtype, 1), IN_A_LANE.get(dtype, 1)
+    )
+    panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
+    if scales is None:
+        return panels.contiguous()
+    return torch.cat([panels.flatten(1), scales.view(-1, COLUMNS).view(torch.uint8)], dim=1)
 
 
 def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:
@@ -144,7 +164,7 @@ def works(dtype: torch.dtype) -> bool:
 def _trial(dtype: torch.dtype) -> list[str]:
     """Names of what differs from the definition's, of sizes that are no multiples of anything."""
     generator = torch.Generator().manual_seed(0)
-    batch_sizes, cell_size, dim = [27, 14, 13, 1], 9 * COLUMNS, 2 * COLUMNS
+    batch_sizes, cell_size, dim = [27, 14, 13, 1], 17 * COLUMNS, 8 * COLUMNS
 
     def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
         return scale * torch.randn(shape, generator=generator, device="cpu")
@@ -152,23 +172,63 @@ def _trial(dtype: torch.dtype) -> list[str]:
     # Tensors made in inference mode would stay so.
     with torch.inference_mode(False), torch.no_grad():
         shapes = (4 * cell_size, dim), (4 * cell_size, dim), (dim, cell_size)
-        inputs, state, projection = (
-            random(*shape, scale=0.2).to(dtype).float() for shape in shapes
+        weights = LstmWeights(
+            *(random(*shape, scale=0.05) for shape in shapes[:2]),
+            random(4 * cell_size),
+            random(*shapes[2], scale=0.05),
+            0.8,
+            0.9,
         )
-        weights = LstmWeights(inputs, state, random(4 * cell_size), projection, 0.8, 0.9)
         start = random(sum(batch_sizes), dim), batch_sizes, random(27, dim), random(27, cell_size)
         # A few steps at a time.
         layer = CompiledLstm(weights, dtype, 30 * 4 * cell_size)
         found = layer(*start)
-        names = ("input", "state", "bias", "projection")
-        double = weights._replace(**{name: getattr(weights, name).double() for name in names})
-        inputs, _, hidden, cell = start
-        expected = reference.lstm_layer(
-            inputs.double(), batch_sizes, hidden.double(), cell.double(), double
-        )
+        rounds = dtype in IN_A_LANE
+        tolerance = ROUNDED_TOLERANCE if rounds else TOLERANCE
+        expected = (with_rounded_rows if rounds else _in_double)(weights, dtype, *start)
     results = "outputs", "hidden states", "cells"
     return [
         name
         for name, one, exact in zip(results, found, expected, strict=True)
-        if not torch.allclose(one.double(), exact, rtol=TOLERANCE, atol=TOLERANCE)
+        if not torch.allclose(one.double(), exact.double(), rtol=tolerance, atol=tolerance)
     ]
+
+
+def _in_double(
+    weights: LstmWeights, dtype: torch.dtype, *start: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What weights in this type give, exactly."""
+    rounded = {
+        name: getattr(weights, name).to(dtype).double() for name in ("input", "state", "projection")
+    }
+    inputs, batch_sizes, hidden, cell = start
+    return reference.lstm_layer(
+        inputs.double(), batch_sizes, hidden.double(), cell.double(),
+        weights._replace(bias=weights.bias.double(), **rounded),
+    )  # fmt: skip
+
+
+class _RoundedLinear(LinearKernel):
+    """Products of rows and a weight that are rounded to bfloat16, in float32."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(weight.bfloat16().float())
+
+    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return super().__call__(rows.bfloat16().float(), bias)
+
+    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
+        super().add_to(sums, rows.bfloat16().float())
+
+
+def with_rounded_rows(
+    weights: LstmWeights, dtype: torch.dtype, *start: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same where rows of each product are rounded, too."""
+
+    def prepack(weight: torch.Tensor, many_rows: bool) -> LinearKernel:
+        if dtype == torch.bfloat16:
+            return _RoundedLinear(weight)
+        return Int8Linear(weight, int8.FloatInt8Kernel, int8.FloatInt8Kernel, 0)
+
+    return PlainLstm(weights, prepack, 1, 1 << 20)(*start)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gates.h"
+#include "packed_panels.h"
 #include "panels.h"
 
 namespace {
@@ -22,12 +23,33 @@ float* memory_for(int64_t size) {
   return memory.data();
 }
 
+// How rows lie that are multiplied with such a weight, and the panel with a column of what comes out.
+template <class Weight>
+struct Layout {
+  using Operand = Rows;
+  static const Weight* panel(const Weight* weight, int64_t column, int64_t dim) { return weight + column * dim; }
+};
+
+template <>
+struct Layout<BFloat16> {
+  using Operand = PackedRows<BFloat16>;
+  static const BFloat16* panel(const BFloat16* weight, int64_t column, int64_t dim) { return weight + column * dim; }
+};
+
+template <>
+struct Layout<Byte> {
+  using Operand = PackedRows<Byte>;
+  static const Byte* panel(const Byte* weight, int64_t column, int64_t dim) { return weight + column * (dim + sizeof(float)); }
+};
+
 // By all threads.
-void copy_in(const float* from, const Rows& rows, int64_t count) {
+template <class Operand>
+void copy_in(const float* from, const Operand& rows, int64_t count) {
 #pragma omp for schedule(static)
   for (int64_t row = 0; row < count; ++row)
     for (int64_t column = 0; column < rows.dim; column += COLUMNS)
       std::memcpy(rows.at(row, column), from + row * rows.dim + column, COLUMNS * sizeof(float));
+  rows.finish(count);
 }
 
 // Gates of 32 cells, from their sums `i, f, g, o`, 32 each.
@@ -51,11 +73,14 @@ template <class Weight>
 void run(const float* input_products, int64_t panel_apart, const Weight* state, const Weight* projection,
          float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps, int64_t width, int64_t dim, float cell_clip,
          float projection_clip, int threads) {
-  const int64_t most = sizes[0];
-  const int64_t size_of_hidden = Rows::size(most, dim), size_of_gated = Rows::size(most, width), size_of_sums = most * 4 * COLUMNS;
-  const Rows before{memory_for(size_of_hidden + size_of_gated + threads * size_of_sums), most, dim};
-  const Rows gated{before.places + size_of_hidden, most, width};
+  using Operand = typename Layout<Weight>::Operand;
+  const int64_t most = sizes[0], size_of_sums = most * TOGETHER * COLUMNS;
+  const int64_t size_of_hidden = Operand::size(most, dim), size_of_gated = Operand::size(most, width);
+  const Operand before{memory_for(size_of_hidden + size_of_gated + threads * size_of_sums), most, dim};
+  const Operand gated{before.places + size_of_hidden, most, width};
   float* const all_sums = gated.places + size_of_gated;
+  // Of a projection that are taken together, where that leaves each thread some.
+  const int64_t wide = TOGETHER * COLUMNS, columns = dim % wide == 0 && dim / wide >= threads ? wide : COLUMNS;
 #pragma omp parallel num_threads(threads)
   {
     float* const sums = all_sums + omp_get_thread_num() * size_of_sums;
@@ -67,26 +92,32 @@ void run(const float* input_products, int64_t panel_apart, const Weight* state, 
       const int64_t size = sizes[step];
 #pragma omp for schedule(static)
       for (int64_t column = 0; column < width; column += COLUMNS) {
-        for (int64_t gate = 0; gate < 4; ++gate)
-          multiply_panel(before, size, state + (gate * width + column) * dim, sums + gate * COLUMNS, 4 * COLUMNS);
+        multiply_panels(before, size, Layout<Weight>::panel(state, column, dim), Layout<Weight>::panel(state, width, dim) - state, sums,
+                        TOGETHER * COLUMNS);
         for (int64_t row = 0; row < size; ++row) {
           const float* from = added + row * COLUMNS + column / COLUMNS * panel_apart;
           for (int64_t gate = 0; gate < 4; ++gate) ask_for(from + ROWS_AHEAD * COLUMNS + gate * gate_apart);
           ask_for(cell + (row + ROWS_AHEAD) * width + column);
-          take_gates(sums + row * 4 * COLUMNS, from, gate_apart, cell + row * width + column, gated.at(row, column), cell_clip);
+          take_gates(sums + row * TOGETHER * COLUMNS, from, gate_apart, cell + row * width + column, gated.at(row, column), cell_clip);
         }
       }
+      gated.finish(size);
       const int64_t staying = step + 1 < steps ? sizes[step + 1] : 0;
 #pragma omp for schedule(static)
-      for (int64_t column = 0; column < dim; column += COLUMNS) {
-        multiply_panel(gated, size, projection + column * width, output + column, dim);
+      for (int64_t column = 0; column < dim; column += columns) {
+        const Weight* panels = Layout<Weight>::panel(projection, column, width);
+        if (columns > COLUMNS)
+          multiply_panels(gated, size, panels, Layout<Weight>::panel(projection, COLUMNS, width) - projection, output + column, dim);
+        else
+          multiply_panel(gated, size, panels, output + column, dim);
         for (int64_t row = 0; row < size; ++row) {
           float* place = output + row * dim + column;
-          for (int64_t j = 0; j < COLUMNS; ++j) place[j] = clipped(place[j], projection_clip);
+          for (int64_t j = 0; j < columns; ++j) place[j] = clipped(place[j], projection_clip);
           float* next = row < staying ? before.at(row, column) : hidden + row * dim + column;
-          std::memcpy(next, place, COLUMNS * sizeof(float));
+          std::memcpy(next, place, columns * sizeof(float));
         }
       }
+      before.finish(staying);
       added += size * COLUMNS;
       output += size * dim;
     }
@@ -98,7 +129,8 @@ template <class Weight>
 void multiply_inputs(const float* inputs, const Weight* weight, const float* bias, float* outputs, int64_t count, int64_t input_dim,
                      int64_t output_dim, int threads) {
   const int64_t most = std::min(count, INPUTS_AT_ONCE);
-  const Rows rows{memory_for(Rows::size(most, input_dim)), most, input_dim};
+  using Operand = typename Layout<Weight>::Operand;
+  const Operand rows{memory_for(Operand::size(most, input_dim)), most, input_dim};
 #pragma omp parallel num_threads(threads)
   for (int64_t start = 0; start < count; start += most) {
     const int64_t size = std::min(count - start, most);
@@ -106,7 +138,7 @@ void multiply_inputs(const float* inputs, const Weight* weight, const float* bia
 #pragma omp for schedule(static)
     for (int64_t column = 0; column < output_dim; column += COLUMNS) {
       float* output = outputs + column * count + start * COLUMNS;
-      multiply_panel(rows, size, weight + column * input_dim, output, COLUMNS);
+      multiply_panel(rows, size, Layout<Weight>::panel(weight, column, input_dim), output, COLUMNS);
       for (int64_t row = 0; row < size; ++row)
         for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += bias[column + j];
     }
@@ -124,6 +156,8 @@ void multiply_inputs(const float* inputs, const Weight* weight, const float* bia
 
 INPUT_PRODUCTS(input_products_float32, float)
 INPUT_PRODUCTS(input_products_float16, Half)
+INPUT_PRODUCTS(input_products_bfloat16, BFloat16)
+INPUT_PRODUCTS(input_products_uint8, Byte)
 
 // Inputs' products are those above, panels `panel_apart`. `hidden`, shape `(sizes[0], dim)`, and `cell` become those after each row's last
 // step.
@@ -137,3 +171,5 @@ INPUT_PRODUCTS(input_products_float16, Half)
 
 FROZEN_LAYER(frozen_layer_float32, float)
 FROZEN_LAYER(frozen_layer_float16, Half)
+FROZEN_LAYER(frozen_layer_bfloat16, BFloat16)
+FROZEN_LAYER(frozen_layer_uint8, Byte)

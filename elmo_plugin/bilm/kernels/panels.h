@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace {
 
@@ -31,7 +32,7 @@ struct Half {
 
 #ifdef __AVX512F__
 
-// With 12 rows there are 24 vectors of sums, of 32 that a processor holds.
+// With 12 rows, or 3 and four panels, there are 24 vectors of sums, of 32 that a processor holds.
 constexpr int LANES = 16, MOST_ROWS = 12;
 using Vector = __m512;
 
@@ -84,46 +85,72 @@ struct Part {
   int64_t depth;
 };
 
-// Products of rows, `APART` apart, with a part, or added to what is there. Meanwhile what lies `ahead`, a step of so many bytes each time.
-template <int ROWS, class Weight>
-void multiply(const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead, int64_t step) {
-  Vector sum[ROWS][VECTORS];
+// Panels that are multiplied together with few rows, whose own sums would wait for each other. AMD's processors fetch four weights at a time
+// by themselves, and faster when nothing is asked for; on Intel it was not measured.
+constexpr int TOGETHER = 4;
+#if defined(VENDOR_AuthenticAMD) && defined(__AVX512F__)
+constexpr int FEW_ROWS = 3;
+#else
+constexpr int FEW_ROWS = 0;
+#endif
+
+// Lines of the next part, `step` bytes each time, at most as many as a row of a panel has.
+inline void ask_for_next(const char* ahead, int64_t step) {
+  __builtin_prefetch(ahead, 0, SECOND);
+  if (step > LINE) __builtin_prefetch(ahead + LINE, 0, SECOND);
+}
+
+// Products of rows, `APART` apart, with a part of each panel, or added to what is there. Meanwhile what lies `ahead` of a single panel is
+// asked for, a step of so many bytes each time.
+template <int ROWS, int PANELS, class Weight>
+void multiply(const float* rows, Part<Weight> part, int64_t panels_apart, float* sums, int64_t sums_apart, bool add, const char* ahead,
+              int64_t step) {
+  constexpr int WIDTH = PANELS * VECTORS;
+  Vector sum[ROWS][WIDTH];
 #pragma GCC unroll 64
   for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 64
-    for (int v = 0; v < VECTORS; ++v) sum[row][v] = filled(0.0f);
+    for (int v = 0; v < WIDTH; ++v) sum[row][v] = filled(0.0f);
   for (int64_t k = 0; k < part.depth; ++k) {
-    for (int64_t line = 0; line < step; line += LINE) __builtin_prefetch(ahead + k * step + line, 0, SECOND);
-    Vector weight[VECTORS];
 #pragma GCC unroll 64
-    for (int v = 0; v < VECTORS; ++v) weight[v] = load(part.weights + k * COLUMNS + v * LANES);
+    for (int panel = 0; panel < PANELS; ++panel) {
+      if (PANELS == 1) ask_for_next(ahead + k * step, step);
+      Vector weight[VECTORS];
 #pragma GCC unroll 64
-    for (int row = 0; row < ROWS; ++row) {
-      const Vector value = filled(rows[row * APART + k]);
+      for (int v = 0; v < VECTORS; ++v) weight[v] = load(part.weights + panel * panels_apart + k * COLUMNS + v * LANES);
 #pragma GCC unroll 64
-      for (int v = 0; v < VECTORS; ++v) sum[row][v] = fused(value, weight[v], sum[row][v]);
+      for (int row = 0; row < ROWS; ++row) {
+        const Vector value = filled(rows[row * APART + k]);
+#pragma GCC unroll 64
+        for (int v = 0; v < VECTORS; ++v) sum[row][panel * VECTORS + v] = fused(value, weight[v], sum[row][panel * VECTORS + v]);
+      }
     }
   }
 #pragma GCC unroll 64
   for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 64
-    for (int v = 0; v < VECTORS; ++v) {
+    for (int v = 0; v < WIDTH; ++v) {
       float* place = sums + row * sums_apart + v * LANES;
       if (add) sum[row][v] += load(place);
       std::memcpy(place, &sum[row][v], sizeof(Vector));
     }
 }
 
-// The same for a number of rows that is not known before.
-template <class Weight, int ROWS = MOST_ROWS>
-void multiply_some(int64_t count, const float* rows, Part<Weight> part, float* sums, int64_t sums_apart, bool add, const char* ahead,
-                   int64_t step) {
+// Calls with a number of rows that is known when this is compiled, up to `ROWS`.
+template <int ROWS, class Function>
+void with_rows(int64_t count, Function function) {
   if constexpr (ROWS > 0) {
     if (count == ROWS)
-      multiply<ROWS>(rows, part, sums, sums_apart, add, ahead, step);
+      function(std::integral_constant<int, ROWS>{});
     else
-      multiply_some<Weight, ROWS - 1>(count, rows, part, sums, sums_apart, add, ahead, step);
+      with_rows<ROWS - 1>(count, function);
   }
+}
+
+// As many of a panel's numbers from `k` on as are multiplied at a time.
+template <class Weight>
+Part<Weight> part_of(const Weight* panel, int64_t k, int64_t dim, int64_t depth = DEPTH) {
+  return {panel + k * COLUMNS, dim - k < depth ? dim - k : depth};
 }
 
 // Rows in parts of `DEPTH`, each part of all rows in one place: `(parts, count, APART)`.
@@ -133,10 +160,12 @@ struct Rows {
 
   static int64_t size(int64_t count, int64_t dim) { return (dim + DEPTH - 1) / DEPTH * count * APART; }
   float* at(int64_t row, int64_t column) const { return places + (column / DEPTH * count + row) * APART + column % DEPTH; }
+  // They are multiplied as they are.
+  void finish(int64_t) const {}
 };
 
 // Groups of rows for which to widen a part of half precision once pays.
-constexpr int64_t WIDENED_FOR = 8;
+constexpr int64_t WIDENED_FOR = 4;
 
 inline Part<float> widened(Part<Half> part, float* to) {
   for (int64_t i = 0; i < part.depth * COLUMNS; i += LANES) {
@@ -151,15 +180,16 @@ template <class Weight>
 void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
   const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, step = COLUMNS * sizeof(Weight) / groups;
   for (int64_t k = 0; k < rows.dim; k += DEPTH) {
-    const int64_t left = rows.dim - k;
-    const Part<Weight> part{panel + k * COLUMNS, left < DEPTH ? left : DEPTH};
+    const Part<Weight> part = part_of(panel, k, rows.dim);
     const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
     const auto multiply_groups = [&](auto some) {
       for (int64_t group = 0; group < groups; ++group) {
         const int64_t start = group * count / groups, end = (group + 1) * count / groups;
         // Each group asks for its share of the next part.
         const char* ahead = next + group * part.depth * step;
-        multiply_some(end - start, rows.at(start, k), some, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+        with_rows<MOST_ROWS>(end - start, [&](auto number) {
+          multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+        });
       }
     };
     if constexpr (sizeof(Weight) < sizeof(float)) {
@@ -171,6 +201,25 @@ void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float*
     }
     multiply_groups(part);
   }
+}
+
+// The same of `FEW_ROWS` at most with `TOGETHER` panels, `panels_apart`.
+template <class Weight>
+void multiply_few(const Rows& rows, int64_t count, const Weight* panels, int64_t panels_apart, float* sums, int64_t sums_apart) {
+  for (int64_t k = 0; k < rows.dim; k += DEPTH) {
+    const Part<Weight> part = part_of(panels, k, rows.dim);
+    with_rows<FEW_ROWS>(count, [&](auto number) {
+      multiply<number.value, TOGETHER>(rows.at(0, k), part, panels_apart, sums, sums_apart, k > 0, nullptr, 0);
+    });
+  }
+}
+
+// Products with `TOGETHER` panels, side by side.
+template <class Operand, class Weight>
+void multiply_panels(const Operand& rows, int64_t count, const Weight* panels, int64_t panels_apart, float* sums, int64_t sums_apart) {
+  if (count <= FEW_ROWS) return multiply_few(rows, count, panels, panels_apart, sums, sums_apart);
+  for (int panel = 0; panel < TOGETHER; ++panel)
+    multiply_panel(rows, count, panels + panel * panels_apart, sums + panel * COLUMNS, sums_apart);
 }
 
 }  // namespace

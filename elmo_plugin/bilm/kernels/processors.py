@@ -61,16 +61,16 @@ MKL = Kernels("onednn_uncopied", "mkl", "mkl")
 # are faster, and as exact.
 HALF = Kernels("two_digits", "fbgemm_float16", "fbgemm_float16")
 TWO_DIGITS = Kernels("two_digits", "two_digits", "fbgemm_float16")
-BFLOAT16 = Kernels("onednn_bfloat16", "onednn_bfloat16", "onednn_bfloat16")
+HALF_STATES = HALF._replace(input="steady_bfloat16")
 STEADY_BFLOAT16 = Kernels("steady_bfloat16", "steady_bfloat16", "steady_bfloat16")
 # For which there are layers in C++.
-IN_CPP = ("float32", "float16")
+IN_CPP = ("float32", "float16", "bfloat16", "int8")
 
 ROWS = {
     # Intel with AMX, measured 2026-11.
-    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False, IN_CPP),
-    # AMD EPYC with AVX-512 BF16, measured 2026-11, but for float16.
-    "avx512_bf16": Row(ONEDNN, ONEDNN, BFLOAT16, (16, NEVER), "bfloat16", True, ()),
+    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False, ("float32", "float16")),
+    # AMD EPYC with AVX-512 BF16, measured 2026-11.
+    "avx512_bf16": Row(ONEDNN, HALF, HALF_STATES, (NEVER, NEVER), "bfloat16", True, IN_CPP),
     # Intel with AVX-512 BF16 and without AMX, measured 2026-11: products of bfloat16 take twice the
     # time of float32's.
     "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None, False, ()),

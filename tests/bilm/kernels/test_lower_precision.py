@@ -38,9 +38,11 @@ def biLMs(dtype, **changes):
 
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("dtype", COSINE)
-def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
+@pytest.mark.parametrize("processor", ["amx", "avx512_bf16"])
+def test_every_layer_of_every_token_is_close(processor, dtype, private, monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
-    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "amx")
+    monkeypatch.setattr(tuning, "MOST_EXACT", 0)
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", processor)
     if not private:
         monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
         monkeypatch.setattr(int8, "works", lambda kind: False)
@@ -59,6 +61,7 @@ def test_every_layer_of_every_token_is_close(dtype, private, monkeypatch):
 def test_on_trained_weights_too(dtype, monkeypatch):
     """They give heavy tails that random ones do not."""
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    monkeypatch.setattr(tuning, "MOST_EXACT", 0)
     text = (REPOSITORY / "examples" / "ner" / "test.txt").read_text(encoding="utf-8")
     sentences = [[line.split()[0] for line in block.splitlines()] for block in text.split("\n\n")]
     ids = batch_to_ids([sentence for sentence in sentences if sentence])

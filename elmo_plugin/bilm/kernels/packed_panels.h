@@ -1,0 +1,238 @@
+// Products of rows with a frozen weight of bytes or bfloat16 on a CPU, of which several are multiplied and added up in one lane of a vector;
+// `panels.h` has what is common.
+//
+// Numbers of a row that share a lane lie together in a panel, shape `(input_dim / 4, 32, 4)` or `(input_dim / 2, 32, 2)`.
+//
+// Bytes: each row has a scale, and each of the weight's: their largest absolute value becomes 127. Weights are unsigned, 128 more than they
+// are worth, since processors multiply unsigned bytes with signed ones; a panel's 32 scales lie behind it. Integers are exact in any order.
+//
+// bfloat16: rows are rounded to it, sums are float32's and in the order of `panels.h`'s, but without its parts; in a lane the second product
+// comes first, as in the processors' own instruction.
+
+#pragma once
+
+#include "panels.h"
+
+namespace {
+
+struct Byte {
+  using Number = int8_t;  // of a row
+  uint8_t bits;
+};
+
+struct BFloat16 {
+  using Number = BFloat16;
+  uint16_t bits;
+};
+
+template <class Weight>
+constexpr int64_t IN_A_LANE = sizeof(float) / sizeof(Weight);
+
+// What an unsigned byte is more than it is worth.
+constexpr int32_t ZERO = 128;
+
+inline int32_t bits_of(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float with_bits(int32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// --- sums in a vector's lanes ---
+
+typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
+
+inline Integers filled(int32_t value) { return value - Integers{}; }
+
+// `sums` and the products of as many weights as there are, with a row's numbers for one lane.
+inline Integers add_products(Integers sums, const Byte* weights, const int8_t* row) {
+#ifdef __AVX512VNNI__
+  int32_t four;
+  std::memcpy(&four, row, sizeof four);
+  return (Integers)_mm512_dpbusd_epi32((__m512i)sums, _mm512_loadu_si512(weights), _mm512_set1_epi32(four));
+#else
+  int32_t lanes[LANES];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  for (int lane = 0; lane < LANES; ++lane)
+    for (int j = 0; j < 4; ++j) lanes[lane] += weights[lane * 4 + j].bits * row[j];
+  std::memcpy(&sums, lanes, sizeof lanes);
+  return sums;
+#endif
+}
+
+inline Vector add_products(Vector sums, const BFloat16* weights, const BFloat16* row) {
+#ifdef __AVX512BF16__
+  int32_t two;
+  std::memcpy(&two, row, sizeof two);
+  return _mm512_dpbf16_ps(sums, (__m512bh)_mm512_loadu_si512(weights), (__m512bh)_mm512_set1_epi32(two));
+#else
+  float lanes[LANES];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  for (int j = 1; j >= 0; --j) {
+    const float number = with_bits(row[j].bits << 16);
+    // A product of two such numbers is exact.
+    for (int lane = 0; lane < LANES; ++lane) lanes[lane] += with_bits(weights[lane * 2 + j].bits << 16) * number;
+  }
+  std::memcpy(&sums, lanes, sizeof lanes);
+  return sums;
+#endif
+}
+
+// --- rows ---
+
+// The nearest number; of two the even one.
+inline void pack(const float* from, int64_t dim, BFloat16* to, float*) {
+  for (int64_t k = 0; k < dim; ++k) {
+    const int32_t bits = bits_of(from[k]);
+    to[k].bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+}
+
+// `about`: the row's scale, and what `ZERO` adds to each of its sums.
+inline void pack(const float* from, int64_t dim, int8_t* to, float* about) {
+  // Absolute values are in the order of their bits, and a NaN's are above all.
+  int32_t most = 0;
+  for (int64_t k = 0; k < dim; ++k) {
+    const int32_t bits = bits_of(from[k]) & 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  float largest = with_bits(most);
+  largest = largest < 1e-30f ? 1e-30f : largest;
+  const float scale = 127.0f / largest;
+  int32_t total = 0;
+  for (int64_t k = 0; k < dim; ++k) {
+    // Added, 1.5 * 2^23 leaves the nearest whole number in the last bits.
+    to[k] = static_cast<int8_t>(bits_of(std::fma(from[k], scale, 12582912.0f)));
+    total += to[k];
+  }
+  about[0] = largest;
+  about[1] = with_bits(total * ZERO);
+}
+
+// Rows, written as float32 at their places, `(count, dim)`; `finish` packs them.
+template <class Weight>
+struct PackedRows {
+  using Number = typename Weight::Number;
+  // Of floats about a row.
+  static constexpr int64_t ABOUT = 2;
+
+  float* places;
+  int64_t count, dim;
+
+  static int64_t size(int64_t count, int64_t dim) { return count * (dim + ABOUT + apart(dim) * sizeof(Number) / sizeof(float)); }
+  // Rows do not meet in a cache.
+  static int64_t apart(int64_t dim) { return dim + LINE / sizeof(Number); }
+
+  float* at(int64_t row, int64_t column) const { return places + row * dim + column; }
+  float* about(int64_t row) const { return places + count * dim + row * ABOUT; }
+  Number* numbers(int64_t row) const { return reinterpret_cast<Number*>(about(count)) + row * apart(dim); }
+
+  // By all threads.
+  void finish(int64_t size) const {
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < size; ++row) pack(at(row, 0), dim, numbers(row), about(row));
+  }
+};
+
+// --- products ---
+
+// How a product begins and ends.
+inline Integers begun(const Byte*, const float* about) { return filled(-bits_of(about[1])); }
+inline Vector begun(const BFloat16*, const float*) { return filled(0.0f); }
+inline Vector ended(Integers sums, const float* scales, const float* about) { return __builtin_convertvector(sums, Vector) * (load(scales) * filled(about[0])); }
+inline Vector ended(Vector sums, const float*, const float*) { return sums; }
+
+// As many bytes as a part in half precision has.
+template <class Weight>
+constexpr int64_t DEEP = DEPTH * sizeof(Half) / sizeof(Weight);
+
+// Products of rows with a part of each panel. Sums are kept between the parts, numbers come out of the last. Meanwhile what lies `ahead` is
+// asked for, as in `panels.h`.
+template <int ROWS, int PANELS, class Weight>
+void multiply(const PackedRows<Weight>& rows, int64_t start, int64_t k, Part<Weight> part, int64_t panels_apart, float* sums,
+              int64_t sums_apart, const float* scales, const char* ahead, int64_t step) {
+  using Sums = decltype(begun(part.weights, sums));
+  constexpr int WIDTH = PANELS * VECTORS;
+  constexpr int64_t IN_LANE = IN_A_LANE<Weight>;
+  Sums sum[ROWS][WIDTH];
+  const typename Weight::Number* row_of[ROWS];
+#pragma GCC unroll 64
+  for (int row = 0; row < ROWS; ++row) {
+    row_of[row] = rows.numbers(start + row) + k;
+#pragma GCC unroll 64
+    for (int v = 0; v < WIDTH; ++v)
+      if (k == 0)
+        sum[row][v] = begun(part.weights, rows.about(start + row));
+      else
+        std::memcpy(&sum[row][v], sums + row * sums_apart + v * LANES, sizeof(Sums));
+  }
+  for (int64_t lane = 0; lane < part.depth / IN_LANE; ++lane)
+#pragma GCC unroll 64
+    for (int panel = 0; panel < PANELS; ++panel) {
+      if (PANELS == 1) ask_for_next(ahead + lane * step, step);
+#pragma GCC unroll 64
+      for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 64
+        for (int v = 0; v < VECTORS; ++v) {
+          Sums& one = sum[row][panel * VECTORS + v];
+          one = add_products(one, part.weights + panel * panels_apart + (lane * COLUMNS + v * LANES) * IN_LANE, row_of[row] + lane * IN_LANE);
+        }
+    }
+  const bool last = k + part.depth == rows.dim;
+#pragma GCC unroll 64
+  for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 64
+    for (int v = 0; v < WIDTH; ++v) {
+      float* place = sums + row * sums_apart + v * LANES;
+      if (last) {
+        const float* scale = scales + v / VECTORS * panels_apart * static_cast<int64_t>(sizeof(Weight)) / static_cast<int64_t>(sizeof(float));
+        const Vector product = ended(sum[row][v], scale + v % VECTORS * LANES, rows.about(start + row));
+        std::memcpy(place, &product, sizeof product);
+      } else {
+        std::memcpy(place, &sum[row][v], sizeof sum[row][v]);
+      }
+    }
+}
+
+template <class Weight>
+const float* scales_of(const Weight* panel, int64_t dim) {
+  return reinterpret_cast<const float*>(panel + dim * COLUMNS);
+}
+
+// A panel's product with the first `count` rows.
+template <class Weight>
+void multiply_panel(const PackedRows<Weight>& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
+  const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, step = COLUMNS * sizeof(float) / groups;
+  for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
+    const Part<Weight> part = part_of(panel, k, rows.dim, DEEP<Weight>);
+    const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t start = group * count / groups, end = (group + 1) * count / groups;
+      // Each group asks for its share of the next part.
+      const char* ahead = next + group * part.depth / IN_A_LANE<Weight> * step;
+      with_rows<MOST_ROWS>(end - start, [&](auto number) {
+        multiply<number.value, 1>(rows, start, k, part, 0, sums + start * sums_apart, sums_apart, scales_of(panel, rows.dim), ahead, step);
+      });
+    }
+  }
+}
+
+// The same of `FEW_ROWS` at most with `TOGETHER` panels, `panels_apart`.
+template <class Weight>
+void multiply_few(const PackedRows<Weight>& rows, int64_t count, const Weight* panels, int64_t panels_apart, float* sums,
+                  int64_t sums_apart) {
+  for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
+    const Part<Weight> part = part_of(panels, k, rows.dim, DEEP<Weight>);
+    with_rows<FEW_ROWS>(count, [&](auto number) {
+      multiply<number.value, TOGETHER>(rows, 0, k, part, panels_apart, sums, sums_apart, scales_of(panels, rows.dim), nullptr,
+                                       0);
+    });
+  }
+}
+
+}  // namespace
