@@ -172,13 +172,8 @@ def _trial(dtype: torch.dtype) -> list[str]:
     # Tensors made in inference mode would stay so.
     with torch.inference_mode(False), torch.no_grad():
         shapes = (4 * cell_size, dim), (4 * cell_size, dim), (dim, cell_size)
-        weights = LstmWeights(
-            *(random(*shape, scale=0.05) for shape in shapes[:2]),
-            random(4 * cell_size),
-            random(*shapes[2], scale=0.05),
-            0.8,
-            0.9,
-        )
+        inputs, state, projection = (random(*shape, scale=0.05) for shape in shapes)
+        weights = LstmWeights(inputs, state, random(4 * cell_size), projection, 0.8, 0.9)
         start = random(sum(batch_sizes), dim), batch_sizes, random(27, dim), random(27, cell_size)
         # A few steps at a time.
         layer = CompiledLstm(weights, dtype, 30 * 4 * cell_size)
