@@ -96,7 +96,7 @@ def input_products(
 
     inputs, weight, bias : `torch.Tensor`
         Shapes `(num_rows, input_dim)`, `(output_dim / 32, input_dim, 32)`, `(output_dim,)`; the
-        weight of float32 or float16, or as `lstm_compiled.in_panels` makes it of int8.
+        weight of float32 or float16, or of two others as `lstm_compiled.in_panels` makes it.
     products : `torch.Tensor`
         To be filled, shape `(output_dim / 32, num_rows, 32)`.
 

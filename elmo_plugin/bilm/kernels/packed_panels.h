@@ -85,11 +85,11 @@ inline Vector add_products(Vector sums, const BFloat16* weights, const BFloat16*
 
 // --- rows ---
 
-// The nearest number; of two the even one.
+// The nearest number, of two the even one; a NaN stays one.
 inline void pack(const float* from, int64_t dim, BFloat16* to, float*) {
   for (int64_t k = 0; k < dim; ++k) {
-    const int32_t bits = bits_of(from[k]);
-    to[k].bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const uint32_t bits = bits_of(from[k]);
+    to[k].bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   }
 }
 

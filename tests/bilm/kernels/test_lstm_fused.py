@@ -407,6 +407,8 @@ def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_p
     import triton
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    # Where products are of bfloat16.
+    monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "amx")
     monkeypatch.setattr(tuning, "BLOCK", 512)
     monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
