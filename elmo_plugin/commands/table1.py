@@ -130,12 +130,12 @@ def run(args: argparse.Namespace) -> None:
     lines = check_data(args.tasks, data, vectors)
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
-    known = report.read_known(Path(args.known)) if args.known else {}
+    known = report.read_known(Path(args.known)) if args.known else report.NONE_KNOWN
     out.mkdir(parents=True, exist_ok=True)
     if not args.report:
         with lock_folder(out):
             train(
-                [one for one in runs if one not in known],
+                [one for one in runs if one not in known.results],
                 out,
                 lambda one: config(one, data, vectors, overrides, longer=not args.quick),
                 args.processes,
@@ -146,7 +146,9 @@ def run(args: argparse.Namespace) -> None:
         "machine": f"{model_name()}, {args.processes} processes of one thread",
     }
     if args.known:
-        about["runs made elsewhere"] = f"{sum(one in known for one in runs)}, of {args.known}"
+        about["runs made elsewhere"] = (
+            f"{sum(one in known.results for one in runs)}, of {args.known}"
+        )
     text = report.write(runs, out, about, known)
     drawn = [figures.learning_curves(runs, out, known), figures.layer_weights(runs, out)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]

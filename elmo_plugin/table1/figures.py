@@ -8,11 +8,11 @@ from elmo_plugin.commands.layer_weights import draw as draw_layers
 from elmo_plugin.commands.layer_weights import learned_mixes
 from elmo_plugin.table1.one_run import TRAINING, is_whole
 from elmo_plugin.table1.plan import BASELINE, ELMO, Run
-from elmo_plugin.table1.report import Known, chosen, read
+from elmo_plugin.table1.report import NONE_KNOWN, Known, chosen, read
 from elmo_plugin.table1.tasks import TASKS
 
 
-def learning_curves(runs: list[Run], out: Path, known: Known | None = None) -> Path | None:
+def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path | None:
     """
     Figure 1: scores against the part of the training set, with and without ELMo; a panel a task.
 
@@ -21,7 +21,7 @@ def learning_curves(runs: list[Run], out: Path, known: Known | None = None) -> P
     runs : `list[Run]`
     out : `Path`
         The table's folder.
-    known : `Optional[Known]`, optional (default = `None`)
+    known : `Known`, optional (default = none)
         See `report.read_known`.
 
     # Returns

@@ -1,10 +1,12 @@
 """What the runs of a plan gave: a table to read, and every run as a line of CSV."""
 
 import csv
+import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,6 +19,8 @@ from elmo_plugin.table1.runner import in_seconds
 from elmo_plugin.table1.tasks import TASKS
 
 NOT_RUN = "not run"
+# Beside `runs.csv`.
+COUNTS = "counts.json.gz"
 
 
 class Result(NamedTuple):
@@ -40,18 +44,27 @@ class Result(NamedTuple):
         return self.score is None and self.failure != NOT_RUN
 
 
-# Of runs that were made elsewhere.
-Known = Mapping[Run, Result]
+class Known(NamedTuple):
+    """
+    Of runs that were made elsewhere: `results`, and `counts` as `item_scores.item_counts` gives
+    them.
+    """
+
+    results: Mapping[Run, Result] = MappingProxyType({})
+    counts: Mapping[Run, Any] = MappingProxyType({})
 
 
-def read(run: Run, out: Path, known: Known | None = None) -> Result:
+NONE_KNOWN = Known()
+
+
+def read(run: Run, out: Path, known: Known = NONE_KNOWN) -> Result:
     """
     # Parameters
 
     run : `Run`
     out : `Path`
         The table's folder.
-    known : `Optional[Known]`, optional (default = `None`)
+    known : `Known`, optional (default = none)
         See `read_known`.
 
     # Returns
@@ -61,8 +74,8 @@ def read(run: Run, out: Path, known: Known | None = None) -> Result:
     """
     folder = out / run.folder
     if not is_whole(folder):
-        if known and run in known:
-            return known[run]
+        if run in known.results:
+            return known.results[run]
         failed = folder / FAILED
         return Result(run, None, failure=failed.read_text().strip() if failed.exists() else NOT_RUN)
     metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
@@ -83,7 +96,8 @@ def read_known(path: Path) -> Known:
     # Parameters
 
     path : `Path`
-        The `runs.csv` of a table that was made elsewhere.
+        The `runs.csv` of a table that was made elsewhere; its items are beside it, if they are
+        known.
 
     # Returns
 
@@ -96,7 +110,7 @@ def read_known(path: Path) -> Known:
         If it is no such file.
     """
     names = [*Run._fields, *Result._fields[1:]]
-    known: dict[Run, Result] = {}
+    results: dict[Run, Result] = {}
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.reader(file)
         header = next(rows, [])
@@ -110,24 +124,29 @@ def read_known(path: Path) -> Known:
                 run = Run(task, arm, float(fraction), int(seed))
                 if score:
                     numbers = int(epochs), int(best), float(minutes)
-                    known[run] = Result(run, float(score), split, *numbers, failure)
+                    results[run] = Result(run, float(score), split, *numbers, failure)
             except ValueError as error:
                 raise ValueError(
                     f"{path}, line {rows.line_num}: {row} is no run, expected {names}: {error}"
                 ) from error
-    return known
+    counts = path.with_name(COUNTS)
+    found = json.loads(gzip.decompress(counts.read_bytes())) if counts.exists() else {}
+    by_folder = {run.folder.as_posix(): run for run in results}
+    return Known(results, {by_folder[name]: found[name] for name in found if name in by_folder})
 
 
-def significance(task: str, arms: list[list[Run]], out: Path) -> float:
-    """The paired bootstrap's p for two arms' runs, all of which are whole."""
-    before, after = (
-        [numpy.array(json.loads((out / run.folder / ITEMS).read_text())["counts"]) for run in arm]
-        for arm in arms
-    )
-    return paired_bootstrap(TASKS[task].metric, before, after)
+def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
+    """Of those runs whose items are known, here first."""
+    found = {}
+    for run in runs:
+        if is_whole(out / run.folder):
+            found[run] = json.loads((out / run.folder / ITEMS).read_text())["counts"]
+        elif run in known.counts:
+            found[run] = known.counts[run]
+    return found
 
 
-def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known | None = None) -> str:
+def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known = NONE_KNOWN) -> str:
     """
     Writes `table.md` and `runs.csv`.
 
@@ -138,7 +157,7 @@ def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known | None
         The table's folder.
     about : `dict[str, Any]`
         What stands under the table: commit, machine, data.
-    known : `Optional[Known]`, optional (default = `None`)
+    known : `Known`, optional (default = none)
         See `read_known`.
 
     # Returns
@@ -147,7 +166,8 @@ def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known | None
         The text of `table.md`.
     """
     results = [read(run, out, known) for run in runs]
-    parts = [_main_table(results, out)]
+    counts = counts_of(runs, out, known)
+    parts = [_main_table(results, counts)]
     parts += [_variants_table(results, kind) for kind in VARIANTS]
     parts.append(_failures(results))
     parts.append("\n".join(f"- {name}: {value}" for name, value in about.items()))
@@ -158,6 +178,9 @@ def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known | None
         writer = csv.writer(file)
         writer.writerow([*Run._fields, *Result._fields[1:]])
         writer.writerows([*result.run, *result[1:]] for result in results)
+    named = {run.folder.as_posix(): found for run, found in counts.items()}
+    with whole_file(out / COUNTS) as aside:
+        aside.write_bytes(gzip.compress(json.dumps(named).encode(), mtime=0))
     return text
 
 
@@ -170,7 +193,7 @@ def chosen(results: list[Result], task: str, arm: str, fraction: float) -> list[
     ]
 
 
-def _main_table(results: list[Result], out: Path) -> str:
+def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
     lines = [
         "| task | data | scored on | baseline | + ELMo | difference | errors fewer | in the paper "
         "| p | seeds | epochs | minutes |",
@@ -200,22 +223,21 @@ def _main_table(results: list[Result], out: Path) -> str:
             [_range([one.epochs for one in arm]) for arm in whole],
             [f"{sum(one.minutes for one in arm):.0f}" for arm in whole],
         )
-        cells = [row.title, data, scored, *cells, paper, _p(task, whole, out)]
+        cells = [row.title, data, scored, *cells, paper, _p(task, whole, counts)]
         lines.append(_row([*cells, *(" / ".join(pair) for pair in both)]))
     return "\n".join(lines)
 
 
-def _p(task: str, arms: list[list[Result]], out: Path) -> str:
-    """Of the runs whose items are here, and of how many where some are not."""
-    here = [[one.run for one in arm if is_whole(out / one.run.folder)] for arm in arms]
-    if not all(here):
-        return ""
-    part = (
-        ""
-        if list(map(len, here)) == list(map(len, arms))
-        else f" ({len(here[0])} / {len(here[1])} seeds)"
+def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
+    """The paired bootstrap's, of the runs whose items are known, and of how many if not of all."""
+    before, after = (
+        [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms
     )
-    return f"{significance(task, here, out):.4f}{part}"
+    if not before or not after:
+        return ""
+    numbers = [len(before), len(after)]
+    part = "" if numbers == [len(arm) for arm in arms] else f" ({numbers[0]} / {numbers[1]} seeds)"
+    return f"{paired_bootstrap(TASKS[task].metric, before, after):.4f}{part}"
 
 
 def fewer_errors(before: float, after: float) -> float:
