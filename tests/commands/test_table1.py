@@ -72,6 +72,7 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     assert kills
     subprocess.run(command(data, out), check=True, capture_output=True)
     assert rows(out) == rows(whole)
+    assert (out / "counts.json.gz").read_bytes() == (whole / "counts.json.gz").read_bytes()
     # A kill while the archive was written, and one while the metrics were.
     run = out / "ner" / "baseline-1-seed1"
     for torn in ("model.tar.gz", "metrics.json"):
@@ -133,7 +134,21 @@ def test_report_trains_nothing(data, tmp_path, capsys):
     with lock_folder(out):
         main(["table1", data, str(out), *ARGUMENTS, "--report"])
     assert "| NER | WikiGold |  | not run | not run |" in capsys.readouterr().out
-    assert {path.name for path in out.iterdir()} == {"table.md", "runs.csv", "lock"}
+    written = {"table.md", "runs.csv", "counts.json.gz"}
+    assert {path.name for path in out.iterdir()} == {*written, "lock"}
+    # Of a table with every run there is none left to train.
+    known = tmp_path / "runs.csv"
+    header, *runs = (out / "runs.csv").read_text().splitlines()
+    known.write_text(
+        "\n".join(
+            [header, *(run.replace(",,,0,0,0.0,not run", ",50,dev,3,2,1.0,") for run in runs)]
+        )
+    )
+    main(["table1", data, str(out), *ARGUMENTS, "--known", str(known)])
+    said = capsys.readouterr().out
+    assert "| dev | 50.00 | 50.00 | +0.00 |" in said
+    assert f"- runs made elsewhere: {len(runs)}, of {known}" in said
+    assert not (out / "ner").exists()
 
 
 def test_quick(data, tmp_path, capsys, monkeypatch):
