@@ -95,7 +95,7 @@ def _name_of_kernel(weight: torch.Tensor, dtype: str | None, many_rows: bool) ->
     row = processors.row()
     # 8 bits are too few where it is asked for them.
     kernels = getattr(row, {None: "float32", "int8": "bfloat16"}.get(dtype, dtype or ""))
-    if kernels in (processors.HALF, processors.TWO_DIGITS) and weight.numel() < tuning.LEAST_HALVED:
+    if kernels == processors.HALF and weight.numel() < tuning.LEAST_HALVED:
         kernels = row.float32
     output_dim, input_dim = weight.shape
     if many_rows:
@@ -232,13 +232,15 @@ def compiled_dtype(
     weights: LstmWeights, dtype: str | None, in_cpp: bool | None = None
 ) -> torch.dtype | None:
     """The type in which a frozen layer's weights lie whose steps run in C++, if they do."""
+    if in_cpp is False:
+        return None
     size = weights.state.numel()
-    if size <= tuning.MOST_EXACT or (dtype == "float16" and size < tuning.LEAST_HALVED):
-        dtype = None
-    name = dtype or "float32"
+    name = "float32" if dtype is None or size <= tuning.MOST_EXACT else dtype
     if in_cpp is None:
-        in_cpp = name in processors.row().compiled_layers
-    if not in_cpp or name not in processors.IN_CPP:
+        name = processors.row().compiled_layers.get(name, "")
+    if name == "float16" and size < tuning.LEAST_HALVED:
+        name = "float32"
+    if name not in processors.IN_CPP:
         return None
     wanted: torch.dtype = getattr(torch, name)
     return wanted if lstm_compiled.usable(weights, wanted) else None

@@ -192,8 +192,6 @@ def _library() -> ctypes.CDLL:
         # The threads are PyTorch's own, not some of another copy of the same library.
         ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
     flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
-    if processors.vendor():
-        flags = (*flags, f"-DVENDOR_{processors.vendor()}")
     name = f"lstm-{_digest(found, flags)}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
     if (folder / name).exists():

@@ -120,9 +120,8 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     else:
         largest = torch.finfo(dtype).max
         numbers = weight.clamp(-largest, largest).to(dtype)
-    lanes = numbers.view(
-        -1, COLUMNS, weight.shape[1] // IN_A_LANE.get(dtype, 1), IN_A_LANE.get(dtype, 1)
-    )
+    in_a_lane = IN_A_LANE.get(dtype, 1)
+    lanes = numbers.view(-1, COLUMNS, weight.shape[1] // in_a_lane, in_a_lane)
     panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
     if scales is None:
         return panels.contiguous()

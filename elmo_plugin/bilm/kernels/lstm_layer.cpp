@@ -23,24 +23,30 @@ float* memory_for(int64_t size) {
   return memory.data();
 }
 
-// How rows lie that are multiplied with such a weight, and the panel with a column of what comes out.
+// How rows lie that are multiplied with such a weight, and how many of its elements are behind a panel for each column.
 template <class Weight>
 struct Layout {
   using Operand = Rows;
-  static const Weight* panel(const Weight* weight, int64_t column, int64_t dim) { return weight + column * dim; }
+  static constexpr int64_t BEHIND = 0;
 };
 
 template <>
 struct Layout<BFloat16> {
   using Operand = PackedRows<BFloat16>;
-  static const BFloat16* panel(const BFloat16* weight, int64_t column, int64_t dim) { return weight + column * dim; }
+  static constexpr int64_t BEHIND = 0;
 };
 
 template <>
 struct Layout<Byte> {
   using Operand = PackedRows<Byte>;
-  static const Byte* panel(const Byte* weight, int64_t column, int64_t dim) { return weight + column * (dim + sizeof(float)); }
+  static constexpr int64_t BEHIND = sizeof(float);
 };
+
+// The panel with a column of what comes out.
+template <class Weight>
+const Weight* panel(const Weight* weight, int64_t column, int64_t dim) {
+  return weight + column * (dim + Layout<Weight>::BEHIND);
+}
 
 // By all threads.
 template <class Operand>
@@ -92,8 +98,7 @@ void run(const float* input_products, int64_t panel_apart, const Weight* state, 
       const int64_t size = sizes[step];
 #pragma omp for schedule(static)
       for (int64_t column = 0; column < width; column += COLUMNS) {
-        multiply_panels(before, size, Layout<Weight>::panel(state, column, dim), Layout<Weight>::panel(state, width, dim) - state, sums,
-                        TOGETHER * COLUMNS);
+        multiply_panels(before, size, panel(state, column, dim), panel(state, width, dim) - state, sums, TOGETHER * COLUMNS);
         for (int64_t row = 0; row < size; ++row) {
           const float* from = added + row * COLUMNS + column / COLUMNS * panel_apart;
           for (int64_t gate = 0; gate < 4; ++gate) ask_for(from + ROWS_AHEAD * COLUMNS + gate * gate_apart);
@@ -105,9 +110,9 @@ void run(const float* input_products, int64_t panel_apart, const Weight* state, 
       const int64_t staying = step + 1 < steps ? sizes[step + 1] : 0;
 #pragma omp for schedule(static)
       for (int64_t column = 0; column < dim; column += columns) {
-        const Weight* panels = Layout<Weight>::panel(projection, column, width);
+        const Weight* panels = panel(projection, column, width);
         if (columns > COLUMNS)
-          multiply_panels(gated, size, panels, Layout<Weight>::panel(projection, COLUMNS, width) - projection, output + column, dim);
+          multiply_panels(gated, size, panels, panel(projection, COLUMNS, width) - projection, output + column, dim);
         else
           multiply_panel(gated, size, panels, output + column, dim);
         for (int64_t row = 0; row < size; ++row) {
@@ -138,7 +143,7 @@ void multiply_inputs(const float* inputs, const Weight* weight, const float* bia
 #pragma omp for schedule(static)
     for (int64_t column = 0; column < output_dim; column += COLUMNS) {
       float* output = outputs + column * count + start * COLUMNS;
-      multiply_panel(rows, size, Layout<Weight>::panel(weight, column, input_dim), output, COLUMNS);
+      multiply_panel(rows, size, panel(weight, column, input_dim), output, COLUMNS);
       for (int64_t row = 0; row < size; ++row)
         for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += bias[column + j];
     }

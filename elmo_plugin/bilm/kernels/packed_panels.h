@@ -207,18 +207,13 @@ const float* scales_of(const Weight* panel, int64_t dim) {
 // A panel's product with the first `count` rows.
 template <class Weight>
 void multiply_panel(const PackedRows<Weight>& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
-  const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, step = COLUMNS * sizeof(float) / groups;
+  constexpr int64_t IN_LANE = IN_A_LANE<Weight>;
   for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
     const Part<Weight> part = part_of(panel, k, rows.dim, DEEP<Weight>);
     const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t start = group * count / groups, end = (group + 1) * count / groups;
-      // Each group asks for its share of the next part.
-      const char* ahead = next + group * part.depth / IN_A_LANE<Weight> * step;
-      with_rows<MOST_ROWS>(end - start, [&](auto number) {
-        multiply<number.value, 1>(rows, start, k, part, 0, sums + start * sums_apart, sums_apart, scales_of(panel, rows.dim), ahead, step);
-      });
-    }
+    in_groups(count, next, part.depth / IN_LANE, COLUMNS * sizeof(float), [&](auto number, int64_t start, const char* ahead, int64_t step) {
+      multiply<number.value, 1>(rows, start, k, part, 0, sums + start * sums_apart, sums_apart, scales_of(panel, rows.dim), ahead, step);
+    });
   }
 }
 

@@ -33,7 +33,7 @@ struct Half {
 #ifdef __AVX512F__
 
 // With 12 rows, or 3 and four panels, there are 24 vectors of sums, of 32 that a processor holds.
-constexpr int LANES = 16, MOST_ROWS = 12;
+constexpr int LANES = 16, MOST_ROWS = 12, FEW_ROWS = 3;
 using Vector = __m512;
 
 inline Vector fused(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
@@ -43,7 +43,7 @@ inline Vector load(const Half* place) { return _mm512_cvtph_ps(_mm256_loadu_si25
 
 #else
 
-constexpr int LANES = 8, MOST_ROWS = 3;
+constexpr int LANES = 8, MOST_ROWS = 3, FEW_ROWS = 0;
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 
 inline float widened(float value) { return value; }
@@ -85,14 +85,9 @@ struct Part {
   int64_t depth;
 };
 
-// Panels that are multiplied together with few rows, whose own sums would wait for each other. AMD's processors fetch four weights at a time
-// by themselves, and faster when nothing is asked for; on Intel it was not measured.
+// Panels that are multiplied together with few rows, whose own sums would wait for each other. Processors fetch four weights at a time by
+// themselves, and faster when nothing is asked for.
 constexpr int TOGETHER = 4;
-#if defined(VENDOR_AuthenticAMD) && defined(__AVX512F__)
-constexpr int FEW_ROWS = 3;
-#else
-constexpr int FEW_ROWS = 0;
-#endif
 
 // Lines of the next part, `step` bytes each time, at most as many as a row of a panel has.
 inline void ask_for_next(const char* ahead, int64_t step) {
@@ -136,6 +131,9 @@ void multiply(const float* rows, Part<Weight> part, int64_t panels_apart, float*
     }
 }
 
+// Rows are multiplied in so many groups of about the same size.
+inline int64_t groups_of(int64_t count) { return (count + MOST_ROWS - 1) / MOST_ROWS; }
+
 // Calls with a number of rows that is known when this is compiled, up to `ROWS`.
 template <int ROWS, class Function>
 void with_rows(int64_t count, Function function) {
@@ -144,6 +142,18 @@ void with_rows(int64_t count, Function function) {
       function(std::integral_constant<int, ROWS>{});
     else
       with_rows<ROWS - 1>(count, function);
+  }
+}
+
+// Calls with each group of rows: their number, the first, and what is asked for meanwhile. Groups share the next part, of which there are
+// `lines`, so many bytes each.
+template <class Function>
+void in_groups(int64_t count, const char* next, int64_t lines, int64_t bytes, Function function) {
+  const int64_t groups = groups_of(count), step = bytes / groups;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t start = group * count / groups, end = (group + 1) * count / groups;
+    const char* ahead = next + group * lines * step;
+    with_rows<MOST_ROWS>(end - start, [&](auto number) { function(number, start, ahead, step); });
   }
 }
 
@@ -164,7 +174,7 @@ struct Rows {
   void finish(int64_t) const {}
 };
 
-// Groups of rows for which to widen a part of half precision once pays; on AMD, while on Intel with AMX no fewer than eight were tried.
+// Groups of rows for which to widen a part of half precision once pays; on Intel with AMX no fewer than eight were tried.
 constexpr int64_t WIDENED_FOR = 4;
 
 inline Part<float> widened(Part<Half> part, float* to) {
@@ -178,22 +188,16 @@ inline Part<float> widened(Part<Half> part, float* to) {
 // A panel's product with the first `count` rows.
 template <class Weight>
 void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
-  const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, step = COLUMNS * sizeof(Weight) / groups;
   for (int64_t k = 0; k < rows.dim; k += DEPTH) {
     const Part<Weight> part = part_of(panel, k, rows.dim);
     const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
     const auto multiply_groups = [&](auto some) {
-      for (int64_t group = 0; group < groups; ++group) {
-        const int64_t start = group * count / groups, end = (group + 1) * count / groups;
-        // Each group asks for its share of the next part.
-        const char* ahead = next + group * part.depth * step;
-        with_rows<MOST_ROWS>(end - start, [&](auto number) {
-          multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
-        });
-      }
+      in_groups(count, next, part.depth, COLUMNS * sizeof(Weight), [&](auto number, int64_t start, const char* ahead, int64_t step) {
+        multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+      });
     };
     if constexpr (sizeof(Weight) < sizeof(float)) {
-      if (groups >= WIDENED_FOR) {
+      if (groups_of(count) >= WIDENED_FOR) {
         alignas(64) float wide[DEPTH * COLUMNS];
         multiply_groups(widened(part, wide));
         continue;

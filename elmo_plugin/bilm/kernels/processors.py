@@ -40,7 +40,8 @@ class Row(NamedTuple):
     `int8_many`: from how many rows on oneDNN multiplies 8-bit integers, before it FBGEMM: wide,
     narrow. `training_dtype`: in which a step of training is the fastest. `training_onednn`: whether
     oneDNN multiplies float32 in it, or PyTorch's own choice, MKL. `compiled_layers`: the `dtype`s
-    whose frozen LSTM layers are faster in C++ than by libraries' products, step by step.
+    whose frozen LSTM layers are faster in C++ than by libraries' products, step by step, and the
+    type of their weights there.
     """
 
     float32: Kernels
@@ -49,7 +50,7 @@ class Row(NamedTuple):
     int8_many: tuple[int, int]
     training_dtype: str | None
     training_onednn: bool
-    compiled_layers: tuple[str, ...]
+    compiled_layers: dict[str, str]
 
 
 WIDE = 2
@@ -60,22 +61,32 @@ MKL = Kernels("onednn_uncopied", "mkl", "mkl")
 # FBGEMM's weights in half precision are half the bytes to read; of many rows two digits of 8 bits
 # are faster, and as exact.
 HALF = Kernels("two_digits", "fbgemm_float16", "fbgemm_float16")
-TWO_DIGITS = Kernels("two_digits", "two_digits", "fbgemm_float16")
 HALF_STATES = HALF._replace(input="steady_bfloat16")
 STEADY_BFLOAT16 = Kernels("steady_bfloat16", "steady_bfloat16", "steady_bfloat16")
-# For which there are layers in C++.
+# Types of weights for which there are layers in C++.
 IN_CPP = ("float32", "float16", "bfloat16", "int8")
+EACH_IN_CPP = {name: name for name in IN_CPP}
 
 ROWS = {
     # Intel with AMX, measured 2026-11.
-    "amx": Row(MKL, HALF, STEADY_BFLOAT16, (16, 16), "bfloat16", False, ("float32", "float16")),
+    "amx": Row(
+        MKL,
+        HALF,
+        STEADY_BFLOAT16,
+        (16, 16),
+        "bfloat16",
+        False,
+        {"float32": "float32", "float16": "float16"},
+    ),
     # AMD EPYC with AVX-512 BF16, measured 2026-11.
-    "avx512_bf16": Row(ONEDNN, HALF, HALF_STATES, (NEVER, NEVER), "bfloat16", True, IN_CPP),
-    # Intel with AVX-512 BF16 and without AMX, measured 2026-11: products of bfloat16 take twice the
-    # time of float32's.
-    "avx512_bf16_slow": Row(MKL, TWO_DIGITS, TWO_DIGITS, (8, 32), None, False, ()),
+    "avx512_bf16": Row(ONEDNN, HALF, HALF_STATES, (NEVER, NEVER), "bfloat16", True, EACH_IN_CPP),
+    # Intel with AVX-512 BF16 and without AMX, measured 2026-11: products of bfloat16 take up to
+    # twice the time of float32's.
+    "avx512_bf16_slow": Row(
+        MKL, HALF, HALF, (32, 64), None, False, {**EACH_IN_CPP, "bfloat16": "float16"}
+    ),
     # Never measured: what is certain not to be slower than float32.
-    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None, True, ()),
+    "safe": Row(ONEDNN, ONEDNN, ONEDNN, (16, NEVER), None, True, {}),
 }
 
 _override: ContextVar[str | None] = ContextVar("processor", default=None)

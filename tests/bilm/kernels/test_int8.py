@@ -54,8 +54,8 @@ def test_which_are_used(monkeypatch):
     assert int8_kernels(wide)[:2] == (FloatInt8Kernel,) * 2
     monkeypatch.setenv("ELMO_PLUGIN_PROCESSOR", "avx512_bf16_slow")
     monkeypatch.setattr(int8, "works", lambda kind: True)
-    assert int8_kernels(wide) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 8)
-    assert int8_kernels(narrow) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 32)
+    assert int8_kernels(wide) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 32)
+    assert int8_kernels(narrow) == (FbgemmInt8Kernel, OneDnnInt8Kernel, 64)
 
 
 def test_two_digits_by_hand():

@@ -118,9 +118,10 @@ def test_no_dtype_is_slower_than_float32_where_it_was_measured(path):
         if found["steps"]:
             steps = {
                 dtype: found["steps"][
-                    f"{dtype}, {tune.CPP if dtype in row.compiled_layers else tune.LIBRARIES}"
+                    f"{weights}, {tune.CPP}" if weights else f"{dtype}, {tune.LIBRARIES}"
                 ][str(count)]
                 for dtype in ("float32", "float16", "bfloat16", "int8")
+                for weights in [row.compiled_layers.get(dtype)]
             }
             assert max(steps.values()) <= tune.TOLERANCE * steps["float32"]
         exact = tune.case(times, row.float32, count)
@@ -143,6 +144,24 @@ def test_the_table_is_what_the_figures_say(path):
     assert chosen == ROWS[found["row"]]
 
 
+def test_on_amd_whole_runs_were_measured():
+    """Whole batches with that row: a `dtype` may gain nothing, but loses nothing."""
+    path = ROOT / "benchmarks/reports/2026-11-23-amd-quick.json"
+    report = json.loads(path.read_text("utf-8"))
+    assert "AMD" in report["machine"]["processor"]
+    row = ROWS["avx512_bf16"]
+    assert row.compiled_layers == processors.EACH_IN_CPP
+    for case in report["inference"]:
+        seconds = {name: one["seconds"] for name, one in case["contestants"].items()}
+        for temperature in ("cold", "warm"):
+            for dtype in ("float16", "bfloat16", "int8"):
+                least = seconds[f"float32 {temperature}"]
+                assert seconds[f"{dtype} {temperature}"] <= tune.TOLERANCE * least
+    steps = report["pretraining"]["contestants"]
+    assert steps["ours, bfloat16"]["seconds"] < steps["ours"]["seconds"]
+    assert row.training_dtype == "bfloat16"
+
+
 def test_a_slower_kernel_is_not_chosen():
     """By hand: the smaller weights are faster for one sentence and slower for 64."""
     times = {
@@ -162,13 +181,27 @@ def test_a_slower_kernel_is_not_chosen():
 def test_layers_in_cpp_are_chosen_where_they_are_faster():
     """By hand: as fast for one sentence; for 64 much faster, a little slower, slower."""
     steps = {"float32, libraries": {"1": 10.0, "64": 100.0}, "float32, C++": {"1": 10.0}}
-    for seconds, expected in ((50.0, ("float32",)), (104.0, ()), (106.0, ())):
+    float32 = {"float32": "float32"}
+    for seconds, expected in ((50.0, float32), (104.0, {}), (106.0, {})):
         steps["float32, C++"]["64"] = seconds
         assert tune.compiled_layers(steps) == expected
     steps["float32, C++"] = {"1": 9.0, "64": 104.0}
-    assert tune.compiled_layers(steps) == ("float32",)
+    assert tune.compiled_layers(steps) == float32
     steps["float32, C++"]["64"] = 106.0
-    assert tune.compiled_layers(steps) == ()
+    assert tune.compiled_layers(steps) == {}
+
+
+def test_a_layer_in_cpp_may_be_more_exact():
+    """By hand: where products of bfloat16 are slow, its weights lie in half precision."""
+    steps = {
+        "bfloat16, libraries": {"1": 10.0, "64": 100.0},
+        "bfloat16, C++": {"1": 9.0, "64": 90.0},
+        "float16, libraries": {"1": 1.0, "64": 1.0},
+        "float16, C++": {"1": 8.0, "64": 80.0},
+    }
+    assert tune.compiled_layers(steps) == {"bfloat16": "float16"}
+    steps["bfloat16, C++"]["1"] = 5.0
+    assert tune.compiled_layers(steps) == {"bfloat16": "bfloat16"}
 
 
 def test_each_kernel_that_works_here_gives_the_product():
