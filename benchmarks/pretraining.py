@@ -6,13 +6,14 @@ float32 and in mixed precision (the model's `dtype="bfloat16"`).
 import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn import functional
 
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
-from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels import token_layer, tuning
 from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import encode, linears_with_gradient
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -49,13 +50,14 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
 
 
 def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What `CharCnn.forward` does, with PyTorch's own products."""
+    """What `CharCnn.forward` does, with PyTorch's own products and their gradients."""
 
     def forward(character_ids: torch.Tensor) -> torch.Tensor:
         distinct, inverse = distinct_rows(character_ids)
         weights = char_cnn.weights
         linears = linears_with_gradient(weights, functional.linear)
-        vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE, 1)
+        with mock.patch.object(token_layer, "largest", lambda convolved: convolved.amax(dim=1)):
+            vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE, 1)
         return functional.embedding(inverse, vectors)
 
     return forward
@@ -64,7 +66,11 @@ def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tens
 class SoftmaxByAutograd(WordSoftmax):
     """The same loss in PyTorch's own operators."""
 
-    def forward(self, outputs: torch.Tensor, targets: torch.Tensor, _: Any = None) -> torch.Tensor:
+    def forward(self, outputs: Any, targets: Any, _: Any = None) -> list[torch.Tensor]:
+        return [self._sampled_by_autograd(*one) for one in zip(outputs, targets)]
+
+    def _sampled_by_autograd(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        assert self.sampler is not None
         negatives = self.sampler.sample()
         ids = torch.cat([targets, negatives.ids])
         weight, bias = functional.embedding(ids, self.weight), self.bias[ids].squeeze(-1)

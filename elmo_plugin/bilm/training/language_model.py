@@ -112,17 +112,16 @@ class LanguageModel(torch.nn.Module):
         if states is None:
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
-        losses, finals = [], []
-        for direction, one, inputs, state, drawn in zip(
-            ("forward", "backward"), batch, tokens, states, negatives or (None, None)
-        ):
+        tops, finals = [], []
+        for direction, inputs, state in zip(("forward", "backward"), tokens, states):
             layers, final = lstm.stack(
                 direction, inputs, [batch_size] * num_steps, state, self.dropout
             )
-            top = functional.dropout(layers[-1], self.dropout, self.training)
-            losses.append(self.softmax(top, one.targets.t().flatten(), drawn))
+            tops.append(functional.dropout(layers[-1], self.dropout, self.training))
             finals.append(final)
-        return StepOutput(losses[0], losses[1], (finals[0], finals[1]))
+        targets = [one.targets.t().flatten() for one in batch]
+        forward_loss, backward_loss = self.softmax(tops, targets, negatives)
+        return StepOutput(forward_loss, backward_loss, (finals[0], finals[1]))
 
 
 def make_language_model(

@@ -7,6 +7,7 @@ negatives that are the target removed.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -122,41 +123,63 @@ class WordSoftmax(torch.nn.Module):
 
     def forward(
         self,
-        outputs: torch.Tensor,
-        targets: torch.Tensor,
-        negatives: Negatives | None = None,
-    ) -> torch.Tensor:
+        outputs: Sequence[torch.Tensor],
+        targets: Sequence[torch.Tensor],
+        negatives: Sequence[Negatives] | None = None,
+    ) -> list[torch.Tensor]:
         """
         # Parameters
 
-        outputs : `torch.Tensor`
-            Shape `(num_rows, projection_dim)`.
-        targets : `torch.Tensor`
-            Word ids, shape `(num_rows,)`.
-        negatives : `Optional[Negatives]`
-            Drawn here if not given; used in training only.
+        outputs : `Sequence[torch.Tensor]`
+            Each direction's, shape `(num_rows, projection_dim)`.
+        targets : `Sequence[torch.Tensor]`
+            Each direction's word ids, shape `(num_rows,)`.
+        negatives : `Optional[Sequence[Negatives]]`
+            Each direction's, drawn here if not given; used in training only.
 
         # Returns
 
-        `torch.Tensor`
-            Mean loss in nats, a scalar.
+        `list[torch.Tensor]`
+            Each direction's mean loss in nats, a scalar.
         """
         if self.sampler is None or not self.training:
-            return full_cross_entropy(outputs, targets, self.weight, self.bias)
+            return [
+                full_cross_entropy(*one, self.weight, self.bias) for one in zip(outputs, targets)
+            ]
         if negatives is None:
-            negatives = self.sampler.sample()
-        sampled = negatives.ids.to(targets.device)
-        ids = torch.cat([targets, sampled])
+            negatives = [self.sampler.sample() for _ in targets]
+        ids = [
+            torch.cat([words, drawn.ids.to(words.device)])
+            for words, drawn in zip(targets, negatives)
+        ]
+        # All directions' in one lookup: a gradient as large as the table is then made once.
         sparse = self.sparse or self.sums_rows
-        weight = functional.embedding(ids, self.weight, sparse=sparse)
-        bias = functional.embedding(ids, self.bias, sparse=sparse).squeeze(-1)
+        together, lengths = torch.cat(ids), [len(one) for one in ids]
+        weights = functional.embedding(together, self.weight, sparse=sparse).split(lengths)
+        biases = functional.embedding(together, self.bias, sparse=sparse).squeeze(-1).split(lengths)
+        return [
+            self._sampled_loss(one, words, weight, bias, drawn)
+            for one, words, weight, bias, drawn in zip(outputs, ids, weights, biases, negatives)
+        ]
+
+    def _sampled_loss(
+        self,
+        outputs: torch.Tensor,
+        ids: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        negatives: Negatives,
+    ) -> torch.Tensor:
+        """The mean loss; `ids` are the targets and then the negatives, with their rows."""
+        assert self.sampler is not None
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
-        num_rows = len(targets)
+        num_rows = len(outputs)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
         logits = training_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
         # Where among the negatives each target is; once at most, since they are distinct.
-        places = targets.new_full((self.num_words,), -1)
-        places[sampled] = torch.arange(len(sampled), device=targets.device)
+        targets, sampled = ids[:num_rows], ids[num_rows:]
+        places = ids.new_full((self.num_words,), -1)
+        places[sampled] = torch.arange(len(sampled), device=ids.device)
         return _LossAgainstNegatives.apply(true_logits, logits, places[targets]).mean()
 
 

@@ -222,7 +222,7 @@ def count_bytes(rank, size, folder):
     for negatives in drawn:
         outputs = torch.randn(BATCH * UNROLL, DIM, generator=generator)
         targets = torch.randint(NUM_WORDS, (BATCH * UNROLL,), generator=generator)
-        softmax(outputs, targets, negatives).backward()
+        softmax([outputs], [targets], [negatives])[0].backward()
     ids = torch.cat([one.ids for one in drawn])
     shared_rows.sum_of_rows(softmax, ids, Processes(torch.device("cpu")), 1 / size)
     dense = 2 * (size - 1) / size * (softmax.weight.nbytes + softmax.bias.nbytes)

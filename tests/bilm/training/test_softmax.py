@@ -88,7 +88,7 @@ def test_sampled_loss_by_hand():
         weight, bias = softmax.weight[candidates], softmax.bias[candidates, 0]
         logits = weight @ row + bias - torch.tensor(count).log()
         losses.append(-torch.log_softmax(logits, dim=0)[0])
-    found = softmax(outputs, torch.tensor(targets), negatives)
+    found = softmax([outputs], [torch.tensor(targets)], [negatives])[0]
     torch.testing.assert_close(found, (losses[0] + losses[1]) / 2)
 
 
@@ -132,7 +132,8 @@ def gradient_error(sampler, shuffled_targets=False):
     sampled = []
     for _ in range(400):
         targets = torch.multinomial(truth, 400, replacement=True)
-        sampled.append(gradient(softmax(output.expand(400, DIM), targets, sampler.sample())))
+        (loss,) = softmax([output.expand(400, DIM)], [targets], [sampler.sample()])
+        sampled.append(gradient(loss))
     stacked = torch.stack(sampled)
     standard_error = (stacked.std(dim=0) / math.sqrt(len(sampled))).norm()
     return ((stacked.mean(dim=0) - full).norm() / standard_error).item()
@@ -157,10 +158,26 @@ def test_sparse_gradients_are_the_dense_ones():
     for sparse in (False, True):
         torch.manual_seed(3)
         softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES, sparse=sparse)
-        softmax(outputs, targets, sampler.sample(torch.Generator().manual_seed(0))).backward()
+        negatives = sampler.sample(torch.Generator().manual_seed(0))
+        softmax([outputs], [targets], [negatives])[0].backward()
         assert softmax.weight.grad.is_sparse == sparse
         gradients.append([p.grad.to_dense() for p in softmax.parameters()])
     torch.testing.assert_close(*gradients)
+
+
+def test_directions_together_are_each_alone():
+    torch.manual_seed(0)
+    softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES).double()
+    outputs = [torch.randn(rows, DIM, dtype=torch.float64) for rows in (5, 3)]
+    # Words that both have, as targets and as negatives.
+    targets = [torch.tensor([3, 3, 0, 39, 7]), torch.tensor([7, 0, 3])]
+    drawn = softmax.draw(0)
+    together = softmax(outputs, targets, drawn)
+    gradients = torch.autograd.grad(sum(together), softmax.parameters())
+    alone = [softmax([o], [t], [d])[0] for o, t, d in zip(outputs, targets, drawn)]
+    torch.testing.assert_close(together, alone)
+    each = [torch.autograd.grad(loss, softmax.parameters()) for loss in alone]
+    torch.testing.assert_close(list(gradients), [sum(of_both) for of_both in zip(*each)])
 
 
 def test_blocks_change_nothing():
@@ -177,7 +194,7 @@ def test_evaluation_is_full_and_draws_nothing():
     softmax = WordSoftmax(NUM_WORDS, DIM, NUM_SAMPLES).eval()
     outputs, targets = torch.randn(5, DIM), torch.randint(0, NUM_WORDS, (5,))
     before = torch.get_rng_state()
-    loss = softmax(outputs, targets)
+    (loss,) = softmax([outputs], [targets])
     assert (torch.get_rng_state() == before).all()
     expected = full_cross_entropy(outputs, targets, softmax.weight, softmax.bias)
     torch.testing.assert_close(loss, expected)
@@ -190,9 +207,9 @@ from tests.peak_memory import Growth
 softmax = WordSoftmax(100_000, 4, num_samples=10).eval()
 outputs, targets = torch.randn(2560, 4), torch.zeros(2560, dtype=torch.long)
 with torch.no_grad():
-    softmax(outputs[:64], targets[:64])
+    softmax([outputs[:64]], [targets[:64]])
     with Growth() as in_blocks:
-        softmax(outputs, targets)
+        softmax([outputs], [targets])
     with Growth() as at_once:
         torch.nn.functional.cross_entropy(outputs @ softmax.weight.t(), targets)
 print(in_blocks.megabytes, at_once.megabytes)
