@@ -3,7 +3,7 @@ Which kernel runs. The only file that looks at a device, a precision, or at what
 what it chooses changes how fast a number comes, not which.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -29,7 +29,7 @@ from elmo_plugin.bilm.kernels.training_linear import (
 from elmo_plugin.bilm.kernels.training_linear import weight_gradient as _weight_gradient
 
 
-def wants_gradient(tensors: Sequence[torch.Tensor]) -> bool:
+def wants_gradient(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether autograd is to follow what is computed of these."""
     return torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
 

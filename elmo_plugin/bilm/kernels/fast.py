@@ -1,6 +1,7 @@
 """The backend that runs unless another is asked for: the kernels that `chooser.py` names."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.nn import functional
@@ -118,7 +119,7 @@ def tokens_over_padded(
     ids: torch.Tensor,
     mask: torch.Tensor,
     outputs: torch.Tensor,
-    weights: Sequence[torch.Tensor],
+    weights: Iterable[torch.Tensor],
 ) -> None:
     """See `Backend.tokens_over_padded`. Where no gradient is wanted, some tokens at a time."""
     places = mask.flatten().nonzero().squeeze(1)
@@ -135,13 +136,13 @@ def over_padded(
     lengths: torch.Tensor,
     state: LstmState,
     outputs: list[torch.Tensor],
-    weights: Sequence[torch.Tensor],
+    weights: Iterable[torch.Tensor],
     *,
     reverse: bool,
 ) -> LstmState:
     """See `Backend.over_padded`. Where no gradient is wanted, a part of the batch at a time."""
     sentences_at_once, tokens_at_once = tuning.LSTM_SENTENCES_AT_ONCE, tuning.LSTM_TOKENS_AT_ONCE
-    if chooser.wants_gradient([inputs, *weights]):
+    if chooser.wants_gradient(itertools.chain([inputs], weights)):
         sentences_at_once, tokens_at_once = len(inputs), max(1, inputs.shape[0] * inputs.shape[1])
     return packing.over_padded(
         stack, inputs, lengths, state, outputs, reverse=reverse,

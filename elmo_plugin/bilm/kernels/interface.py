@@ -1,6 +1,6 @@
 """What a kernel is given, and what it must do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -103,6 +103,8 @@ class LstmState(NamedTuple):
     def continued_by(self, final: "LstmState") -> "LstmState":
         """The first sentences' state is `final`, the others' stays."""
         size = final.hidden.shape[1]
+        if size == self.hidden.shape[1]:
+            return final
         return LstmState(
             torch.cat([final.hidden, self.hidden[:, size:]], dim=1),
             torch.cat([final.cell, self.cell[:, size:]], dim=1),
@@ -158,7 +160,7 @@ class Backend(Protocol):
         ids: torch.Tensor,
         mask: torch.Tensor,
         outputs: torch.Tensor,
-        weights: Sequence[torch.Tensor],
+        weights: Iterable[torch.Tensor],
     ) -> None:
         """
         Writes what `encode`, which has these weights, makes of each real token's ids, shape
@@ -173,7 +175,7 @@ class Backend(Protocol):
         lengths: torch.Tensor,
         state: LstmState,
         outputs: list[torch.Tensor],
-        weights: Sequence[torch.Tensor],
+        weights: Iterable[torch.Tensor],
         *,
         reverse: bool,
     ) -> LstmState:

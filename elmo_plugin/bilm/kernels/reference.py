@@ -6,7 +6,7 @@ Rows are *packed*, as PyTorch's `PackedSequence` packs them: sentences sorted by
 first step of all of them, then the second of those that have one, and so on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.nn import functional
@@ -108,7 +108,7 @@ def tokens_over_padded(
     ids: torch.Tensor,
     mask: torch.Tensor,
     outputs: torch.Tensor,
-    weights: Sequence[torch.Tensor],
+    weights: Iterable[torch.Tensor],
 ) -> None:
     """See `Backend.tokens_over_padded`."""
     outputs[mask] = encode(ids[mask]).to(outputs.dtype)
@@ -120,7 +120,7 @@ def over_padded(
     lengths: torch.Tensor,
     state: LstmState,
     outputs: list[torch.Tensor],
-    weights: Sequence[torch.Tensor],
+    weights: Iterable[torch.Tensor],
     *,
     reverse: bool,
 ) -> LstmState:

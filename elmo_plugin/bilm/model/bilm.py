@@ -162,7 +162,7 @@ class BiLm(WeightsModule):
         projection_dim = self.options.projection_dim
         first = self._token_embedder.char_embedding.new_zeros(*mask.shape, 2 * projection_dim)
         tokens = first[..., :projection_dim]
-        backend().tokens_over_padded(encode, ids, mask, tokens, list(self.parameters()))
+        backend().tokens_over_padded(encode, ids, mask, tokens, self.parameters())
         first[..., projection_dim:] = tokens
         upper, ends = self._elmo_lstm(tokens, lengths, start)
         return BiLmOutput([first, *upper], mask, ends)

@@ -215,7 +215,7 @@ class BiLstm(torch.nn.Module):
                 lengths,
                 state,
                 [layer[..., half] for layer in layers],
-                list(self.parameters()),
+                self.parameters(),
                 reverse=direction == "backward",
             )
             for direction, state, half in zip(DIRECTIONS, start, halves)

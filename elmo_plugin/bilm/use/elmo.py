@@ -147,7 +147,7 @@ class Elmo(ElmoMixes):
         return super().train(mode)
 
     def _layers(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None) -> dict[str, Any]:
-        frozen = not any(one.requires_grad for one in self._elmo_lstm.parameters())
-        if self._cache is not None and frozen:
+        trains = (one.requires_grad for one in self._elmo_lstm.parameters())
+        if self._cache is not None and not any(trains):
             return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
         return super()._layers(inputs, word_inputs if self._has_cached_vocab else None)

@@ -240,7 +240,7 @@ class LanguageScorer:
         steps = torch.arange(ids.shape[1], device=bilm.device)
         mask = steps < lengths.unsqueeze(1)
         tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
-        backend().tokens_over_padded(bilm.char_cnn, ids, mask, tokens, list(bilm.parameters()))
+        backend().tokens_over_padded(bilm.char_cnn, ids, mask, tokens, bilm.parameters())
         tops, ends = [], []
         for direction, part, start in zip(
             ("forward", "backward"),
@@ -254,7 +254,7 @@ class LanguageScorer:
                 lengths - 1,
                 start,
                 layers,
-                list(bilm.lstm.parameters()),
+                bilm.lstm.parameters(),
                 reverse=direction == "backward",
             )
             tops.append(layers[-1])
