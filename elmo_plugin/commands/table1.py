@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If data is missing, a number is out of range, or `out` was made with other settings or is
-        in use.
+        If data is missing, a number is out of range, `out` was made with other settings or is in
+        use, or there is nothing to report on.
     """
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.bilm.files.folder_lock import lock_folder
@@ -131,6 +131,8 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
     known = report.read_known(Path(args.known)) if args.known else report.NONE_KNOWN
+    if args.report and not args.known and not out.is_dir():
+        raise ValueError(f"{out} is not there, expected a table's folder to report on")
     out.mkdir(parents=True, exist_ok=True)
     if not args.report:
         with lock_folder(out):

@@ -151,6 +151,14 @@ def test_report_trains_nothing(data, tmp_path, capsys):
     assert not (out / "ner").exists()
 
 
+def test_no_report_on_a_folder_that_is_not_there(data, tmp_path, capsys):
+    out = tmp_path / "oout"
+    with pytest.raises(SystemExit):
+        main(["table1", data, str(out), *ARGUMENTS, "--report"])
+    assert f"{out} is not there" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_quick(data, tmp_path, capsys, monkeypatch):
     configs = []
 
