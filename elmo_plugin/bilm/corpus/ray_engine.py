@@ -7,6 +7,7 @@ from typing import Any
 
 from elmo_plugin.bilm.corpus.embed import Event, Place, ShardEmbedder
 from elmo_plugin.bilm.corpus.extras import needed
+from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
 
 
 def ray_module() -> Any:
@@ -47,6 +48,7 @@ class ShardActor:
     """
 
     def __init__(self, place: Place) -> None:
+        keep_freed_memory()
         self._embedder = ShardEmbedder(place)
 
     def load(self) -> Iterator[Event]:
