@@ -57,6 +57,9 @@ def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Pa
                 label="with ELMo" if arm == ELMO else "baseline",
             )
         axes.set_xscale("log")
+        percents = sorted({100 * fraction for curve in arms.values() for fraction, _ in curve})
+        axes.set_xticks(percents, [f"{one:g}" for one in percents])
+        axes.minorticks_off()
         axes.set_title(TASKS[task].title)
         axes.set_xlabel("% of the training set")
         axes.legend(loc="lower right")
