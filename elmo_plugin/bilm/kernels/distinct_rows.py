@@ -1,5 +1,7 @@
 """Which rows of an integer matrix are the same."""
 
+import functools
+
 import torch
 
 
@@ -32,6 +34,11 @@ def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def row_hashes(rows: torch.Tensor) -> torch.Tensor:
     """64-bit hashes of an int64 matrix's rows, shape `(num_rows,)`."""
-    generator = torch.Generator().manual_seed(20180215)
-    odd = torch.randint(-(2**62), 2**62, (rows.shape[1],), generator=generator) * 2 + 1
-    return (rows * odd.to(rows.device)).sum(dim=1)
+    return (rows * _odd_numbers(rows.shape[1]).to(rows.device)).sum(dim=1)
+
+
+@functools.cache
+def _odd_numbers(count: int) -> torch.Tensor:
+    with torch.inference_mode(False):  # they are multiplied elsewhere too
+        generator = torch.Generator().manual_seed(20180215)
+        return torch.randint(-(2**62), 2**62, (count,), generator=generator) * 2 + 1

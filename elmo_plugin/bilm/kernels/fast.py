@@ -35,16 +35,20 @@ def token_layer(
     character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
 ) -> torch.Tensor:
     """See `Backend.token_layer`. Each distinct token is computed once."""
-    distinct, inverse = distinct_rows(character_ids)
-    if chooser.wants_gradient(weights.tensors):
-        vectors = _encode_training(distinct, weights, precision.training_dtype)
-    elif chooser.remembers_tokens(weights.embedding):
+    parameters, num_characters = weights.tensors, character_ids.shape[1]
+    trains = chooser.wants_gradient(parameters)
+    if not trains and chooser.remembers_tokens(weights.embedding):
         cache = derived(
-            weights.tensors,
-            (TOKEN_VECTORS, precision.dtype, distinct.shape[1]),
-            lambda: _token_cache(weights, distinct.shape[1]),
+            parameters,
+            (TOKEN_VECTORS, precision.dtype, num_characters),
+            lambda: _token_cache(weights, num_characters),
         )
-        vectors = cache.vectors(distinct, lambda ids: _encode_frozen(ids, weights, precision.dtype))
+        return cache.vectors(
+            character_ids, lambda ids: _encode_frozen(ids, weights, precision.dtype)
+        )
+    distinct, inverse = distinct_rows(character_ids)
+    if trains:
+        vectors = _encode_training(distinct, weights, precision.training_dtype)
     else:
         vectors = _encode_frozen(distinct, weights, precision.dtype)
     return functional.embedding(inverse, vectors)

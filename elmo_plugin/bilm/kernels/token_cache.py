@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from elmo_plugin.bilm.kernels.distinct_rows import row_hashes
+from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows, row_hashes
 
 
 class TokenCache:
@@ -42,9 +42,9 @@ class TokenCache:
         # Parameters
 
         character_ids : `torch.Tensor`
-            Distinct tokens, shape `(num_rows, num_characters)`, on the CPU.
+            Tokens, shape `(num_rows, num_characters)`, on the CPU.
         compute : `Callable[[torch.Tensor], torch.Tensor]`
-            From such rows to vectors; called once, with those that are not here.
+            From such rows to vectors; called once, with each of those that are not here, if any.
 
         # Returns
 
@@ -57,19 +57,20 @@ class TokenCache:
     def _vectors_of(
         self, character_ids: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        hashes = row_hashes(character_ids).tolist()
-        slots = torch.tensor([self._touch(key) for key in hashes], dtype=torch.long)
+        touched = [self._touch(key) for key in row_hashes(character_ids).tolist()]
+        slots = torch.tensor(touched, dtype=torch.long)
         known = slots >= 0
         slots.clamp_(min=0)
         known &= (self._ids[slots] == character_ids).all(dim=1)
         vectors = self._table[slots]
         unknown = (~known).nonzero().squeeze(1)
         if len(unknown):
-            computed = compute(character_ids[unknown])
-            vectors[unknown] = computed
-            kept = unknown[-self._capacity :]
-            places = torch.tensor([self._place(hashes[row]) for row in kept.tolist()])
-            self._ids[places] = character_ids[kept].to(torch.int16)
+            distinct, inverse = distinct_rows(character_ids[unknown])
+            computed = compute(distinct)
+            vectors[unknown] = computed[inverse]
+            kept = distinct[-self._capacity :]
+            places = torch.tensor([self._place(key) for key in row_hashes(kept).tolist()])
+            self._ids[places] = kept.to(torch.int16)
             self._table[places] = computed[-len(kept) :]
         return vectors
 
