@@ -70,13 +70,11 @@ class StatePolicy:
                 state.map(lambda values: values.expand(-1, len(rows), -1)) for state in primed
             )
         elif self.name == "carry" and self.carried is not None:
-            forward, backward = self.carried
-            if not _are_all(rows, forward):
-                index = torch.tensor(list(rows), dtype=torch.long, device=zeros.hidden.device)
-                forward, backward = (
-                    _with_rows(state, rows).map(lambda values: values[:, index])
-                    for state in self.carried
-                )
+            index = torch.tensor(list(rows), dtype=torch.long, device=zeros.hidden.device)
+            forward, backward = (
+                _with_rows(state, rows).map(lambda values: values[:, index])
+                for state in self.carried
+            )
         else:
             forward = backward = zeros
         return forward, backward
@@ -85,12 +83,8 @@ class StatePolicy:
         """In `"carry"`, later batches go on from these; other rows keep what they had."""
         if self.name != "carry":
             return
-        nothing = ends[0].map(lambda values: values[:, :0])
-        carried = self.carried or (nothing, nothing)
-        if _are_all(rows, ends[0]) and len(rows) >= carried[0].hidden.shape[1]:
-            self.carried = ends
-            return
         index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)
+        nothing = ends[0].map(lambda values: values[:, :0])
         forward, backward = (
             LstmState(
                 *(
@@ -98,7 +92,7 @@ class StatePolicy:
                     for whole, part in zip(_with_rows(state, rows), end)
                 )
             )
-            for state, end in zip(carried, ends)
+            for state, end in zip(self.carried or (nothing, nothing), ends)
         )
         self.carried = forward, backward
 
@@ -107,11 +101,6 @@ class StatePolicy:
         if self.carried is not None:
             forward, backward = (state.map(function) for state in self.carried)
             self.carried = forward, backward
-
-
-def _are_all(rows: Sequence[int], state: LstmState) -> bool:
-    """Whether these are all that the state has, in their order; then nothing is to be copied."""
-    return list(rows) == list(range(state.hidden.shape[1]))
 
 
 def _with_rows(state: LstmState, rows: Sequence[int]) -> LstmState:
