@@ -39,6 +39,7 @@ def row_hashes(rows: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _odd_numbers(count: int) -> torch.Tensor:
-    with torch.inference_mode(False):  # they are multiplied elsewhere too
+    with torch.inference_mode(False):  # they are kept, and multiplied elsewhere too
         generator = torch.Generator().manual_seed(20180215)
-        return torch.randint(-(2**62), 2**62, (count,), generator=generator) * 2 + 1
+        drawn = torch.randint(-(2**62), 2**62, (count,), generator=generator, device="cpu")
+        return drawn * 2 + 1
