@@ -1,7 +1,7 @@
 import torch
 
 from elmo_plugin.bilm.kernels import distinct_rows as module
-from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
+from elmo_plugin.bilm.kernels.distinct_rows import _odd_numbers, distinct_rows, row_hashes
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 48, "a"]
@@ -21,3 +21,11 @@ def test_distinct_rows_of_colliding_hashes(monkeypatch):
     distinct, inverse = distinct_rows(rows)
     assert torch.equal(distinct[inverse], rows)
     assert len(distinct) == len(set(map(tuple, rows.tolist())))
+
+
+def test_hashes_do_not_depend_on_the_default_device():
+    _odd_numbers.cache_clear()
+    ids = torch.arange(10, device="cpu").view(2, 5)
+    with torch.device("meta"):
+        inside = row_hashes(ids)
+    assert torch.equal(row_hashes(ids), inside)
