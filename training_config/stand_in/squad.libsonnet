@@ -31,7 +31,7 @@ local dim = 50;
   trainer+: stand_in.trainer {
     optimizer: { type: 'adam', lr: 0.002 },
     moving_average: { type: 'exponential', decay: 0.99 },
-    num_epochs: 8,
-    patience: 2,
+    num_epochs: 40,
+    patience: 3,
   },
 }
