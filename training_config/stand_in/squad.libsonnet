@@ -27,7 +27,7 @@ local dim = 50;
     span_end_encoder+: { input_size: 4 * dim, hidden_size: dim },
   },
   data_loader: { batch_sampler: { type: 'bucket', batch_size: 20, sorting_keys: ['passage'] } },
-  validation_data_loader: { batch_sampler: { type: 'bucket', batch_size: 20, sorting_keys: ['passage'], shuffle: false } },
+  validation_data_loader: { batch_sampler: { type: 'bucket', batch_size: 60, sorting_keys: ['passage'], shuffle: false } },
   trainer+: stand_in.trainer {
     optimizer: { type: 'adam', lr: 0.002 },
     moving_average: { type: 'exponential', decay: 0.99 },
