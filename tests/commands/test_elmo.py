@@ -223,7 +223,7 @@ main(sys.argv[1:])
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
-    lines = text(1500)
+    lines = text(600)
     (tmp_path / "in").write_text("\n".join(lines))
     (tmp_path / "out").write_text("precious")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]

@@ -91,6 +91,7 @@ for length, chunk_size in ((1_000, 250), (1_000, 250), (6_000, 250), (6_000, 6_0
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_sentence():
     *_, in_chunks, whole = peak_memory.run(MEASURE)
     # All layers of a token are 12 kB: 74 MB, copies not counted.

@@ -101,6 +101,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(dtype):
 LEVELS = ["x86-64-v3", "x86-64-v2"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other levels")
 @pytest.mark.parametrize("level", LEVELS)
 def test_its_bits_are_those_of_every_processor(level, uncompiled, monkeypatch):

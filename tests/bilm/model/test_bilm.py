@@ -161,6 +161,7 @@ for shape in ((512, 18), (1, 9_000)):
 """
 
 
+@pytest.mark.slow
 def test_what_is_held_beside_the_layers_does_not_grow_with_batch_or_sentence():
     _, few, many, one_long, many_whole, long_whole = peak_memory.run(MEASURE)
     # The layers are 10,240 times 12 kB, 120 MB; a copy of the characters is 4 MB.

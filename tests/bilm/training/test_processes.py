@@ -163,6 +163,7 @@ def epochs(number):
     return {"settings": {"num_epochs": number}}
 
 
+@pytest.mark.slow
 def test_four_then_two_then_four_go_on_as_one_run(text):
     """The loss of an undisturbed run; and every batch is read from the same lines."""
     losses, sources = [], []

@@ -216,6 +216,7 @@ print(in_blocks.megabytes, at_once.megabytes)
 """
 
 
+@pytest.mark.slow
 def test_evaluation_over_a_large_vocabulary_takes_little_memory():
     in_blocks, at_once = peak_memory.run(MEMORY)
     assert in_blocks < 100
