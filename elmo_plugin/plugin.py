@@ -72,5 +72,6 @@ import elmo_plugin.data.readers.sampled
 import elmo_plugin.metrics.squad
 import elmo_plugin.modules.input_dropout
 import elmo_plugin.modules.truncated_normal
+import elmo_plugin.modules.packed_gru
 import elmo_plugin.models.bidaf_self_attention
 import elmo_plugin.predictors.reading_comprehension

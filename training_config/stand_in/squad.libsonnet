@@ -3,6 +3,8 @@
 // place of Adadelta and 45, whose first steps are too small for so few of them.
 local stand_in = import 'data.libsonnet';
 local dim = 50;
+// Half of the time on a CPU, the same numbers and weights.
+local gru = { type: 'packed_gru' };
 
 {
   dataset_reader+: {
@@ -21,10 +23,10 @@ local dim = 50;
         tokens+: stand_in.vectors,
       },
     },
-    phrase_layer+: { input_size: 50 + 100, hidden_size: dim },
-    residual_encoder+: { input_size: 2 * dim, hidden_size: dim },
-    span_start_encoder+: { input_size: 2 * dim, hidden_size: dim },
-    span_end_encoder+: { input_size: 4 * dim, hidden_size: dim },
+    phrase_layer+: gru { input_size: 50 + 100, hidden_size: dim },
+    residual_encoder+: gru { input_size: 2 * dim, hidden_size: dim },
+    span_start_encoder+: gru { input_size: 2 * dim, hidden_size: dim },
+    span_end_encoder+: gru { input_size: 4 * dim, hidden_size: dim },
   },
   data_loader: { batch_sampler: { type: 'bucket', batch_size: 20, sorting_keys: ['passage'] } },
   validation_data_loader: { batch_sampler: { type: 'bucket', batch_size: 60, sorting_keys: ['passage'], shuffle: false } },

@@ -1,0 +1,202 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.modules.seq2seq_encoders import Seq2SeqEncoder
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from elmo_plugin.modules.packed_gru import PackedGru, PackedGruSeq2SeqEncoder, PackedRows
+
+EXACT = {"rtol": 0.0, "atol": 1e-10}
+LENGTHS = [7, 4, 4, 1]
+SIZES = {"input_size": 5, "hidden_size": 3, "batch_first": True, "bidirectional": True}
+
+
+def twins(**arguments):
+    """PyTorch's module and ours with the same random weights, in float64."""
+    torch.manual_seed(13)
+    stock, ours = (kind(**SIZES | arguments).double() for kind in (torch.nn.GRU, PackedGru))
+    for parameter in stock.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    ours.load_state_dict(stock.state_dict())
+    return stock, ours
+
+
+def padded(lengths, seed=3):
+    torch.manual_seed(seed)
+    return torch.randn(len(lengths), max(lengths), 5, dtype=torch.float64)
+
+
+def run(module, inputs, lengths, state=None):
+    """Outputs, last states, and the gradients of inputs, initial states and weights."""
+    inputs = inputs.clone().requires_grad_()
+    state = None if state is None else state.clone().requires_grad_()
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    outputs, last = module(packed, state)
+    outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    torch.manual_seed(11)
+    loss = (outputs * torch.randn_like(outputs)).sum() + (last * torch.randn_like(last)).sum()
+    loss.backward()
+    gradients = [parameter.grad for parameter in module.parameters()]
+    module.zero_grad()
+    grad_state = None if state is None else state.grad
+    return outputs.detach(), last.detach(), inputs.grad, grad_state, gradients
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_both_directions_by_hand():
+    _, ours = twins()
+    inputs = padded([3])
+    outputs, last = ours(pack_padded_sequence(inputs, [3], batch_first=True))
+    weights = {name: value.detach().numpy() for name, value in ours.named_parameters()}
+    expected = np.zeros((3, 6))
+    for ending, columns, order in (("", slice(3), [0, 1, 2]), ("_reverse", slice(3, 6), [2, 1, 0])):
+        h = np.zeros(3)
+        for step in order:
+            x = inputs[0, step].numpy()
+            of_input = weights[f"weight_ih_l0{ending}"] @ x + weights[f"bias_ih_l0{ending}"]
+            of_state = weights[f"weight_hh_l0{ending}"] @ h + weights[f"bias_hh_l0{ending}"]
+            r, z = np.split(sigmoid(of_input[:6] + of_state[:6]), 2)
+            n = np.tanh(of_input[6:] + r * of_state[6:])
+            h = (1 - z) * n + z * h
+            expected[step, columns] = h
+    np.testing.assert_allclose(outputs.data.detach().numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(last[0, 0].detach().numpy(), expected[2, :3], atol=1e-12)
+    np.testing.assert_allclose(last[1, 0].detach().numpy(), expected[0, 3:], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "with_state"),
+    itertools.product([LENGTHS, [5, 5, 5], [1], [2, 5, 3]], [False, True]),
+)
+def test_equals_pytorch(lengths, with_state):
+    stock, ours = twins()
+    state = torch.randn(2, len(lengths), 3).double() if with_state else None
+    torch.testing.assert_close(
+        run(ours, padded(lengths), lengths, state), run(stock, padded(lengths), lengths, state),
+        **EXACT,
+    )  # fmt: skip
+
+
+def test_equals_pytorch_in_float32():
+    # The products take another path in float32.
+    stock, ours = (module.float() for module in twins())
+    inputs = padded(LENGTHS).float()
+    torch.testing.assert_close(
+        run(ours, inputs, LENGTHS), run(stock, inputs, LENGTHS), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"num_layers": 2}, {"bidirectional": False}, {"bias": False}], ids=str
+)
+def test_what_it_does_not_do_is_pytorchs(arguments, monkeypatch):
+    monkeypatch.setattr("elmo_plugin.modules.packed_gru.BothDirections", None)
+    stock, ours = twins(**arguments)
+    torch.testing.assert_close(
+        run(ours, padded(LENGTHS), LENGTHS), run(stock, padded(LENGTHS), LENGTHS), **EXACT
+    )
+    assert torch.equal(ours(padded([4]))[0], stock(padded([4]))[0])
+
+
+def test_gradients_are_the_numeric_ones():
+    torch.manual_seed(2)
+    module = PackedGru(2, 2, batch_first=True, bidirectional=True).double()
+    names = [name for name, _ in module.named_parameters()]
+
+    def function(inputs, state, *parameters):
+        packed = pack_padded_sequence(inputs, [3, 2], batch_first=True)
+        outputs, last = torch.func.functional_call(
+            module, dict(zip(names, parameters, strict=True)), (packed, state)
+        )
+        return outputs.data, last
+
+    arguments = [
+        torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 2, 2, dtype=torch.float64, requires_grad=True),
+        *(parameter.detach().clone().requires_grad_() for parameter in module.parameters()),
+    ]
+    assert torch.autograd.gradcheck(function, arguments)
+
+
+def test_rows_of_a_batch():
+    # Rows: step 0 of sentences a, b; step 1 of a, b; step 2 of a.
+    rows = PackedRows.of(torch.tensor([2, 2, 1]))
+    assert rows.batch_sizes == [2, 2, 1]
+    assert rows.reverse.tolist() == [4, 3, 2, 1, 0]
+    assert rows.before.tolist() == [0, 1, 2, 3, 4]
+    assert rows.last.tolist() == [4, 3]
+
+
+def test_other_rows_change_nothing():
+    _, ours = twins()
+    inputs = padded([6, 3])
+    both = run(ours, inputs, [6, 3])[0]
+    torch.testing.assert_close(both[1, :3], run(ours, inputs[1:, :3], [3])[0][0], **EXACT)
+    assert torch.equal(both[1, 3:], torch.zeros(3, 6).double())
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_comparison_sees_every_swapped_gate(block):
+    stock, ours = twins()
+    rows = ours.weight_hh_l0_reverse.data.view(3, 3, 3)
+    rows[[block, (block + 1) % 3]] = rows[[(block + 1) % 3, block]]
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(
+            run(ours, padded(LENGTHS), LENGTHS)[0], run(stock, padded(LENGTHS), LENGTHS)[0], **EXACT
+        )
+
+
+def test_frozen_weights_and_no_grad():
+    _, ours = twins()
+    packed = pack_padded_sequence(padded([3]), [3], batch_first=True)
+    with torch.no_grad():
+        assert not ours(packed)[0].data.requires_grad
+    ours.weight_ih_l0.requires_grad_(False)
+    ours(packed)[0].data.sum().backward()
+    assert ours.weight_ih_l0.grad is None
+    assert ours.weight_hh_l0.grad.abs().sum() > 0
+
+
+def test_autocast_runs_in_the_weights_precision():
+    _, ours = twins()
+    packed = pack_padded_sequence(padded([4, 2]).float(), [4, 2], batch_first=True)
+    ours.float()
+    expected = ours(packed)[0].data
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(ours(packed)[0].data, expected)
+
+
+def test_a_second_derivative_is_an_error():
+    _, ours = twins()
+    loss = ours(pack_padded_sequence(padded([3]), [3], batch_first=True))[0].data.square().sum()
+    (gradient,) = torch.autograd.grad(loss, ours.weight_hh_l0, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_wrong_inputs_are_pytorchs_errors():
+    _, ours = twins()
+    packed = pack_padded_sequence(torch.zeros(1, 2, 4).double(), [2], batch_first=True)
+    with pytest.raises(RuntimeError, match="Expected 5, got 4"):
+        ours(packed)
+    packed = pack_padded_sequence(torch.zeros(1, 2, 5).double(), [2], batch_first=True)
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(2, 1, 3\)"):
+        ours(packed, torch.zeros(1, 1, 3).double())
+
+
+def test_configs_build_it_and_weights_are_those_of_allennlps_gru():
+    sizes = {"input_size": 5, "hidden_size": 3, "bidirectional": True}
+    stock, ours = (Seq2SeqEncoder.from_params(Params({"type": kind, **sizes}))
+                   for kind in ("gru", "packed_gru"))  # fmt: skip
+    assert type(ours) is PackedGruSeq2SeqEncoder
+    assert (ours.get_input_dim(), ours.get_output_dim()) == (5, 6)
+    assert ours.is_bidirectional()
+    ours.load_state_dict(stock.state_dict())
+    inputs, mask = torch.randn(3, 4, 5), torch.arange(4) < torch.tensor([[2], [4], [0]])
+    torch.testing.assert_close(ours(inputs, mask), stock(inputs, mask))
