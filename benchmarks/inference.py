@@ -75,6 +75,7 @@ class Contest:
             limit = {key: statistics.median(one[key] for one in each) for key in each[0]}
             one = found["contestants"][name]
             one.update(limit=limit, share=limit["limit"] / one["seconds"])
+            one["share_at_most"] = limit["limit"] / limit["in_turn"]
         if stock:
             rate = 1e-9 * statistics.median(flops) / found["contestants"]["stock"]["seconds"]
             found["stock_gflops"] = rate

@@ -3,10 +3,18 @@ What this machine could do at best: the yardstick beside the ratio to AllenNLP.
 
 A case's limit is the larger of two times. One is its multiplications at the best rate of a product
 that any library at hand reaches here in that precision (MKL, oneDNN, FBGEMM; a large weight, many
-rows). The other is the reading of each step's weights at the rate at which this machine reads as
-many bytes again and again. What is elementwise is not counted.
+rows). The other is the reading of each step's weights: as many bytes are read as often, one after
+the other, and that is timed. What is elementwise is not counted.
+
+Inputs' products come before the steps that read, and the one does not go on while the other does.
+Both in turn take longer than the limit, and say which share of it can be had at most.
+
+Rates of products are measured once. Reading is timed anew for each limit, so that it is of the same
+moment as what it is compared with: a cache that other guests of the machine share gives twice as
+much in one second as in another.
 """
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,11 +36,13 @@ Product = Callable[[], Any]
 
 class Work(NamedTuple):
     """
-    `flops`: of all products. `step_elements`: of the weights that a step of one layer and direction
-    reads. `step_reads`: how often that is. `other_elements`: of weights that are read once.
+    `flops`: of all products. `step_flops`: of those within steps. `step_elements`: of the weights
+    that a step of one layer and direction reads. `step_reads`: how often that is.
+    `other_elements`: of weights that are read once.
     """
 
     flops: float
+    step_flops: float
     step_elements: int
     step_reads: int
     other_elements: int
@@ -40,7 +50,7 @@ class Work(NamedTuple):
 
 class Machine:
     """
-    The rates of the machine, measured when first asked for.
+    The rates of the machine.
 
     # Parameters
 
@@ -50,7 +60,7 @@ class Machine:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.gflops: dict[str, dict[str, float]] = {}
-        self.gigabytes: dict[int, float] = {}
+        self._reading_rates: dict[int, list[float]] = {}
 
     def measure(self) -> None:
         """GFLOP/s of products, by precision and library; what a library cannot do is left out."""
@@ -74,25 +84,38 @@ class Machine:
             self.measure()
         return max(self.gflops["float32" if dtype == "float16" else dtype].values())
 
-    def reading_rate(self, num_bytes: int) -> float:
-        """GB/s of reading as many bytes again and again."""
-        if num_bytes not in self.gigabytes:
-            numbers = torch.ones(max(1, num_bytes // 4))
-            numbers.sum()
-            best = min(seconds(numbers.sum, self._clock) for _ in range(4 * TRIES))
-            self.gigabytes[num_bytes] = 4e-9 * len(numbers) / best
-        return self.gigabytes[num_bytes]
+    def reading_seconds(self, num_bytes: int, times: int) -> float:
+        """Of reading so many bytes so often, now."""
+        numbers = torch.ones(max(1, num_bytes // 4))
+        numbers.sum()
+        found = seconds(lambda: [numbers.sum() for _ in range(times)], self._clock)
+        self._reading_rates.setdefault(num_bytes, []).append(4e-9 * len(numbers) * times / found)
+        return found
+
+    @property
+    def gigabytes(self) -> dict[int, tuple[float, float, float]]:
+        """Of each number of bytes that was read: the median rate, the least and the most, GB/s."""
+        return {
+            size: (statistics.median(rates), min(rates), max(rates))
+            for size, rates in self._reading_rates.items()
+        }
 
     def limit(self, work: Work, dtype: str) -> dict[str, float]:
-        """Seconds: `multiplying`, `reading`, and the larger of both, `limit`."""
+        """
+        Seconds: `multiplying`, `reading`, the larger of both, `limit`, and `in_turn`: inputs'
+        products, then the steps' products or reading.
+        """
         multiplying = 1e-9 * work.flops / self.best_gflops(dtype)
+        in_steps = 1e-9 * work.step_flops / self.best_gflops(dtype)
+        # What is read once counts as so many more steps' weights.
+        reads = work.step_reads + work.other_elements / work.step_elements
         step_bytes = ITEM_BYTES[dtype] * work.step_elements
-        num_bytes = step_bytes * work.step_reads + ITEM_BYTES[dtype] * work.other_elements
-        reading = 1e-9 * num_bytes / self.reading_rate(step_bytes)
+        reading = self.reading_seconds(step_bytes, work.step_reads) * reads / work.step_reads
         return {
             "multiplying": multiplying,
             "reading": reading,
             "limit": max(multiplying, reading),
+            "in_turn": multiplying - in_steps + max(in_steps, reading),
         }
 
 
@@ -101,8 +124,10 @@ def lstm_work(options: ElmoOptions, lengths: Sequence[int]) -> Work:
     cells = 2 * options.num_layers
     products = 4 * options.cell_size * options.projection_dim
     step_elements = products + options.cell_size * options.projection_dim
+    flops_of_one = 2.0 * cells * sum(lengths)
     return Work(
-        2.0 * cells * sum(lengths) * (products + step_elements),
+        flops_of_one * (products + step_elements),
+        flops_of_one * step_elements,
         step_elements,
         cells * max(lengths),
         cells * products,
@@ -120,7 +145,7 @@ def token_work(options: ElmoOptions, tokens: Sequence[str]) -> Work:
     distinct = set(tokens)
     places = sum(min(len(token.encode()), options.num_characters - 2) + 2 for token in distinct)
     flops = 2.0 * (places * per_place + len(distinct) * dense)
-    return Work(flops, 0, 0, per_place + dense)
+    return Work(flops, 0.0, 0, 0, per_place + dense)
 
 
 def both(one: Work, other: Work) -> Work:

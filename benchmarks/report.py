@@ -48,7 +48,8 @@ def markdown(results: dict[str, Any]) -> str:
         "Random weights of the released shapes, sentences of 10 to 30 tokens, Zipf words. Ratio: "
         "how many times faster than `allennlp.modules.elmo` in the same round. Share: of the speed "
         "that this machine's best products, or its rate of reading each step's weights, allow "
-        "(`benchmarks/limit.py`); bars are the least ratio and the least share that were promised.",
+        "(`benchmarks/limit.py`); at most: where inputs' products and steps take turns, as they "
+        "must. Bars are the least ratio and the least share that were promised.",
         "",
         *_rates(results),
     ]
@@ -100,27 +101,32 @@ def _rates(results: dict[str, Any]) -> list[str]:
     ]
     lines = table(["products", "GFLOP/s at best, by library"], rows)
     reading = ", ".join(
-        f"{int(size) / 2**20:.1f} MB {rate:.0f}" for size, rate in results["reading"].items()
+        f"{int(size) / 2**20:.1f} MB {median:.0f} ({least:.0f} to {most:.0f})"
+        for size, (median, least, most) in results["reading"].items()
     )
-    return [*lines, f"Reading as many bytes again and again, GB/s: {reading}.", ""]
+    return [
+        *lines,
+        f"Reading as many bytes again and again, GB/s, before each round: {reading}.",
+        "",
+    ]
 
 
 def _inference(case: dict[str, Any]) -> list[str]:
     key = case["shape"], case["batch_size"]
     rows = []
     for name, one in case["contestants"].items():
-        share = f"{one['share']:.0%}" if "share" in one else ""
+        shares = [f"{one[what]:.0%}" if what in one else "" for what in ("share", "share_at_most")]
         least = SHARES.get((*key, name))
         ratios = [f"{one[what]:.2f}" for what in ("ratio", "least", "most")]
         rows.append([name, f"{one['seconds']:.4f}", *ratios, str(BARS.get((*key, name), "")),
-                     share, "" if least is None else f"{least:.0%}"])  # fmt: skip
+                     *shares, "" if least is None else f"{least:.0%}"])  # fmt: skip
     deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
     stock = f"Stock: {case['stock_gflops']:.0f} GFLOP/s. " if "stock_gflops" in case else ""
     other = "stock" if stock else "float32, with which ratios are too"
     return [
         f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
         "",
-        *table(["", "median, s", "ratio", "least", "most", "bar", "share", "bar"], rows),
+        *table(["", "median, s", "ratio", "least", "most", "bar", "share", "at most", "bar"], rows),
         "Where the time goes:",
         "",
         *_operators(case["operators"]),
