@@ -103,6 +103,8 @@ def over_padded(
     `reference.over_padded`, so many sentences at a time, the longest first, and so many of their
     tokens.
     """
+    if len(inputs) == 1:
+        return _over_one(stack, inputs[0], int(lengths), state, outputs, reverse, tokens_at_once)
     rows_of_batch = inputs.flatten(0, 1)
     rows_of_layers = [output.view(rows_of_batch.shape) for output in outputs]
     end = state.map(torch.clone)
@@ -119,3 +121,26 @@ def over_padded(
         for whole, values in zip(end, part):
             whole[:, packing.order] = values
     return end
+
+
+def _over_one(
+    stack: Stack,
+    inputs: torch.Tensor,
+    length: int,
+    state: LstmState,
+    outputs: list[torch.Tensor],
+    reverse: bool,
+    tokens_at_once: int,
+) -> LstmState:
+    """The same of one sentence, shape `(num_steps, input_dim)`, which is packed as it lies."""
+
+    def turned(rows: torch.Tensor) -> torch.Tensor:
+        return rows.flip(0) if reverse else rows
+
+    for start in range(0, length, tokens_at_once):
+        stop = min(start + tokens_at_once, length)
+        places = slice(length - stop, length - start) if reverse else slice(start, stop)
+        packed, state = stack(turned(inputs[places]), [1] * (stop - start), state)
+        for output, values in zip(outputs, packed):
+            output[0, places] = turned(values)
+    return state

@@ -83,16 +83,16 @@ class StatePolicy:
         """In `"carry"`, later batches go on from these; other rows keep what they had."""
         if self.name != "carry":
             return
+        known = 0 if self.carried is None else self.carried[0].hidden.shape[1]
+        if rows == range(max(known, len(rows))):  # all of them
+            self.carried = ends
+            return
         index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)
         nothing = ends[0].map(lambda values: values[:, :0])
+        before = [_with_rows(state, rows) for state in self.carried or (nothing, nothing)]
         forward, backward = (
-            LstmState(
-                *(
-                    whole.index_copy(1, index, part)
-                    for whole, part in zip(_with_rows(state, rows), end)
-                )
-            )
-            for state, end in zip(self.carried or (nothing, nothing), ends)
+            LstmState(*(whole.index_copy(1, index, part) for whole, part in zip(*both)))
+            for both in zip(before, ends)
         )
         self.carried = forward, backward
 

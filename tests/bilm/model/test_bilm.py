@@ -113,12 +113,24 @@ def test_little_at_once_is_all_at_once(state, sentences, tokens, monkeypatch):
 
 def test_a_sentence_of_many_parts_carries_its_state_between_them(monkeypatch):
     """Without it the parts would be as different as sentences of their own."""
-    bilm, sentence = bilm_in("reset"), ["moon", "cat", "sat"] * 4
-    whole = vectors(bilm, [sentence])
+    bilm, batch = bilm_in("reset"), [["moon", "cat", "sat"] * 4, ["cat"]]
+    whole = vectors(bilm, batch)
     monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", 4)
-    assert_close(vectors(bilm, [sentence]), whole)
+    assert_close(vectors(bilm, batch), whole)
     monkeypatch.setattr(LstmState, "continued_by", lambda state, final: state)
-    assert largest_difference(vectors(bilm, [sentence]), whole) > 1e-2
+    assert largest_difference(vectors(bilm, batch), whole) > 1e-2
+
+
+@pytest.mark.parametrize("state", STATE_MODES)
+@pytest.mark.parametrize("tokens", [1, 5, 1000])
+def test_one_sentence_is_as_among_others(state, tokens, monkeypatch):
+    """It is not sorted and packed; in carry the next one goes on from where it ended."""
+    sentences = [["moon", "cat", "sat"] * 4, ["cat", "sat"], ["sat"]]
+    peer, bilm = bilm_in(state), bilm_in(state)
+    expected = [vectors(peer, [one, ["moon"]])[:1] for one in sentences]
+    monkeypatch.setattr(tuning, "LSTM_TOKENS_AT_ONCE", tokens)
+    for one, layers in zip(sentences, expected, strict=True):
+        assert_close(vectors(bilm, [one]), layers)
 
 
 def test_gradients_flow_through_a_whole_sentence(monkeypatch):
