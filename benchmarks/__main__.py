@@ -76,6 +76,7 @@ def main() -> None:
             str(dtype)[6:]: MatrixRate(clock, dtype)() for dtype in (torch.float32, torch.bfloat16)
         },
         "products": rates.gflops,
+        "own_cache": rates.own_cache_rates(),
         "inference": [],
     }
     with tempfile.TemporaryDirectory() as folder:

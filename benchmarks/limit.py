@@ -14,6 +14,7 @@ moment as what it is compared with: a cache that other guests of the machine sha
 much in one second as in another.
 """
 
+import functools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,13 +22,15 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.rounds import Clock, seconds
-from elmo_plugin.bilm.kernels import int8, prepacked_linear
+from elmo_plugin.bilm.kernels import compiled, int8, lstm_compiled, prepacked_linear
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 # Rows, inputs, outputs: some of the Original's input products, and a square one. What comes out is
 # small enough for the allocator to keep.
 SHAPES = ((256, 512, 16384), (1024, 1024, 1024))
 TRIES = 5
+# Of the weights that a core keeps in its own cache, and of such a layer.
+OWN_BYTES, OWN_DIM, OWN_STEPS = 5 * 256 * 128 * 4, 256, 200
 # Bytes of an element of a weight. In float16 what is multiplied is float32.
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
@@ -90,6 +93,36 @@ class Machine:
         numbers.sum()
         found = seconds(lambda: [numbers.sum() for _ in range(times)], self._clock)
         self._reading_rates.setdefault(num_bytes, []).append(4e-9 * len(numbers) * times / found)
+        return found
+
+    def own_cache_rates(self) -> dict[str, float]:
+        """
+        GB/s at which steps of one sentence in C++ go through weights that lie in one core's own
+        cache. Where these are no more than a core's share of the reading rate, it is arithmetic, or
+        the widening of weights, that bounds a step. Types that do not run so are left out.
+        """
+        threads, found = torch.get_num_threads(), {}
+        torch.set_num_threads(1)
+        for dtype, item_bytes in ITEM_BYTES.items():
+            torch_dtype = getattr(torch, dtype)
+            if compiled.compiler() is None or not lstm_compiled.works(torch_dtype):
+                continue
+            cells = OWN_BYTES // (5 * OWN_DIM * item_bytes)
+            panels = [
+                lstm_compiled.in_panels(torch.randn(shape), torch_dtype)
+                for shape in ((4 * cells, OWN_DIM), (OWN_DIM, cells))
+            ]
+            products = torch.zeros(4 * cells // 32, OWN_STEPS, 32).transpose(0, 1)
+            hidden, cell = torch.zeros(1, OWN_DIM), torch.zeros(1, cells)
+            outputs = torch.zeros(OWN_STEPS, OWN_DIM)
+            steps = functools.partial(
+                compiled.frozen_layer,
+                *(products, *panels, hidden, cell, outputs, [1] * OWN_STEPS, 3.0, 3.0),
+            )
+            steps()
+            best = min(seconds(steps, self._clock) for _ in range(4 * TRIES))
+            found[dtype] = 1e-9 * OWN_BYTES * OWN_STEPS / best
+        torch.set_num_threads(threads)
         return found
 
     @property

@@ -107,6 +107,9 @@ def _rates(results: dict[str, Any]) -> list[str]:
     return [
         *lines,
         f"Reading as many bytes again and again, GB/s, before each round: {reading}.",
+        "Steps of one sentence whose weights lie in one core's own cache, GB/s: "
+        + ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in results["own_cache"].items())
+        + ".",
         "",
     ]
 

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from benchmarks.limit import Machine, both, lstm_work, token_work
+from benchmarks.limit import ITEM_BYTES, Machine, both, lstm_work, token_work
+from elmo_plugin.bilm.kernels import compiled
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 OPTIONS = ElmoOptions(2, 3, 2, 4, ((1, 5), (2, 6)), 1)
@@ -53,3 +54,11 @@ def test_rates_are_of_this_machine_and_of_now():
     machine._clock = lambda: 2 * next(ticks)
     assert machine.reading_seconds(4_000_000, 50) == 2
     assert machine.gigabytes == {4_000_000: pytest.approx((0.15, 0.1, 0.2))}
+
+
+def test_steps_from_a_cores_own_cache_are_as_many_as_were_timed():
+    ticks = itertools.count()
+    found = Machine(lambda: next(ticks)).own_cache_rates()
+    # A second for all steps, each of 0.7 MB.
+    assert all(rate == pytest.approx(200 * 655_360e-9) for rate in found.values())
+    assert set(found) == set(ITEM_BYTES) or compiled.compiler() is None
