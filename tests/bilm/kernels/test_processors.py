@@ -146,7 +146,7 @@ def test_the_table_is_what_the_figures_say(path):
 
 def test_on_amd_whole_runs_were_measured():
     """Whole batches with that row: a `dtype` may gain nothing, but loses nothing."""
-    path = ROOT / "benchmarks/reports/2026-11-23-amd-quick.json"
+    path = ROOT / "benchmarks/reports/2026-11-24-amd-quick.json"
     report = json.loads(path.read_text("utf-8"))
     assert "AMD" in report["machine"]["processor"]
     row = ROWS["avx512_bf16"]
