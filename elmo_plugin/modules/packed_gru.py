@@ -226,7 +226,7 @@ class PackedGru(torch.nn.GRU):
 class PackedGruSeq2SeqEncoder(PytorchSeq2SeqWrapper):
     """
     AllenNLP's `gru` with `PackedGru`: on a CPU a training step of one bidirectional layer takes
-    less than half of the time.
+    0.4 to 0.7 of the time (`benchmarks/encoders.py`).
 
     Registered as a `Seq2SeqEncoder` with name "packed_gru". Parameters are named as in `gru`.
 
