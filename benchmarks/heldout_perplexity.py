@@ -8,6 +8,9 @@ Held-out perplexity of an exported biLM, domain by domain.
 run leaves them too. Full softmax, state carried, both directions, as `allennlp evaluate` gives it.
 Each path or glob is a domain, read in one go: `benchmarks/kneser_ney.py` with this `--vocabulary`
 and `--heldout` gives the figure to compare with. Prints JSON.
+
+`--start RUN/checkpoint_e1_b0.th` begins with the state in which a run's streams stood, as many as
+`--batch-size`, and not at zero.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.export import (
     OPTIONS_FILE,
@@ -44,12 +48,20 @@ def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
 
 
 def measure(
-    model: LanguageModel, vocabulary: WordVocabulary, pattern: str, batch_size: int
+    model: LanguageModel,
+    vocabulary: WordVocabulary,
+    pattern: str,
+    batch_size: int,
+    checkpoint: Path | None,
 ) -> dict[str, int | float]:
     """Of the files of one pattern, in their order."""
     start = time.perf_counter()
     text = Text(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
-    forward, backward, num_batches = sum_of_losses(model, text.pairs(vocabulary))
+    states = None
+    if checkpoint is not None:
+        one, other = torch.load(checkpoint, map_location="cpu", weights_only=True)["states"]
+        states = LstmState(*one), LstmState(*other)
+    forward, backward, num_batches = sum_of_losses(model, text.pairs(vocabulary), states)
     found = figures(forward / num_batches, backward / num_batches, sampled=False)
     return {
         "heldout_tokens": num_batches * batch_size * NUM_STEPS,
@@ -64,6 +76,7 @@ def main() -> None:
     parser.add_argument("exported", type=Path, help="folder of an exported biLM")
     parser.add_argument("heldout", nargs="+", help="paths or globs of held-out text, a domain each")
     parser.add_argument("--batch-size", type=int, default=64, help="streams (default: 64)")
+    parser.add_argument("--start", type=Path, help="a run's checkpoint, whose state comes first")
     parser.add_argument("--threads", type=int, help="PyTorch's threads")
     args = parser.parse_args()
     if args.threads:
@@ -71,7 +84,8 @@ def main() -> None:
     vocabulary = WordVocabulary.from_file(args.exported / VOCABULARY_FILE)
     model = load(args.exported, vocabulary)
     domains = {
-        pattern: measure(model, vocabulary, pattern, args.batch_size) for pattern in args.heldout
+        pattern: measure(model, vocabulary, pattern, args.batch_size, args.start)
+        for pattern in args.heldout
     }
     json.dump({"num_words": len(vocabulary), "domains": domains}, sys.stdout, indent=2)
     print()

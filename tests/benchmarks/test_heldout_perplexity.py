@@ -3,6 +3,8 @@ import math
 import sys
 from collections import Counter
 
+import h5py
+import numpy
 import pytest
 import torch
 from tiny_bilm import random_bilm
@@ -33,8 +35,8 @@ def exported(tmp_path):
     return write
 
 
-def figures(monkeypatch, capsys, folder, *patterns):
-    arguments = [str(folder), *map(str, patterns), "--batch-size", "2"]
+def figures(monkeypatch, capsys, folder, *patterns, start=()):
+    arguments = [str(folder), *map(str, patterns), "--batch-size", "2", *start]
     monkeypatch.setattr(sys, "argv", ["heldout_perplexity.py", *arguments])
     heldout_perplexity.main()
     return json.loads(capsys.readouterr().out)["domains"]
@@ -62,3 +64,29 @@ def test_each_domain_has_its_own_figure_by_the_formula(exported, tmp_path, monke
             loss += len(sentences) * (normalizer - bias[end])
             mean = loss / (sum(counts.values()) + len(sentences))
             assert found[str(path)][name] == pytest.approx(math.exp(mean), abs=0.01)
+
+
+def test_the_state_of_a_run_comes_first(exported, tmp_path, monkeypatch, capsys):
+    """By a softmax that looks at the state, read from a checkpoint as the loop writes it."""
+    folder, path = exported([0.0] * len(WORDS)), tmp_path / "a.txt"
+    with h5py.File(folder / "softmax.hdf5", "r+") as file:
+        weight = next(one for one in find_matrices(file) if one.shape[0] == len(WORDS))
+        weight[...] = numpy.random.default_rng(0).normal(size=weight.shape)
+    options = json.loads((folder / "options.json").read_text())["lstm"]
+    shapes = [(2, 2, options[name]) for name in ("projection_dim", "dim")]
+    found = []
+    for number in (0.0, 1.0):
+        states = [[torch.full(shape, number) for shape in shapes] for _ in range(2)]
+        torch.save({"states": states}, tmp_path / "checkpoint.th")
+        start = "--start", str(tmp_path / "checkpoint.th")
+        found.append(figures(monkeypatch, capsys, folder, path, start=start)[str(path)])
+    zeros = figures(monkeypatch, capsys, folder, path)[str(path)]
+    names = "forward_perplexity", "backward_perplexity"
+    assert [found[0][name] for name in names] == [zeros[name] for name in names]
+    assert all(found[1][name] != zeros[name] for name in names)
+
+
+def find_matrices(file):
+    found = []
+    file.visititems(lambda _, one: found.append(one) if getattr(one, "ndim", 0) == 2 else None)
+    return found

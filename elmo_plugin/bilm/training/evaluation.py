@@ -10,15 +10,18 @@ from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.streams import BatchPair
 
 
-def sum_of_losses(model: LanguageModel, batches: Iterable[BatchPair]) -> tuple[float, float, int]:
+def sum_of_losses(
+    model: LanguageModel,
+    batches: Iterable[BatchPair],
+    states: tuple[LstmState, LstmState] | None = None,
+) -> tuple[float, float, int]:
     """
     The sums of both directions' losses over batches, in the order of their streams, in nats per
     word, and how many batches there were. Full softmax, no dropout, state carried from batch to
-    batch; the model's training mode is put back afterwards.
+    batch, at first `states`, by default zeros; the model's training mode is put back afterwards.
     """
     was_training = model.training
     model.eval()
-    states: tuple[LstmState, LstmState] | None = None
     forward = backward = 0.0
     count = 0
     try:
