@@ -4,6 +4,7 @@ import argparse
 import io
 import re
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,19 +93,25 @@ def learned_mixes(path: str) -> list[LearnedMix]:
     `ValueError`
         If it holds no weights that can be read safely, or no mix.
     """
-    import torch
-
-    parameters = _parameters(Path(path))
-    mixes: dict[str, dict[int, torch.Tensor]] = {}
-    for key, value in parameters.items():
-        found = MIX.fullmatch(key)
-        if found:
-            mixes.setdefault(found["mix"], {})[int(found["layer"])] = value
+    parameters = parameters_in(Path(path))
+    mixes = mixes_in(parameters)
     if not mixes:
         raise ValueError(
             f"{path} holds no scalar_parameters among its {len(parameters)} tensors, expected a "
             "model with ELMo"
         )
+    return mixes
+
+
+def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
+    """Of a model's parameters by name; none, if it is one without ELMo."""
+    import torch
+
+    mixes: dict[str, dict[int, torch.Tensor]] = {}
+    for key, value in parameters.items():
+        found = MIX.fullmatch(key)
+        if found:
+            mixes.setdefault(found["mix"], {})[int(found["layer"])] = value
     result = []
     for name, by_layer in mixes.items():
         before = torch.cat([by_layer[layer].float() for layer in sorted(by_layer)])
@@ -113,7 +120,15 @@ def learned_mixes(path: str) -> list[LearnedMix]:
     return result
 
 
-def _parameters(path: Path) -> dict[str, Any]:
+def parameters_in(path: Path) -> dict[str, Any]:
+    """
+    A model's, by name; nothing in the file is executed.
+
+    # Raises
+
+    `FileNotFoundError`, `ValueError`
+        As `learned_mixes`.
+    """
     import torch
 
     if path.is_dir():

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.bilm.files.folder_lock import lock_folder
     from elmo_plugin.bilm.kernels.processors import model_name
-    from elmo_plugin.table1 import figures, report
+    from elmo_plugin.table1 import figures, report, results
     from elmo_plugin.table1.plan import check_data, config, plan
     from elmo_plugin.table1.runner import train
 
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
     lines = check_data(args.tasks, data, vectors)
     print("\n".join(lines), flush=True)
     runs = plan(args.tasks, seeds, fractions, args.variants, args.variant_seeds)
-    known = report.read_known(Path(args.known)) if args.known else report.NONE_KNOWN
+    known = results.read_known(Path(args.known)) if args.known else results.NONE_KNOWN
     if args.report and not args.known and not out.is_dir():
         raise ValueError(f"{out} is not there, expected a table's folder to report on")
     out.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
             f"{sum(one in known.results for one in runs)}, of {args.known}"
         )
     text = report.write(runs, out, about, known)
-    drawn = [figures.learning_curves(runs, out, known), figures.layer_weights(runs, out)]
+    drawn = [figures.learning_curves(runs, out, known), figures.layer_weights(runs, out, known)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
     print(f"\n{text}\n{', '.join(map(str, written))}")
 

@@ -5,10 +5,8 @@ from statistics import mean, stdev
 
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.commands.layer_weights import draw as draw_layers
-from elmo_plugin.commands.layer_weights import learned_mixes
-from elmo_plugin.table1.one_run import TRAINING, is_whole
 from elmo_plugin.table1.plan import BASELINE, ELMO, Run
-from elmo_plugin.table1.report import NONE_KNOWN, Known, chosen, read
+from elmo_plugin.table1.results import NONE_KNOWN, Known, chosen, mixes_of, read
 from elmo_plugin.table1.tasks import TASKS
 
 
@@ -22,7 +20,7 @@ def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Pa
     out : `Path`
         The table's folder.
     known : `Known`, optional (default = none)
-        See `report.read_known`.
+        See `results.read_known`.
 
     # Returns
 
@@ -70,37 +68,30 @@ def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Pa
     return path
 
 
-def layer_weights(runs: list[Run], out: Path) -> Path | None:
+def layer_weights(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path | None:
     """
     Figure 2: the layers' weights after the softmax, for the first seed of each task with ELMo.
 
     # Parameters
 
-    runs : `list[Run]`
-    out : `Path`
-        The table's folder.
+    runs, out, known
+        As in `learning_curves`.
 
     # Returns
 
     `Path | None`
-        The drawing; `None` if no run with ELMo is whole.
+        The drawing; `None` if of no run with ELMo they are known.
     """
+    found = mixes_of((run for run in runs if run.arm == ELMO), out, known)
     rows = []
-    for task in dict.fromkeys(run.task for run in runs):
-        whole = [
-            run
-            for run in runs
-            if (run.task, run.arm) == (task, ELMO) and is_whole(out / run.folder)
+    for task in dict.fromkeys(run.task for run in found):
+        some = [run for run in found if run.task == task]
+        mixes = found[max(some, key=lambda run: (run.fraction, -run.seed))]
+        places = ["input", "output"] if len(mixes) == 2 else [""]
+        rows += [
+            (f"{TASKS[task].title} {place}".strip(), mix)
+            for place, mix in zip(places, mixes, strict=False)
         ]
-        if whole:
-            run = max(whole, key=lambda run: (run.fraction, -run.seed))
-            archive = out / run.folder / TRAINING / "model.tar.gz"
-            mixes = learned_mixes(str(archive))
-            places = ["input", "output"] if len(mixes) == 2 else [""]
-            rows += [
-                (f"{TASKS[task].title} {place}".strip(), mix)
-                for place, mix in zip(places, mixes, strict=False)
-            ]
     if not rows:
         return None
     path = out / "figure2.svg"

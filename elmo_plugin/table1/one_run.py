@@ -1,6 +1,7 @@
 """
 One run of a table, in a process of its own: `python -m elmo_plugin.table1.one_run FOLDER`. Trains
-what `FOLDER/config.json` says, or goes on with it, and counts the hits and misses of each item.
+what `FOLDER/config.json` says, or goes on with it, and keeps the hits and misses of each item and
+the layers' weights.
 """
 
 import json
@@ -28,7 +29,8 @@ def main(folder: Path) -> None:
 
     folder : `Path`
         With `config.json`. Gets `training/`, what `allennlp train -s` makes, and `items.json`: the
-        counts of each item of the test set, or where there is none of the dev set.
+        counts of each item of the test set, or where there is none of the dev set, and the
+        layers' weights.
     """
     _end_with_the_table()
     keep_freed_memory()
@@ -38,6 +40,7 @@ def main(folder: Path) -> None:
 
     import_plugins()
     import elmo_plugin.plugin  # noqa: F401
+    from elmo_plugin.commands.layer_weights import mixes_in, parameters_in
     from elmo_plugin.table1.item_scores import item_counts
 
     training = folder / TRAINING
@@ -55,9 +58,13 @@ def main(folder: Path) -> None:
         )
     config = json.loads((folder / CONFIG).read_text())
     path = config.get("test_data_path") or config["validation_data_path"]
-    counts = item_counts(str(training / "model.tar.gz"), path)
+    found = {
+        "data": str(path),
+        "counts": item_counts(str(training / "model.tar.gz"), path),
+        "mixes": [mix._asdict() for mix in mixes_in(parameters_in(training))],
+    }
     with whole_file(folder / ITEMS) as aside:
-        aside.write_text(json.dumps({"data": str(path), "counts": counts}) + "\n")
+        aside.write_text(json.dumps(found) + "\n")
 
 
 def _is_json(path: Path) -> bool:

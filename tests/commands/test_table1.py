@@ -134,7 +134,7 @@ def test_report_trains_nothing(data, tmp_path, capsys):
     with lock_folder(out):
         main(["table1", data, str(out), *ARGUMENTS, "--report"])
     assert "| NER | WikiGold |  | not run | not run |" in capsys.readouterr().out
-    written = {"table.md", "runs.csv", "counts.json.gz"}
+    written = {"table.md", "runs.csv", "counts.json.gz", "mixes.json"}
     assert {path.name for path in out.iterdir()} == {*written, "lock"}
     # Of a table with every run there is none left to train.
     known = tmp_path / "runs.csv"

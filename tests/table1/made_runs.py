@@ -6,7 +6,7 @@ from elmo_plugin.table1.one_run import CONFIG, ITEMS, TRAINING
 from elmo_plugin.table1.tasks import TASKS
 
 
-def make(out, run, score, counts=((1, 1), (0, 1)), split="best_validation", epochs=5):
+def make(out, run, score, counts=((1, 1), (0, 1)), split="best_validation", epochs=5, mixes=()):
     folder = out / run.folder / TRAINING
     folder.mkdir(parents=True)
     metrics = {
@@ -16,5 +16,6 @@ def make(out, run, score, counts=((1, 1), (0, 1)), split="best_validation", epoc
         "training_duration": "0:30:00.5",
     }
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    (out / run.folder / ITEMS).write_text(json.dumps({"data": "dev", "counts": counts}))
+    items = {"data": "dev", "counts": counts, "mixes": [mix._asdict() for mix in mixes]}
+    (out / run.folder / ITEMS).write_text(json.dumps(items))
     (out / run.folder / CONFIG).write_text("{}\n")

@@ -4,8 +4,8 @@ import pytest
 from made_runs import make
 
 from elmo_plugin.table1.one_run import FAILED
-from elmo_plugin.table1.plan import BASELINE, ELMO, Run, plan
-from elmo_plugin.table1.report import fewer_errors, read, read_known, write
+from elmo_plugin.table1.plan import ELMO, plan
+from elmo_plugin.table1.report import fewer_errors, write
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +65,6 @@ def test_what_was_not_run_is_not_called_failed(tmp_path):
     assert "failed" not in text
 
 
-def test_a_test_set_comes_before_dev(tmp_path):
-    run = Run("sst5", BASELINE, 1, 1)
-    make(tmp_path, run, 0.25, split="test")
-    assert read(run, tmp_path)[1:3] == (25, "test")
-
-
 def test_variants_have_tables_of_their_own(tmp_path):
     runs = plan(["sst5"], 1, [1], ["mix", "placement", "state"])
     for number, run in enumerate(runs):
@@ -89,52 +83,3 @@ def test_parts_of_the_training_set_are_rows(tmp_path):
     text = write(runs, tmp_path, {})
     assert "| SST-5 | SST-5, 0.1 of it | dev | 5.00 |" in text
     assert "| SST-5 | SST-5 | dev | 50.00 |" in text
-
-
-def test_runs_that_were_made_elsewhere(tmp_path):
-    """The first seed there, the second here: the mean is of both, p of what is here."""
-    there, here = tmp_path / "there", tmp_path / "here"
-    runs = plan(["sst5"], 2)
-    for run, score in zip(runs[:2], (0.30, 0.40), strict=True):
-        make(there, run, score, [[0.0, 1.0]] * 40)
-    write(runs, there, {})
-    (tmp_path / "neither").mkdir()
-    for run, score in zip(runs[2:], (0.34, 0.46), strict=True):
-        make(here, run, score, [[float(run.arm == ELMO), 1.0]] * 40)
-    known = read_known(there / "runs.csv")
-    assert list(known.results) == list(known.counts) == runs[:2]
-    text = write(runs, here, {}, known)
-    assert "| 32.00 ± 2.83 | 43.00 ± 4.24 | +11.00 | 16.2% " in text
-    # The first seeds got the same items right, of which there are two.
-    assert "| 2 / 2 | 5 / 5 |" in text
-    # The next table takes both from this one's.
-    assert read_known(here / "runs.csv").results == {run: read(run, here, known) for run in runs}
-    assert list(read_known(here / "runs.csv").counts) == runs
-    assert "(" not in write(runs[:2], tmp_path / "neither", {}, known).split("| p |")[1]
-    # Of lost items no p.
-    (there / "counts.json.gz").unlink()
-    lost = read_known(there / "runs.csv")
-    assert "| 51.4 → 54.7, 6.8% |  | 1 / 1 |" in write(runs[:2], tmp_path / "neither", {}, lost)
-    assert "| 0.0001 (1 / 1 seeds) | 2 / 2 |" in write(runs, here, {}, lost)
-    # What was made here comes first.
-    make(here, runs[0], 0.5)
-    assert read(runs[0], here, known).score == 50
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("sst5,elmo,1.0,one,40,dev,5,3,3,", r"line 2: .* is no run, expected .*'one'"),
-        ("sst5,elmo,1.0,1,forty,dev,5,3,3,", "line 2: .*'forty'"),
-        ("sst5,elmo,1.0", "line 2: .*not enough values"),
-    ],
-)
-def test_a_wrong_table_from_elsewhere(tmp_path, line, message):
-    path = tmp_path / "runs.csv"
-    write([], tmp_path, {})
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(ValueError, match=message):
-        read_known(path)
-    path.write_text("task,score\n")
-    with pytest.raises(ValueError, match=r"has the columns .* expected those of runs\.csv"):
-        read_known(path)

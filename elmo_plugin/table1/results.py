@@ -1,0 +1,201 @@
+"""What the runs of a plan gave, here or elsewhere, and the files in which a table keeps it."""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.commands.layer_weights import LearnedMix
+from elmo_plugin.table1.one_run import FAILED, ITEMS, TRAINING, is_whole
+from elmo_plugin.table1.plan import Run
+from elmo_plugin.table1.runner import in_seconds
+from elmo_plugin.table1.tasks import TASKS
+
+NOT_RUN = "not run"
+# Beside `runs.csv`.
+COUNTS, MIXES = "counts.json.gz", "mixes.json"
+
+
+class Result(NamedTuple):
+    """
+    `score`: in per cent, on the test set if there is one, else on dev at the best epoch; `None` if
+    the run failed or was not made. `split`: `test` or `dev`. `epochs`: trained. `best`: the epoch
+    that was kept, from 1. `minutes`: of training. `failure`: why there is no score.
+    """
+
+    run: Run
+    score: float | None
+    split: str = ""
+    epochs: int = 0
+    best: int = 0
+    minutes: float = 0.0
+    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was tried and has no score."""
+        return self.score is None and self.failure != NOT_RUN
+
+
+class Known(NamedTuple):
+    """
+    Of runs that were made elsewhere: `results`; `counts`, as `item_scores.item_counts` gives them;
+    `mixes`, as `layer_weights.learned_mixes` does.
+    """
+
+    results: Mapping[Run, Result] = MappingProxyType({})
+    counts: Mapping[Run, Any] = MappingProxyType({})
+    mixes: Mapping[Run, list[LearnedMix]] = MappingProxyType({})
+
+
+NONE_KNOWN = Known()
+
+
+def read(run: Run, out: Path, known: Known = NONE_KNOWN) -> Result:
+    """
+    # Parameters
+
+    run : `Run`
+    out : `Path`
+        The table's folder.
+    known : `Known`, optional (default = none)
+        See `read_known`.
+
+    # Returns
+
+    `Result`
+        What the run's `metrics.json` says, or where it has none what is known.
+    """
+    folder = out / run.folder
+    if not is_whole(folder):
+        if run in known.results:
+            return known.results[run]
+        failed = folder / FAILED
+        return Result(run, None, failure=failed.read_text().strip() if failed.exists() else NOT_RUN)
+    metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
+    name = TASKS[run.task].metric
+    split = "test" if f"test_{name}" in metrics else "dev"
+    return Result(
+        run,
+        100 * metrics[f"test_{name}" if split == "test" else f"best_validation_{name}"],
+        split,
+        metrics["epoch"] + 1,
+        metrics["best_epoch"] + 1,
+        in_seconds(metrics["training_duration"]) / 60,
+    )
+
+
+def read_known(path: Path) -> Known:
+    """
+    # Parameters
+
+    path : `Path`
+        The `runs.csv` of a table that was made elsewhere; its items and mixes are beside it, if
+        they are known.
+
+    # Returns
+
+    `Known`
+        Its runs that have a score.
+
+    # Raises
+
+    `ValueError`
+        If it is no such file.
+    """
+    names = [*Run._fields, *Result._fields[1:]]
+    results: dict[Run, Result] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        if header != names:
+            raise ValueError(
+                f"{path} has the columns {header}, expected those of runs.csv: {names}"
+            )
+        for row in rows:
+            try:
+                task, arm, fraction, seed, score, split, epochs, best, minutes, failure = row
+                run = Run(task, arm, float(fraction), int(seed))
+                if score:
+                    numbers = int(epochs), int(best), float(minutes)
+                    results[run] = Result(run, float(score), split, *numbers, failure)
+            except ValueError as error:
+                raise ValueError(
+                    f"{path}, line {rows.line_num}: {row} is no run, expected {names}: {error}"
+                ) from error
+    counts, mixes = path.with_name(COUNTS), path.with_name(MIXES)
+    by_folder = {run.folder.as_posix(): run for run in results}
+    counted = json.loads(gzip.decompress(counts.read_bytes())) if counts.exists() else {}
+    mixed = json.loads(mixes.read_text("utf-8")) if mixes.exists() else {}
+    return Known(
+        results,
+        {by_folder[name]: found for name, found in counted.items() if name in by_folder},
+        {by_folder[name]: _mixes(found) for name, found in mixed.items() if name in by_folder},
+    )
+
+
+def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
+    """Of those runs whose items are known, here first."""
+    found = {}
+    for run in runs:
+        if is_whole(out / run.folder):
+            found[run] = _items(run, out)["counts"]
+        elif run in known.counts:
+            found[run] = known.counts[run]
+    return found
+
+
+def mixes_of(
+    runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN
+) -> dict[Run, list[LearnedMix]]:
+    """Of those runs with ELMo whose weights of the layers are known, here first."""
+    found = {}
+    for run in runs:
+        if is_whole(out / run.folder):
+            found[run] = _mixes(_items(run, out)["mixes"])
+        elif run in known.mixes:
+            found[run] = known.mixes[run]
+    return {run: mixes for run, mixes in found.items() if mixes}
+
+
+def _items(run: Run, out: Path) -> Any:
+    return json.loads((out / run.folder / ITEMS).read_text("utf-8"))
+
+
+def _mixes(found: list[Any]) -> list[LearnedMix]:
+    return [LearnedMix(**one) for one in found]
+
+
+def save(
+    results: list[Result],
+    counts: Mapping[Run, Any],
+    mixes: Mapping[Run, list[LearnedMix]],
+    out: Path,
+) -> None:
+    """Writes `runs.csv` and what `read_known` finds beside it."""
+    with whole_file(out / "runs.csv") as aside, aside.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*Run._fields, *Result._fields[1:]])
+        writer.writerows([*result.run, *result[1:]] for result in results)
+    named = {run.folder.as_posix(): found for run, found in counts.items()}
+    with whole_file(out / COUNTS) as aside:
+        aside.write_bytes(gzip.compress(json.dumps(named).encode(), mtime=0))
+    lines = [
+        f"{json.dumps(run.folder.as_posix())}: {json.dumps([mix._asdict() for mix in found])}"
+        for run, found in mixes.items()
+    ]
+    with whole_file(out / MIXES) as aside:
+        aside.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def chosen(results: list[Result], task: str, arm: str, fraction: float) -> list[Result]:
+    """Those of one cell of a table."""
+    return [
+        result
+        for result in results
+        if (result.run.task, result.run.arm, result.run.fraction) == (task, arm, fraction)
+    ]
