@@ -84,8 +84,10 @@ def layer_weights(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path
     """
     found = mixes_of((run for run in runs if run.arm == ELMO), out, known)
     rows = []
-    for task in dict.fromkeys(run.task for run in found):
+    for task in dict.fromkeys(run.task for run in runs):
         some = [run for run in found if run.task == task]
+        if not some:
+            continue
         mixes = found[max(some, key=lambda run: (run.fraction, -run.seed))]
         places = ["input", "output"] if len(mixes) == 2 else [""]
         rows += [
