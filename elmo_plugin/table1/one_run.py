@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     found = {
         "data": str(path),
         "counts": item_counts(str(training / "model.tar.gz"), path),
-        "mixes": [mix._asdict() for mix in mixes_in(parameters_in(training))],
+        "mixes": [mix._asdict() for mix in mixes_in(parameters_in(training / "best.th"))],
     }
     with whole_file(folder / ITEMS) as aside:
         aside.write_text(json.dumps(found) + "\n")

@@ -44,12 +44,12 @@ class Result(NamedTuple):
 class Known(NamedTuple):
     """
     Of runs that were made elsewhere: `results`; `counts`, as `item_scores.item_counts` gives them;
-    `mixes`, as `layer_weights.learned_mixes` does.
+    `mixes`, those of `layer_weights.learned_mixes`, in JSON.
     """
 
     results: Mapping[Run, Result] = MappingProxyType({})
     counts: Mapping[Run, Any] = MappingProxyType({})
-    mixes: Mapping[Run, list[LearnedMix]] = MappingProxyType({})
+    mixes: Mapping[Run, Any] = MappingProxyType({})
 
 
 NONE_KNOWN = Known()
@@ -131,43 +131,35 @@ def read_known(path: Path) -> Known:
     by_folder = {run.folder.as_posix(): run for run in results}
     counted = json.loads(gzip.decompress(counts.read_bytes())) if counts.exists() else {}
     mixed = json.loads(mixes.read_text("utf-8")) if mixes.exists() else {}
-    return Known(
-        results,
-        {by_folder[name]: found for name, found in counted.items() if name in by_folder},
-        {by_folder[name]: _mixes(found) for name, found in mixed.items() if name in by_folder},
+    by_run = (
+        {by_folder[name]: found for name, found in named.items() if name in by_folder}
+        for named in (counted, mixed)
     )
+    return Known(results, *by_run)
 
 
 def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
     """Of those runs whose items are known, here first."""
-    found = {}
-    for run in runs:
-        if is_whole(out / run.folder):
-            found[run] = _items(run, out)["counts"]
-        elif run in known.counts:
-            found[run] = known.counts[run]
-    return found
+    return _kept(runs, out, "counts", known.counts)
 
 
 def mixes_of(
     runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN
 ) -> dict[Run, list[LearnedMix]]:
     """Of those runs with ELMo whose weights of the layers are known, here first."""
+    found = _kept(runs, out, "mixes", known.mixes)
+    return {run: [LearnedMix(**one) for one in mixes] for run, mixes in found.items() if mixes}
+
+
+def _kept(runs: Iterable[Run], out: Path, key: str, known: Mapping[Run, Any]) -> dict[Run, Any]:
+    """What whole runs left behind in `items.json`; of the others what is known."""
     found = {}
     for run in runs:
         if is_whole(out / run.folder):
-            found[run] = _mixes(_items(run, out)["mixes"])
-        elif run in known.mixes:
-            found[run] = known.mixes[run]
-    return {run: mixes for run, mixes in found.items() if mixes}
-
-
-def _items(run: Run, out: Path) -> Any:
-    return json.loads((out / run.folder / ITEMS).read_text("utf-8"))
-
-
-def _mixes(found: list[Any]) -> list[LearnedMix]:
-    return [LearnedMix(**one) for one in found]
+            found[run] = json.loads((out / run.folder / ITEMS).read_text("utf-8"))[key]
+        elif run in known:
+            found[run] = known[run]
+    return found
 
 
 def save(

@@ -15,13 +15,6 @@ from elmo_plugin.table1.tasks import TASKS
 CONFIGS = Path(__file__).resolve().parents[2] / "training_config" / "stand_in"
 
 
-@pytest.fixture(autouse=True)
-def no_paper_data(monkeypatch):
-    for task in TASKS.values():
-        for name in task.variables:
-            monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def vectors(tmp_path):
     path = tmp_path / "vectors.txt.gz"

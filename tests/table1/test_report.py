@@ -8,11 +8,6 @@ from elmo_plugin.table1.plan import ELMO, plan
 from elmo_plugin.table1.report import fewer_errors, write
 
 
-@pytest.fixture(autouse=True)
-def no_paper_data(monkeypatch):
-    monkeypatch.delenv("SST_TRAIN_DATA_PATH", raising=False)
-
-
 def test_fewer_errors_as_in_table_1():
     assert fewer_errors(81.1, 85.8) == pytest.approx(24.9, abs=0.05)
     assert fewer_errors(51.4, 54.7) == pytest.approx(6.8, abs=0.05)

@@ -6,11 +6,6 @@ from elmo_plugin.table1.report import write
 from elmo_plugin.table1.results import read, read_known
 
 
-@pytest.fixture(autouse=True)
-def no_paper_data(monkeypatch):
-    monkeypatch.delenv("SST_TRAIN_DATA_PATH", raising=False)
-
-
 def test_a_test_set_comes_before_dev(tmp_path):
     run = Run("sst5", BASELINE, 1, 1)
     make(tmp_path, run, 0.25, split="test")
