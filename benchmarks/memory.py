@@ -10,22 +10,28 @@ batches run, and that of the whole process, loading included. Ours needs PyTorch
 """
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 BATCHES = 3
+# One process's peak may be a tenth above the next one's.
+PROCESSES = 3
 
 
 def measure(
     which: str, files: tuple[str, str], batch_size: int, allennlp: bool = False
 ) -> dict[str, float]:
-    """The measurement in a new process."""
+    """Medians of the measurement in some new processes, one after the other."""
     command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
     command += ["--allennlp"] * allennlp
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.splitlines()[-1])
+    found = []
+    for _ in range(PROCESSES):
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found.append(json.loads(output.splitlines()[-1]))
+    return {key: statistics.median(one[key] for one in found) for key in found[0]}
 
 
 def status(key: str) -> float:

@@ -69,7 +69,7 @@ def markdown(results: dict[str, Any]) -> str:
             [[one["dtype"], f"{one['first']:.3f}", f"{one['later']:.3f}"]
              for one in results["preparation"]],
         ),
-        "## Peak memory, Original, batch 64 (MB; bar: 0.75 of stock)",
+        "## Peak memory, Original, batch 64 (MB, medians of three processes; bar: 0.75 of stock)",
         "",
         *_memory(results["memory"]),
         *_fine_tuning(results["fine_tuning"]),

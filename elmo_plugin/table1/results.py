@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -105,7 +106,7 @@ def read_known(path: Path) -> Known:
     # Raises
 
     `ValueError`
-        If it is no such file.
+        If it is no such file, or one beside it is damaged.
     """
     names = [*Run._fields, *Result._fields[1:]]
     results: dict[Run, Result] = {}
@@ -127,15 +128,29 @@ def read_known(path: Path) -> Known:
                 raise ValueError(
                     f"{path}, line {rows.line_num}: {row} is no run, expected {names}: {error}"
                 ) from error
-    counts, mixes = path.with_name(COUNTS), path.with_name(MIXES)
     by_folder = {run.folder.as_posix(): run for run in results}
-    counted = json.loads(gzip.decompress(counts.read_bytes())) if counts.exists() else {}
-    mixed = json.loads(mixes.read_text("utf-8")) if mixes.exists() else {}
     by_run = (
         {by_folder[name]: found for name, found in named.items() if name in by_folder}
-        for named in (counted, mixed)
+        for named in (_named(path.with_name(COUNTS)), _named(path.with_name(MIXES)))
     )
     return Known(results, *by_run)
+
+
+def _named(path: Path) -> dict[str, Any]:
+    """What is kept of runs, by the names of their folders."""
+    if not path.exists():
+        return {}
+    try:
+        data = path.read_bytes()
+        named = json.loads(gzip.decompress(data) if path.name == COUNTS else data)
+        if not isinstance(named, dict):
+            raise ValueError(f"it holds a {type(named).__name__}")
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}), expected JSON by the names of runs' folders, as a table "
+            "keeps it beside runs.csv; without that file runs are known by their scores alone"
+        ) from error
+    return named
 
 
 def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:

@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 from made_runs import make
 
@@ -59,3 +61,18 @@ def test_a_wrong_table_from_elsewhere(tmp_path, line, message):
     path.write_text("task,score\n")
     with pytest.raises(ValueError, match=r"has the columns .* expected those of runs\.csv"):
         read_known(path)
+
+
+@pytest.mark.parametrize("name", ["counts.json.gz", "mixes.json"])
+@pytest.mark.parametrize("damage", ["cut", "no bytes", "a list"])
+def test_what_is_damaged_beside_a_table_is_named(tmp_path, name, damage):
+    run = Run("sst5", ELMO, 1, 1)
+    make(tmp_path, run, 0.3)
+    write([run], tmp_path, {})
+    path = tmp_path / name
+    whole, listed = path.read_bytes(), b"[1]"
+    if name.endswith("gz"):
+        listed = gzip.compress(listed)
+    path.write_bytes({"cut": whole[: len(whole) // 2], "no bytes": b"", "a list": listed}[damage])
+    with pytest.raises(ValueError, match=rf"{name} is damaged \(.+\), expected JSON by the names"):
+        read_known(tmp_path / "runs.csv")
