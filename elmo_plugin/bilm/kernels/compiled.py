@@ -40,6 +40,7 @@ _POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
 _ARGUMENTS: dict[str, list[Any]] = {
     "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, _INT],
     "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _INT],
+    "lay_out": [_POINTER, _POINTER, _COUNT, _COUNT, _INT],
     "input_products": [*[_POINTER] * 4, *[_COUNT] * 3, _INT],
     "frozen_layer": [_POINTER, _COUNT, *[_POINTER] * 6, *[_COUNT] * 3, _FLOAT, _FLOAT, _INT],
 }
@@ -86,17 +87,38 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
 
 
+def lay_out(weight: torch.Tensor, panels: torch.Tensor) -> None:
+    """
+    A weight of float32 to panels of 32 of its rows, see `lstm_layer.cpp`.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`, both multiples of 32.
+    panels : `torch.Tensor`
+        To be filled, shape `(output_dim / 32, input_dim, 32)`.
+
+    # Raises
+
+    `ValueError`
+        If a tensor is not contiguous.
+    """
+    _function("lay_out", weight.dtype)(
+        _pointer(weight), _pointer(panels), *weight.shape, torch.get_num_threads()
+    )
+
+
 def input_products(
     inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, products: torch.Tensor
 ) -> None:
     """
-    `inputs W^T + bias`, of a weight in panels, see `lstm_layer.cpp`.
+    `inputs W^T + bias`, see `lstm_layer.cpp`.
 
     # Parameters
 
     inputs, weight, bias : `torch.Tensor`
-        Shapes `(num_rows, input_dim)`, `(output_dim / 32, input_dim, 32)`, `(output_dim,)`; the
-        weight of float32 or float16, or of two others as `lstm_compiled.in_panels` makes it.
+        Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`; a weight of
+        other types than float32 as `lstm_compiled.in_panels` makes it.
     products : `torch.Tensor`
         To be filled, shape `(output_dim / 32, num_rows, 32)`.
 

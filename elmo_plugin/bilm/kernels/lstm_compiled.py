@@ -1,6 +1,7 @@
 """A frozen LSTM layer on a CPU, all of its steps in C++: what it is given, and whether it works."""
 
 import functools
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from elmo_plugin.bilm.kernels.trial import passes
 # As in `panels.h`, and in `packed_panels.h` for types of which several share a lane.
 COLUMNS = 32
 IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4}
+# Rows of a weight that are converted at a time: what remains of their copies adds to the peak.
+ROWS_AT_ONCE = 64 * COLUMNS
 # The trial's largest error that is rounding; where rows are rounded, too, that of a number between
 # two others, a 127th part.
 TOLERANCE = 1e-5
@@ -35,13 +38,14 @@ class PanelLinear(LinearKernel):
     # Parameters
 
     weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
+        Shape `(output_dim, input_dim)`; in float32 it is used as it lies.
     dtype : `torch.dtype`
         As in `CompiledLstm`.
     """
 
     def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
-        super().__init__(in_panels(weight, dtype))
+        exact = dtype == torch.float32
+        super().__init__(weight.contiguous() if exact else in_panels(weight, dtype))
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Shape `(num_rows, input_dim)` to `(num_rows, output_dim / 32, 32)`."""
@@ -108,23 +112,38 @@ class CompiledLstm(FrozenLstm):
 
 def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
-    A weight of shape `(output_dim, input_dim)` in panels of 32 of its rows, shape
+    A weight of shape `(output_dim, input_dim)`, in float32, in panels of 32 of its rows, shape
     `(output_dim / 32, input_dim, 32)`; of `torch.bfloat16` and `torch.int8` with two or four
     inputs' numbers together. The latter are unsigned, with their scales' bytes behind each panel,
     shape `(output_dim / 32, 32 * (input_dim + 4))`.
     """
+    if dtype == torch.float32:
+        panels = weight.new_empty(len(weight) // COLUMNS, weight.shape[1], COLUMNS)
+        compiled.lay_out(weight.contiguous(), panels)
+        return panels
+    parts = (_converted(rows, dtype) for rows in weight.split(ROWS_AT_ONCE))
+    first = next(parts)
+    panels = first.new_empty(len(weight) // COLUMNS, *first.shape[1:])
+    places = panels.split(ROWS_AT_ONCE // COLUMNS)
+    for place, part in zip(places, itertools.chain([first], parts), strict=True):
+        place.copy_(part)
+    return panels
+
+
+def _converted(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`in_panels` of some of a weight's rows, by way of several copies."""
     scales = None
     if dtype == torch.int8:
-        integers, scales = in_integers(weight)
+        integers, scales = in_integers(rows)
         numbers = integers.add_(int8.ZERO).to(torch.uint8)
     else:
         largest = torch.finfo(dtype).max
-        numbers = weight.clamp(-largest, largest).to(dtype)
+        numbers = rows.clamp(-largest, largest).to(dtype)
     in_a_lane = IN_A_LANE.get(dtype, 1)
-    lanes = numbers.view(-1, COLUMNS, weight.shape[1] // in_a_lane, in_a_lane)
+    lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
     panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
     if scales is None:
-        return panels.contiguous()
+        return panels
     return torch.cat([panels.flatten(1), scales.view(-1, COLUMNS).view(torch.uint8)], dim=1)
 
 

@@ -78,6 +78,44 @@ inline Vector load(const Weight* place) {
 
 constexpr int VECTORS = COLUMNS / LANES;
 
+// Numbers of `LANES` rows, `apart` from each other, to where the numbers of a column lie together, `COLUMNS` from the next ones.
+inline void transpose(const float* from, int64_t apart, float* to) {
+#ifdef __AVX512F__
+  Vector lines[LANES];
+#pragma GCC unroll 64
+  for (int row = 0; row < LANES; ++row) lines[row] = load(from + row * apart);
+  // Blocks beside the diagonal change places, from single numbers to halves of all.
+#pragma GCC unroll 4
+  for (int size = 1; size < LANES; size *= 2) {
+    int32_t upper[LANES], lower[LANES];
+#pragma GCC unroll 64
+    for (int lane = 0; lane < LANES; ++lane) {
+      upper[lane] = lane & size ? LANES + lane - size : lane;
+      lower[lane] = lane & size ? LANES + lane : lane + size;
+    }
+    const __m512i of_upper = _mm512_loadu_si512(upper), of_lower = _mm512_loadu_si512(lower);
+#pragma GCC unroll 64
+    for (int row = 0; row < LANES; ++row) {
+      if (row & size) continue;
+      const Vector one = lines[row], other = lines[row + size];
+      lines[row] = _mm512_permutex2var_ps(one, of_upper, other);
+      lines[row + size] = _mm512_permutex2var_ps(one, of_lower, other);
+    }
+  }
+#pragma GCC unroll 64
+  for (int column = 0; column < LANES; ++column) std::memcpy(to + column * COLUMNS, &lines[column], sizeof(Vector));
+#else
+  for (int column = 0; column < LANES; ++column)
+    for (int row = 0; row < LANES; ++row) to[column * COLUMNS + row] = from[row * apart + column];
+#endif
+}
+
+// 32 of a weight's rows as they lie, shape `(32, dim)`, to a panel.
+inline void lay_out(const float* rows, int64_t dim, float* panel) {
+  for (int64_t k = 0; k < dim; k += LANES)
+    for (int v = 0; v < VECTORS; ++v) transpose(rows + v * LANES * dim + k, dim, panel + k * COLUMNS + v * LANES);
+}
+
 // A part of a panel: so many numbers of each of its rows.
 template <class Weight>
 struct Part {
@@ -185,15 +223,16 @@ inline Part<float> widened(Part<Half> part, float* to) {
   return Part<float>{to, part.depth};
 }
 
-// A panel's product with the first `count` rows.
+// A panel's product with the first `count` rows. Meanwhile what is `following` is asked for, or where nothing is given the next panel.
 template <class Weight>
-void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart) {
+void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float* sums, int64_t sums_apart, const Weight* following = nullptr) {
   for (int64_t k = 0; k < rows.dim; k += DEPTH) {
     const Part<Weight> part = part_of(panel, k, rows.dim);
-    const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
+    const Weight* ahead = following == nullptr ? part.weights + part.depth * COLUMNS : following + k * COLUMNS;
+    const char* next = reinterpret_cast<const char*>(ahead);
     const auto multiply_groups = [&](auto some) {
-      in_groups(count, next, part.depth, COLUMNS * sizeof(Weight), [&](auto number, int64_t start, const char* ahead, int64_t step) {
-        multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, ahead, step);
+      in_groups(count, next, part.depth, COLUMNS * sizeof(Weight), [&](auto number, int64_t start, const char* lines, int64_t step) {
+        multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, lines, step);
       });
     };
     if constexpr (sizeof(Weight) < sizeof(float)) {

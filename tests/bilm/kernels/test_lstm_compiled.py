@@ -10,6 +10,7 @@ import torch
 from elmo_plugin.bilm.kernels import chooser, compiled, lstm_compiled, reference
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_compiled import (
+    ROWS_AT_ONCE,
     CompiledLstm,
     in_panels,
     usable,
@@ -27,15 +28,20 @@ CLIPS = [(0.5, 0.3), (None, None)]
 BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23], [300, 259]]
 
 
-def layer(
-    cell_size=320, dim=64, input_dim=96, clips=(0.5, 0.3), dtype=torch.float32, elements=1 << 22
-):
-    """A layer and its weights, as they are in half precision where it rounds them."""
+def random_weights(
+    cell_size=320, dim=64, input_dim=96, clips=(0.5, 0.3), dtype=torch.float32
+) -> LstmWeights:
+    """As they are in half precision where it rounds them."""
     torch.manual_seed(0)
     shapes = (4 * cell_size, input_dim), (4 * cell_size, dim), (dim, cell_size)
     rounded = torch.float16 if dtype == torch.float16 else torch.float32
     inputs, state, projection = ((torch.randn(shape) * 0.1).to(rounded).float() for shape in shapes)
-    weights = LstmWeights(inputs, state, torch.randn(4 * cell_size), projection, *clips)
+    return LstmWeights(inputs, state, torch.randn(4 * cell_size), projection, *clips)
+
+
+def layer(*sizes, dtype=torch.float32, elements=1 << 22, **others):
+    """A layer and its weights."""
+    weights = random_weights(*sizes, dtype=dtype, **others)
     return CompiledLstm(weights, dtype, elements), weights
 
 
@@ -57,7 +63,7 @@ def double(weights):
 )
 def test_against_the_definition_in_float64(sizes, batch_sizes, clips, dtype):
     """Of rounded rows step by step in PyTorch: a number between two others may be either."""
-    cell, weights = layer(*sizes, clips, dtype)
+    cell, weights = layer(*sizes, clips, dtype=dtype)
     inputs, _, hidden, memory = start(batch_sizes, weights)
     before = hidden.clone(), memory.clone()
     found = cell(inputs, batch_sizes, hidden, memory)
@@ -143,6 +149,28 @@ def test_weights_beyond_half_precision():
     assert in_panels(-weight, torch.float16).unique().tolist() == [-65504.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", [(32, 32), (96, 544), (2 * ROWS_AT_ONCE + 64, 64)], ids=str)
+def test_numbers_in_panels(shape, dtype):
+    """Of a weight that does not lie in order, too."""
+    weight = torch.randn(shape[::-1]).t()
+    panels = in_panels(weight, dtype)
+    assert (panels.dtype, panels.is_contiguous()) == (dtype, True)
+    assert torch.equal(panels, weight.to(dtype).reshape(-1, 32, shape[1]).transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+def test_rows_are_converted_alone(dtype):
+    weight = torch.randn(2 * ROWS_AT_ONCE + 64, 64)
+    alone = torch.cat([in_panels(rows, dtype) for rows in weight.split(32)])
+    assert torch.equal(in_panels(weight, dtype), alone)
+
+
+def test_float32_inputs_have_no_second_weight():
+    cell, weights = layer()
+    assert cell._input_linear.weight.data_ptr() == weights.input.data_ptr()
+
+
 def test_bytes_in_panels():
     """By hand: 64 rows of 8 numbers; of each panel four numbers of a row, then of the next row."""
     weight = torch.arange(64.0).view(64, 1) * torch.tensor([1.0, -1, 0, 0.5, 0, 0, 0, 0])
@@ -183,7 +211,10 @@ FAULTS = [
     (None, "sizes[step + 1] : 0", "sizes[step + 1] : size"),
     (None, "added += size * COLUMNS", "added += size"),
     (None, "] += bias[column + j]", "] += bias[j]"),
-    (None, "panel(weight, column, input_dim)", "panel(weight, 0, input_dim)"),
+    (None, "weight + column * rows.dim", "weight"),
+    (None, "rows + v * LANES * dim + k", "rows + k"),
+    (None, "laid_out, output, COLUMNS", "laid_out, output, 0"),
+    ("int8", "panel(weight, column, rows.dim)", "panel(weight, 0, rows.dim)"),
     (None, "group * count / groups, end", "group, end"),
     (None, "FROZEN_LAYER(frozen_layer_", "FROZEN_LAYER("),
     ("int8", "filled(-bits_of(about[1]))", "filled(0)"),
@@ -200,7 +231,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("dtype", "text", "wrong"), FAULTS)
 def test_a_wrong_layer_is_not_used(written_wrong, dtype, text, wrong):
-    weights = layer()[1]
+    weights = random_weights()
     written_wrong(text, wrong)
     warning = pytest.warns(UserWarning, match=r"LSTM layer in C\+\+ is not used")
     with mock.patch.object(chooser.tuning, "MOST_EXACT", 0), warning:
@@ -210,7 +241,7 @@ def test_a_wrong_layer_is_not_used(written_wrong, dtype, text, wrong):
 def test_tried_once(uncompiled, monkeypatch):
     tries, trial = [], lstm_compiled._trial
     monkeypatch.setattr(lstm_compiled, "_trial", lambda *one: tries.append(one) or trial(*one))
-    weights = layer()[1]
+    weights = random_weights()
     for _ in range(2):
         assert usable(weights, torch.float32)
     assert len(tries) == 1
@@ -222,7 +253,7 @@ def kind(weights, dtype=None, processor="amx", in_cpp=None):
 
 
 def test_where_it_runs(monkeypatch):
-    weights = layer()[1]
+    weights = random_weights()
     assert kind(weights) is kind(weights, "float16") is CompiledLstm
     assert kind(weights, processor="safe") is not CompiledLstm
     assert kind(weights, processor="safe", in_cpp=True) is CompiledLstm
@@ -245,7 +276,7 @@ def test_where_it_runs(monkeypatch):
 
 def test_small_layers_are_exact(monkeypatch):
     """Where fewer bytes would gain nothing: none are halved, and the least not rounded, either."""
-    weights = layer()[1]
+    weights = random_weights()
 
     def types(processor="amx"):
         with use_processor(processor):
