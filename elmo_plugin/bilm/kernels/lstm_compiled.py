@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.kernels import compiled, int8, reference
+from elmo_plugin.bilm.kernels.allocator import on_large_pages
 from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, in_integers
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
@@ -118,12 +119,12 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     shape `(output_dim / 32, 32 * (input_dim + 4))`.
     """
     if dtype == torch.float32:
-        panels = weight.new_empty(len(weight) // COLUMNS, weight.shape[1], COLUMNS)
+        panels = on_large_pages((len(weight) // COLUMNS, weight.shape[1], COLUMNS), dtype)
         compiled.lay_out(weight.contiguous(), panels)
         return panels
     parts = (_converted(rows, dtype) for rows in weight.split(ROWS_AT_ONCE))
     first = next(parts)
-    panels = first.new_empty(len(weight) // COLUMNS, *first.shape[1:])
+    panels = on_large_pages((len(weight) // COLUMNS, *first.shape[1:]), first.dtype)
     places = panels.split(ROWS_AT_ONCE // COLUMNS)
     for place, part in zip(places, itertools.chain([first], parts), strict=True):
         place.copy_(part)
