@@ -1,36 +1,12 @@
-"""Where tensors lie, and what becomes of memory that one leaves free."""
+"""What becomes of memory that a tensor leaves free."""
 
-import contextlib
 import ctypes
-import math
-import mmap
-from collections.abc import Sequence
-
-import torch
 
 from elmo_plugin.bilm.kernels import tuning
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
-# Bytes of a large page.
-_LARGE_PAGE = 2 << 20
-
-
-def on_large_pages(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """
-    Zeros on the CPU; what is large lies on pages of 2 MB for 4 KB, where Linux gives some when it
-    is asked: a weight that goes by at every step is then read faster, as processors look up fewer
-    addresses and fetch ahead within a page only.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    if size < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros(tuple(shape), dtype=dtype)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # of a kernel without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    # The tensor holds the memory.
-    return torch.frombuffer(memory, dtype=dtype).view(tuple(shape))
 
 
 def keep_freed_memory() -> None:

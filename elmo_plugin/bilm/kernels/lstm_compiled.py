@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.kernels import compiled, int8, reference
-from elmo_plugin.bilm.kernels.allocator import on_large_pages
 from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, in_integers
 from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.large_pages import on_large_pages
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 from elmo_plugin.bilm.kernels.trial import passes
