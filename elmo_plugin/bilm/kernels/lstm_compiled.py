@@ -1,7 +1,6 @@
 """A frozen LSTM layer on a CPU, all of its steps in C++: what it is given, and whether it works."""
 
 import functools
-import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -113,8 +112,8 @@ class CompiledLstm(FrozenLstm):
 
 def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
-    A weight of shape `(output_dim, input_dim)`, in float32, in panels of 32 of its rows, shape
-    `(output_dim / 32, input_dim, 32)`; of `torch.bfloat16` and `torch.int8` with two or four
+    A weight of float32, shape `(output_dim, input_dim)`, as panels of 32 of its rows in `dtype`,
+    shape `(output_dim / 32, input_dim, 32)`; in `torch.bfloat16` and `torch.int8` with two or four
     inputs' numbers together. The latter are unsigned, with their scales' bytes behind each panel,
     shape `(output_dim / 32, 32 * (input_dim + 4))`.
     """
@@ -122,12 +121,11 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         panels = on_large_pages((len(weight) // COLUMNS, weight.shape[1], COLUMNS), dtype)
         compiled.lay_out(weight.contiguous(), panels)
         return panels
-    parts = (_converted(rows, dtype) for rows in weight.split(ROWS_AT_ONCE))
-    first = next(parts)
-    panels = on_large_pages((len(weight) // COLUMNS, *first.shape[1:]), first.dtype)
+    one = _converted(weight[:COLUMNS], dtype)
+    panels = on_large_pages((len(weight) // COLUMNS, *one.shape[1:]), one.dtype)
     places = panels.split(ROWS_AT_ONCE // COLUMNS)
-    for place, part in zip(places, itertools.chain([first], parts), strict=True):
-        place.copy_(part)
+    for place, rows in zip(places, weight.split(ROWS_AT_ONCE), strict=True):
+        place.copy_(_converted(rows, dtype))
     return panels
 
 
