@@ -41,6 +41,13 @@ class ElmoTokens(InputModule):
         self.options_file = options_dict(self.hub.bilm.options)
         self.state = state
 
+    def train(self, mode: bool = True) -> "ElmoTokens":
+        """
+        As PyTorch's, but nothing where the mode stays: `encode` sets it at every call, and the biLM
+        would forget each time what it has derived of its weights.
+        """
+        return self if mode == self.training else super().train(mode)
+
     def get_embedding_dimension(self) -> int:
         """For `Pooling`."""
         return self.hub.bilm.get_output_dim()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from elmo_plugin import ElmoTransformer
+from elmo_plugin.bilm.kernels.derived import kept
 
 pytestmark = pytest.mark.libraries
 REASON = "sentence-transformers is not installed"
@@ -32,6 +33,17 @@ def test_mean_pooling_is_the_mean(model, bilm_files):
     prompted = model.encode(TEXTS[:1], prompt="Say : ")
     numpy.testing.assert_allclose(prompted, model.encode(["Say : The cat sat"]), atol=1e-6)
     assert model.get_embedding_dimension() == 12
+
+
+def test_what_is_derived_of_weights_is_kept_from_one_call_to_the_next(model):
+    model.encode(TEXTS)
+    parameters = list(model[0].hub.bilm.parameters())
+    before = kept(parameters)
+    assert before
+    model.eval()  # `encode` begins with it
+    assert kept(parameters) == before
+    model.train()
+    assert kept(parameters) == []
 
 
 def test_saved_and_loaded(model, bilm_files, tmp_path):

@@ -31,7 +31,6 @@ class TokenStreamsLoader(DataLoader):
     batch_size : `int`
     num_steps : `int`, optional (default = `20`)
     shuffle : `bool`, optional (default = `True`)
-    endless : `Optional[bool]`, optional (default = `None`)
     num_tokens : `Optional[int]`, optional (default = `None`)
     batches_per_epoch : `Optional[int]`, optional (default = `None`)
     num_characters : `int`, optional (default = `50`)
@@ -53,7 +52,6 @@ class TokenStreamsLoader(DataLoader):
         batch_size: int,
         num_steps: int = 20,
         shuffle: bool = True,
-        endless: Optional[bool] = None,
         num_tokens: Optional[int] = None,
         batches_per_epoch: Optional[int] = None,
         num_characters: int = 50,
@@ -75,7 +73,6 @@ class TokenStreamsLoader(DataLoader):
                 batch_size,
                 num_steps,
                 shuffle,
-                endless,
                 num_tokens,
                 batches_per_epoch,
                 num_characters,

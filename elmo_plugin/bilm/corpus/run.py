@@ -29,6 +29,7 @@ from elmo_plugin.bilm.corpus.supervise import MOST_TRIES, Engine, Supervisor
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.whole_file import whole_file
 
 ENGINES = ("local", "ray")
@@ -106,10 +107,8 @@ def embed_corpus(
     place = Place(str(output), str(Path.cwd()), *map(_from_anywhere, (options_file, weight_file)))
     progress = progress if progress is not None else tqdm(disable=True)
     with lock_folder(output):
-        if force:
-            _clear(output)
         source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
-        plan = _planned(list(inputs), place, settings, source, progress)
+        plan = _planned(list(inputs), place, settings, source, progress, force)
         found = {n for n in range(len(plan.shards)) if is_whole(output / part_name(n), plan, n)}
         todo = [number for number in range(len(plan.shards)) if number not in found]
         _begin_at(progress, plan, found)
@@ -128,9 +127,10 @@ def embed_corpus(
 
 def _from_anywhere(name: str | Path | None) -> str | None:
     """A file's whole path; a name or a URL as it is."""
-    if name is None or not Path(name).exists():
-        return None if name is None else str(name)
-    return str(Path(name).absolute())
+    if name is None:
+        return None
+    is_file = str(name) not in NAMED_BILMS and Path(name).exists()
+    return str(Path(name).absolute() if is_file else name)
 
 
 def _clear(output: Path) -> None:
@@ -140,9 +140,14 @@ def _clear(output: Path) -> None:
 
 
 def _planned(
-    inputs: list[str | Path], place: Place, settings: CorpusSettings, source: str, progress: tqdm
+    inputs: list[str | Path],
+    place: Place,
+    settings: CorpusSettings,
+    source: str,
+    progress: tqdm,
+    force: bool,
 ) -> Plan:
-    """The plan that is there, if it is of the same, or a new one."""
+    """The plan that is there, if it is of the same, or a new one, with `force` in any case."""
     output, root = Path(place.folder), Path(place.root)
     names = find_files(inputs, root)
     files = [InputFile(name, (root / name).stat().st_size) for name in names]
@@ -152,7 +157,7 @@ def _planned(
     )
     machine = machine_of(model)
     del model
-    if (output / PLAN).exists():
+    if (output / PLAN).exists() and not force:
         plan = Plan.load(output)
         check_same(plan, output, settings, bilm, files)
         _say(progress, "reading the input again")
@@ -160,7 +165,8 @@ def _planned(
         if machine != plan.machine:
             _note(progress, f"planned on {plan.machine}, goes on on {machine}: {UP_TO_ROUNDING}")
         return plan
-    if strange := sorted(path.name for path in output.glob("part-*.parquet")):
+    strange = sorted(path.name for path in output.glob("part-*.parquet"))
+    if strange and not force:
         raise ValueError(
             f"{output} has {strange[0]} and no {PLAN}, expected an empty folder; --force removes "
             "what is there"
@@ -172,6 +178,8 @@ def _planned(
         plan.shards.append(shard)
         last = shard.ranges[-1]
         _say(progress, f"planning: {len(plan.shards)} shards, {names[last.file]}")
+    if force:  # now that nothing of the input can be wrong
+        _clear(output)
     plan.save(output)
     return plan
 

@@ -64,6 +64,13 @@ class Journal:
         is_new = not self.folder.exists()
         self.folder.mkdir(exist_ok=True)
         self._lock = lock_folder(self.folder)
+        try:
+            self._begin(settings, is_new, resume, restart)
+        except BaseException:  # whoever catches it may try again
+            self._lock.close()
+            raise
+
+    def _begin(self, settings: dict[str, Any], is_new: bool, resume: bool, restart: bool) -> None:
         if restart and not resume:
             self._clear()
             is_new = True
@@ -84,7 +91,7 @@ class Journal:
         self._vectors, self._sentences, self._lengths = (
             self._open(name, size)
             for name, size in (
-                (VECTORS, self.num_tokens * token_bytes),
+                (VECTORS, self.num_tokens * self.token_bytes),
                 (SENTENCES, self._progress["text_bytes"]),
                 (LENGTHS, self.num_sentences * 8),
             )
@@ -104,11 +111,6 @@ class Journal:
     def digest(self) -> str:
         """Of their text, as it was when they were committed."""
         return self._progress["digest"]
-
-    @property
-    def finished(self) -> bool:
-        """Whether these are all the input's."""
-        return self._progress["finished"]
 
     def _clear(self) -> None:
         for path in self.folder.iterdir():

@@ -3,6 +3,8 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
+
 from elmo_plugin.bilm.files.folders import is_folder, unpacked, weights_in
 from elmo_plugin.bilm.files.many_langs import fill_from_pickles, is_many_langs, read_lexicon
 from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
@@ -64,7 +66,8 @@ def load_bilm(
         options_file = default
     options = find_options(options_file, weight_file)
     weights = find_weights(options_file, weight_file)
-    with ExitStack() as stack:
+    # Parameters made in inference mode keep no record of changes, which `derived` needs.
+    with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))
         if isinstance(options, ManyLangsOptions):

@@ -98,7 +98,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
         if written != checksum:
             raise ValueError(
                 f"{path} is damaged: its numbers have the checksum {checksum:08x}, those that were "
-                f"written had {written}"
+                f"written had {int(written):08x}"
             )
 
 

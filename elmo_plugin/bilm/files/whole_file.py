@@ -1,6 +1,7 @@
 """Files that are never half written."""
 
 import contextlib
+import hashlib
 import itertools
 import os
 import re
@@ -62,7 +63,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def _host() -> str:
-    return re.sub(r"[^\w-]", "_", socket.gethostname())[:16]
+    # Of all of the name: workers' may differ in its end alone.
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=6).hexdigest()
 
 
 def sweep(folder: Path, name: str | None = None) -> None:

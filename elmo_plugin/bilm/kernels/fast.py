@@ -72,16 +72,17 @@ def _encode_frozen(
     def prepack(weight: torch.Tensor, many_rows: bool, precise: bool) -> LinearKernel:
         return chooser.linear_kernel(weight, dtype, many_rows, precise)
 
-    linears: Linears = derived(
-        weights.tensors, (PREPACKED, dtype), lambda: prepacked_linears(weights, prepack)
-    )
-    return encode(
-        character_ids,
-        weights,
-        linears,
-        chooser.tokens_at_once(character_ids, trains=False),
-        chooser.rows_in_steps_of(character_ids),
-    )
+    with torch.autocast(character_ids.device.type, enabled=False):
+        linears: Linears = derived(
+            weights.tensors, (PREPACKED, dtype), lambda: prepacked_linears(weights, prepack)
+        )
+        return encode(
+            character_ids,
+            weights,
+            linears,
+            chooser.tokens_at_once(character_ids, trains=False),
+            chooser.rows_in_steps_of(character_ids),
+        )
 
 
 def _token_cache(weights: TokenWeights, num_characters: int) -> TokenCache:

@@ -101,11 +101,22 @@ class LanguageModel(torch.nn.Module):
         # Returns
 
         `StepOutput`
+
+        # Raises
+
+        `ValueError`
+            If tokens have more or fewer characters than the biLM's options say.
         """
         lstm = self.bilm.lstm
         device = self.softmax.weight.device
         batch = BatchPair(*(one.to(device) for one in batch))
-        batch_size, num_steps, _num_characters = batch.forward.characters.shape
+        batch_size, num_steps, num_characters = batch.forward.characters.shape
+        expected = self.bilm.options.num_characters
+        if num_characters != expected:
+            raise ValueError(
+                f"num_characters of the text is {num_characters}, expected {expected}, the biLM's "
+                "max_characters_per_token"
+            )
         # Streams have no padding: time-major rows are already packed.
         characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])
         tokens = self.bilm.char_cnn(characters).chunk(2)

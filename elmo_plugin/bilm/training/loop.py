@@ -82,7 +82,11 @@ class Pretraining:
             rows=text.batch_size * self.processes.size,
             heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
         )
-        text.batches_in_an_epoch(self.progress.rows)  # before anything is written
+        # Before anything is trained.
+        text.batches_in_an_epoch(self.progress.rows)
+        if heldout is not None:  # which may have the training text's settings
+            all_of_it = replace(heldout, num_tokens=None, batches_per_epoch=None)
+            all_of_it.batches_in_an_epoch(self.progress.heldout_rows)
         self.positions: Positions = (None, None)
         self.stop = StopRequest()
         self._last_save = (time.monotonic(), 0, 0)
@@ -262,14 +266,9 @@ class Pretraining:
         return figures(forward / count, backward / count, sampled=False)
 
     def _is_best(self, heldout: dict[str, float]) -> bool:
-        sign, name = self.settings.validation_metric[:1], self.settings.validation_metric[1:]
         if not heldout:
             return True
-        if sign not in ("+", "-") or name not in heldout:
-            raise ValueError(
-                f"validation_metric is {sign + name!r}, expected + or - and one of "
-                f"{sorted(heldout)}"
-            )
+        sign, name = self.settings.validation_metric[0], self.settings.validation_metric[1:]
         value = heldout[name] if sign == "+" else -heldout[name]
         is_best = self.progress.best is None or value > self.progress.best
         self.progress.best = value if is_best else self.progress.best

@@ -34,14 +34,15 @@ def make_optimizer(
     parameters : `Iterable[tuple[str, torch.nn.Parameter]]`
         By name.
     settings : `dict[str, Any]`
-        `type`, one of `OPTIMIZERS`; `parameter_groups`, pairs of regular expressions and arguments
-        for the parameters whose names they are found in; `directory` of `bilm_tf_adagrad`; the
-        optimizer's own arguments.
+        `type`, one of `OPTIMIZERS`; `parameter_groups`, pairs of a list of regular expressions and
+        arguments for the parameters whose names one is found in; `directory` of
+        `bilm_tf_adagrad`; the optimizer's own arguments.
 
     # Raises
 
     `ValueError`
-        If it is another, or does not take an argument; see `restore_adagrad` too.
+        If it is another, or does not take an argument, or a group has no parameter; see
+        `restore_adagrad` too.
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
@@ -49,29 +50,51 @@ def make_optimizer(
         raise ValueError(f"optimizer.type is {name!r}, expected one of {sorted(OPTIMIZERS)}")
     parameters = list(parameters)
     directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
-    # The last group takes the rest: every name has "" in it.
-    groups: list[tuple[list[str], dict[str, Any]]] = [
-        (regexes, {"params": [], **more})
-        for regexes, more in [*(arguments.pop("parameter_groups", None) or []), ([""], {})]
-    ]
-    for parameter_name, parameter in parameters:
-        own = (
-            group
-            for regexes, group in groups
-            if any(re.search(regex, parameter_name) for regex in regexes)
-        )
-        next(own)["params"].append(parameter)
+    groups = _groups(parameters, arguments.pop("parameter_groups", None) or [])
     kind, more = OPTIMIZERS[name]
-    filled = [group for _, group in groups if group["params"]]
     try:
-        optimizer = kind(filled, **{**more, **arguments})
+        optimizer = kind(groups, **{**more, **arguments})
     except TypeError as error:
         raise ValueError(f"optimizer {name}: {error}") from error
+    # PyTorch keeps what it does not know.
+    unknown = sorted({key for group in groups for key in group} - {"params", *optimizer.defaults})
+    if unknown:
+        raise ValueError(
+            f"optimizer {name}: parameter_groups have {unknown}, expected of "
+            f"{sorted(optimizer.defaults)}"
+        )
     if name == "bilm_tf_adagrad":
         if directory is None:
             raise ValueError(f"optimizer {name}: the key 'directory' is missing")
         restore_adagrad(optimizer, parameters, directory)
     return optimizer
+
+
+def _groups(
+    parameters: list[tuple[str, torch.nn.Parameter]], settings: list[Any]
+) -> list[dict[str, Any]]:
+    """Each parameter in the first group that names it; a last one takes the rest."""
+    groups: list[tuple[list[str], dict[str, Any]]] = []
+    for one in settings:
+        match one:
+            case [list() as regexes, dict() as more]:
+                groups.append((regexes, {"params": [], **more}))
+            case _:
+                raise ValueError(
+                    f"parameter_groups has {one!r}, expected a list of regular expressions and "
+                    "arguments"
+                )
+    rest: dict[str, Any] = {"params": []}
+    for name, parameter in parameters:
+        own = (group for regexes, group in groups if any(re.search(r, name) for r in regexes))
+        next(own, rest)["params"].append(parameter)
+    for regexes, group in groups:
+        if not group["params"]:
+            raise ValueError(
+                f"parameter_groups has {regexes}, expected what is found in the name of a "
+                "parameter that no group before it has taken"
+            )
+    return [*(group for _, group in groups), *([rest] if rest["params"] else [])]
 
 
 def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> float:
@@ -96,7 +119,7 @@ def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> f
     # Raises
 
     `ValueError`
-        If it is another schedule, or the run ends before the cosine begins.
+        If it is another schedule, or the run ends in its constant part.
     """
     if settings is None:
         return 1.0

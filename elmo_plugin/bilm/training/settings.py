@@ -3,6 +3,7 @@
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from elmo_plugin.bilm.training.evaluation import figures
 from elmo_plugin.bilm.training.run_files import CheckpointSettings
 
 
@@ -35,6 +36,11 @@ class LoopSettings:
         What the card says beside the figures.
     tensorboard : `bool`, optional (default = `False`)
         Whether figures go to `log/` of the run's directory too.
+
+    # Raises
+
+    `ValueError`
+        If a number is not positive, or `validation_metric` none of the held-out text's figures.
     """
 
     optimizer: dict[str, Any]
@@ -50,6 +56,15 @@ class LoopSettings:
     seed: int = 133
     card: dict[str, Any] | None = None
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "patience", "num_gradient_accumulation_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, expected at least 1")
+        metric, names = self.validation_metric, sorted(figures(0, 0, sampled=False))
+        if metric[:1] not in ("+", "-") or metric[1:] not in names:
+            raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {names}")
 
 
 class Step(NamedTuple):
@@ -135,12 +150,13 @@ def loop_settings(
     card: dict[str, Any] = {"command": " ".join(command)} if command else {}
     for one in given.pop("callbacks", None) or []:
         callback: dict[str, Any] = {"type": one} if isinstance(one, str) else one
-        if callback.keys() - {"type", "card"} or callback["type"] != "export_bilm":
+        if callback.keys() - {"type", "card"} or callback.get("type") != "export_bilm":
             raise ValueError(f"callbacks has {one!r}, expected export_bilm, perhaps with a card")
         card |= callback.get("card") or {}
-    checkpointer = {
-        name: one for name, one in (given.pop("checkpointer", None) or {}).items() if name != "type"
-    }
+    checkpointer = given.pop("checkpointer", None) or {}
+    if not isinstance(checkpointer, dict):
+        raise ValueError(f"checkpointer is {checkpointer!r}, expected its settings by name")
+    checkpointer = {name: one for name, one in checkpointer.items() if name != "type"}
     return made_of(
         LoopSettings,
         "trainer",

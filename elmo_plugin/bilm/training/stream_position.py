@@ -49,6 +49,8 @@ class StreamPosition:
             "rows": rows,
         }
 
+    to_json = to_dict  # AllenNLP asks for it where batches are written beside predictions
+
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "StreamPosition":
         """What `to_dict` gave."""

@@ -28,14 +28,12 @@ class Text:
         Tokens of each stream in a batch: how far back gradients reach.
     shuffle : `bool`, optional (default = `True`)
         Whether files, and sentences within a file, come in a new random order in every pass.
-    endless : `bool | None`, optional (default = `None`)
-        As `shuffle`; held-out text is read once, from its beginning.
     num_tokens : `int | None`, optional (default = `None`)
         Tokens and sentence ends of the text, where known; counted once otherwise.
     batches_per_epoch : `int | None`, optional (default = `None`)
         In place of what the text gives.
     num_characters : `int`, optional (default = `50`)
-        Character ids per token.
+        Character ids per token: the biLM's, `max_characters_per_token` of its options.
     num_workers : `int`, optional (default = `0`)
         Processes that prepare batches ahead; the batches are the same for any number.
     seed : `int`, optional (default = `0`)
@@ -53,7 +51,6 @@ class Text:
     batch_size: int
     num_steps: int = 20
     shuffle: bool = True
-    endless: bool | None = None
     num_tokens: int | None = None
     batches_per_epoch: int | None = None
     num_characters: int = 50

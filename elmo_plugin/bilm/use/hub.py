@@ -91,7 +91,10 @@ def _tokens(
 ) -> list[list[str]]:
     if isinstance(sentences, str):
         raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
-    if any(isinstance(sentence, str) for sentence in sentences):
+    strings = sum(isinstance(sentence, str) for sentence in sentences)
+    if 0 < strings < len(sentences):
+        raise ValueError("sentences are strings and lists of tokens, expected all of one kind")
+    if strings:
         if sequence_len is not None:
             raise ValueError("sequence_len was given with strings, expected it with tokens only")
         return [[word for word in str(text).split(" ") if word] for text in sentences]

@@ -56,9 +56,13 @@ def read_vocabulary(path: str | Path) -> list[str]:
 def with_boundaries(
     tokens: Sequence[str], boundaries: Sequence[str] = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
 ) -> list[str]:
-    """`<S>` and `</S>` behind the first token, as AllenNLP 0.9's script puts them."""
-    rest = [token for token in tokens[1:] if token not in boundaries]
-    return [tokens[0], *boundaries, *rest]
+    """
+    `<S>` and `</S>` behind the first token, as AllenNLP 0.9's script puts them; before all where
+    that is one of them, as in bilm-tf's vocabulary.
+    """
+    rest = [token for token in tokens if token not in boundaries]
+    first = rest[: tokens[0] not in boundaries]
+    return [*first, *boundaries, *rest[len(first) :]]
 
 
 def write_token_vectors(

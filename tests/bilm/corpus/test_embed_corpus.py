@@ -151,6 +151,31 @@ def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("inputs", "bilm", "message"),
+    [
+        ("none.txt", {}, r"no file none\.txt"),
+        ("bad.txt", {}, r"bad\.txt, line 2"),
+        ("text/*.txt", {"options_file": "none.json"}, r"none\.json"),
+    ],
+)
+def test_what_cannot_begin_again_leaves_what_is_there(tmp_path, corpus, inputs, bilm, message):
+    make(corpus)
+    before = digests(tmp_path / "out")
+    (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
+    files = {"options_file": corpus.options, "weight_file": corpus.weights, **bilm}
+    with pytest.raises((ValueError, OSError), match=message):
+        embed_corpus([inputs], "out", SMALL, force=True, **files)
+    assert digests(tmp_path / "out") == before
+    assert {"plan.json", "complete.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_name_is_no_folder_of_that_name(tmp_path, corpus):
+    (tmp_path / "embedded").mkdir()
+    embed_corpus(["text/*.txt"], "out", SMALL, options_file="embedded")
+    assert Plan.load(tmp_path / "out").bilm.embedding_dim == 512
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"settings": replace(SMALL, layers="top")}, "layers was 'all' when .* and is 'top' now"),

@@ -317,6 +317,15 @@ def test_an_interrupted_run_is_in_the_way_until_resumed_or_forced(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
+def test_what_the_error_says_can_be_done_while_it_is_handled(tmp_path):
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+    try:
+        extract(bilm_of(), ["a"] * 9, tmp_path / "out")
+    except ValueError:
+        assert extract(bilm_of(), ["a"] * 9, tmp_path / "out", resume=True) == 9
+
+
 def test_a_folder_is_no_output(tmp_path):
     (tmp_path / "out").mkdir()
 

@@ -407,7 +407,9 @@ def test_a_number_that_changed_on_disk_is_noticed(dtype, tmp_path):
         return array
 
     edit(path, "CNN_proj/W_proj", other_last_digit)
-    refused(random_bilm(seed=2), path, "is damaged", "checksum")
+    with h5py.File(path) as file:
+        written = f"had {file.attrs[checkpoint.CHECKSUM]:08x}"
+    refused(random_bilm(seed=2), path, "is damaged", "checksum", written)
     # Released files have none.
     with h5py.File(path, "r+") as file:
         del file.attrs[checkpoint.CHECKSUM]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_bilm import random_bilm
 
+from elmo_plugin.bilm.files import whole_file as whole_file_module
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from elmo_plugin.bilm.files.whole_file import sweep, whole_file
 
@@ -35,7 +36,7 @@ def dead_process():
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path):
-    dead, alive, host = dead_process(), os.getppid(), socket.gethostname()[:16]
+    dead, alive, host = dead_process(), os.getppid(), whole_file_module._host()
     swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}-3.part", f".a.txt.{os.getpid()}.part"]
     kept = [
         f".a.txt.{alive}.part",
@@ -52,8 +53,18 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     assert names(tmp_path) == sorted([*kept, "a.txt"])
 
 
+def test_machines_whose_names_begin_alike_are_two(tmp_path, monkeypatch):
+    left = []
+    for number in range(2):
+        monkeypatch.setattr(socket, "gethostname", lambda n=number: f"elmo-train-worker-{n}")
+        left.append(f".a.txt.{whole_file_module._host()}.{dead_process()}-0.part")
+        (tmp_path / left[-1]).write_text("half")
+    sweep(tmp_path)  # as the second
+    assert names(tmp_path) == left[:1]
+
+
 def test_a_folder_is_swept_of_all_of_them(tmp_path):
-    dead, alive, host = dead_process(), os.getppid(), socket.gethostname()[:16]
+    dead, alive, host = dead_process(), os.getppid(), whole_file_module._host()
     swept = [f".a.txt.{dead}.part", f".b.th.{host}.{dead}-3.part"]
     kept = [
         f".b.th.{host}.{alive}-0.part",
@@ -70,7 +81,7 @@ def test_a_folder_is_swept_of_all_of_them(tmp_path):
 def test_no_link_is_written_through(tmp_path, monkeypatch):
     (tmp_path / "mine.txt").write_text("mine")
     monkeypatch.setattr("elmo_plugin.bilm.files.whole_file._numbers", iter([0]))
-    planted = tmp_path / f".a.txt.{socket.gethostname()[:16]}.{os.getpid()}-0.part"
+    planted = tmp_path / f".a.txt.{whole_file_module._host()}.{os.getpid()}-0.part"
     monkeypatch.setattr("elmo_plugin.bilm.files.whole_file.sweep", lambda *_: None)
     planted.symlink_to(tmp_path / "mine.txt")
     with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as aside:

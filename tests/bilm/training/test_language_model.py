@@ -174,6 +174,13 @@ def test_dtype_is_of_the_training_step_alone(text):
         torch.testing.assert_close(gradient, gradients[1][name], atol=5e-3, rtol=0.1)
 
 
+def test_the_text_has_as_many_characters_a_token_as_the_bilm(text):
+    train, _, vocabulary = text
+    batch = next(Text(train, **{**SHAPE, "num_characters": 20}).pairs(vocabulary))
+    with pytest.raises(ValueError, match="num_characters of the text is 20, expected 12, the biLM"):
+        model(vocabulary)(batch)
+
+
 def test_dtype_is_one_of_those_there_are(text):
     with pytest.raises(ValueError, match="dtype is 'int8', expected None, 'auto' or one of"):
         LanguageModel(BiLm(OPTIONS), model(text[2]).softmax, dtype="int8")

@@ -109,6 +109,20 @@ def test_without_heldout_text_the_last_epoch_counts(pretraining):
     assert not any(name.startswith("validation") for name in metrics)
 
 
+@pytest.mark.parametrize("of_the_training_text", [{}, {"num_tokens": 99, "batches_per_epoch": 9}])
+def test_heldout_text_that_is_too_short_is_named_before_a_step(paths, of_the_training_text):
+    heldout = Text(paths, 100, num_steps=3, **of_the_training_text)
+    with pytest.raises(ValueError, match=r"a\.txt and more holds 120 tokens, expected .* the 300"):
+        Pretraining(
+            LanguageModel(BiLm(ElmoOptions(4, 4, 1, 2, ((1, 2),), 1)), WordSoftmax(7, 4)),
+            WORDS,
+            Text(paths, 8, num_steps=3),
+            heldout,
+            paths[0].parent,
+            LoopSettings({"type": "sgd", "lr": 0.1}),
+        )
+
+
 def test_it_saves_by_the_clock_too(pretraining):
     checkpointer = CheckpointSettings(save_every_num_seconds=0, keep_most_recent_by_count=None)
     run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": 1})
@@ -149,6 +163,13 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
         ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected of .*num_epochs"),
         ({"checkpointer": {"keep": 1}}, "trainer.checkpointer: the key 'keep' is unknown"),
         ({"callbacks": ["wandb"]}, "callbacks has 'wandb', expected export_bilm"),
+        ({"callbacks": [{"card": {}}]}, "callbacks has {'card': {}}, expected export_bilm"),
+        ({"checkpointer": "often"}, "checkpointer is 'often', expected its settings by name"),
+        ({"num_epochs": 0}, "num_epochs is 0, expected at least 1"),
+        ({"patience": 0}, "patience is 0, expected at least 1"),
+        ({"num_gradient_accumulation_steps": 0}, "accumulation_steps is 0, expected at least 1"),
+        ({"validation_metric": "-perplexty"}, "'-perplexty', expected .*'perplexity'"),
+        ({"validation_metric": "perplexity"}, "is 'perplexity', expected [+] or - and one of"),
     ],
 )
 def test_what_a_config_says_wrong_is_named(trainer, message):

@@ -70,6 +70,22 @@ def test_steps_are_adamws_and_fused():
     [
         ({"type": "adamax"}, "optimizer.type is 'adamax', expected one of"),
         ({"type": "sgd", "speed": 1}, "optimizer sgd: .*'speed'"),
+        (
+            {"type": "sgd", "parameter_groups": [[["biass"], {}]]},
+            r"parameter_groups has \['biass'\], expected what is found in the name of a parameter",
+        ),
+        (
+            {"type": "sgd", "parameter_groups": [[["bias"], {}], [["bias"], {}]]},
+            "that no group before it has taken",
+        ),
+        (
+            {"type": "sgd", "parameter_groups": [["bias", {"lr": 1.0}]]},
+            r"parameter_groups has \['bias', .*expected a list of regular expressions",
+        ),
+        (
+            {"type": "sgd", "parameter_groups": [[["bias"], {"requires_grad": False}]]},
+            r"optimizer sgd: parameter_groups have \['requires_grad'\], expected of .*'momentum'",
+        ),
     ],
 )
 def test_what_is_no_optimizer_is_refused(settings, message):

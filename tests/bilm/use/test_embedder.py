@@ -122,6 +122,14 @@ def test_files_given_are_not_announced(files, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_loaded_in_inference_mode_it_gives_the_same(files):
+    with torch.inference_mode():
+        inside = ElmoEmbedder(*files)
+        found = inside.embed_sentence(["a", "b"])
+    assert (found == ElmoEmbedder(*files).embed_sentence(["a", "b"])).all()
+    assert (found == inside.embed_sentence(["a", "b"])).all()
+
+
 def test_state_is_checked(files):
     with pytest.raises(ValueError, match="state is 'warm', expected one of"):
         ElmoEmbedder(*files, state="warm")

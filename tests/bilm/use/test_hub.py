@@ -114,6 +114,7 @@ def test_four_scalars_train_and_the_lstm_if_asked(files):
     [
         ("the cat", None, "sentences is the string 'the cat', expected a list of strings"),
         (STRINGS, LENGTHS, "sequence_len was given with strings"),
+        (["a b", ["c", "d"]], None, "strings and lists of tokens, expected all of one kind"),
         (PADDED, [1, 2], "sequence_len has 2 numbers, expected 4"),
         (PADDED, [3, 6, 0, 1], "sequence_len has 6 for 5 tokens, expected 0 to 5"),
     ],

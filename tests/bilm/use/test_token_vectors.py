@@ -93,6 +93,12 @@ def test_boundaries_come_second_and_third():
     assert with_boundaries(["@@UNKNOWN@@", "a", "</S>"]) == ["@@UNKNOWN@@", "<S>", "</S>", "a"]
 
 
+def test_boundaries_stay_first_in_bilm_tfs_vocabulary():
+    tokens = ["<S>", "</S>", "<UNK>", "a"]
+    assert with_boundaries(tokens) == tokens
+    assert with_boundaries(["</S>", "<S>", "a"]) == ["<S>", "</S>", "a"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
