@@ -127,21 +127,26 @@ def load(args: argparse.Namespace, state: str = "primed") -> Any:
     `BiLm`
         In evaluation mode; says on stderr which it is.
     """
-    import torch
-
     from elmo_plugin.bilm.files.load import load_bilm
 
-    num_devices = torch.cuda.device_count()
-    if args.cuda_device >= num_devices:
-        has = f"has GPUs 0 to {num_devices - 1}" if num_devices else "has no GPU"
-        raise ValueError(
-            f"--cuda-device is {args.cuda_device}, expected less: this machine {has} that PyTorch "
-            "can use; -1 is the CPU"
-        )
+    check_cuda_device(args.cuda_device)
     source = " ".join(filter(None, (args.options_file, args.weight_file))) or "embedded"
     print(f"biLM: {source}", file=sys.stderr)
     bilm = load_bilm(args.options_file, args.weight_file, state=state, default="embedded").eval()
     return bilm.cuda(args.cuda_device) if args.cuda_device >= 0 else bilm
+
+
+def check_cuda_device(number: int) -> None:
+    """Raises a `ValueError` if PyTorch has no such GPU."""
+    import torch
+
+    num_devices = torch.cuda.device_count()
+    if number >= num_devices:
+        has = f"has GPUs 0 to {num_devices - 1}" if num_devices else "has no GPU"
+        raise ValueError(
+            f"--cuda-device is {number}, expected less: this machine {has} that PyTorch can use; "
+            "-1 is the CPU"
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -202,7 +207,7 @@ def _say_what_differs(args: argparse.Namespace) -> None:
     by_default = []
     if args.options_file is None and args.weight_file is None:
         by_default.append(
-            "the embedded biLM (256 numbers a layer), not the released one of 1024: "
+            "the embedded biLM (512 numbers a layer), not the released one of 1024: "
             "--options-file original"
         )
     if args.state != "carry":

@@ -69,6 +69,7 @@ def _run(args: argparse.Namespace) -> None:
     config = configs.read_config(args.config, args.overrides)
     settings = configs.make_settings(config, ["elmo-plugin", *sys.argv[1:]])
     text, heldout = configs.make_text(config), configs.make_text(config, heldout=True)
+    model_arguments = configs.make_model_arguments(config)
     folder = Path(args.serialization_dir)
     device = _device(config["trainer"].get("cuda_device"))
     with _process_group(device, args.timeout):
@@ -77,7 +78,7 @@ def _run(args: argparse.Namespace) -> None:
             processes.first_alone("prepare", lambda: _prepare(folder, config, args))
         words = WordVocabulary.from_file(folder / VOCABULARY)
         torch.manual_seed(config.get("pytorch_seed", configs.PYTORCH_SEED))
-        model = make_language_model(words, **configs.make_model_arguments(config)).to(device)
+        model = make_language_model(words, **model_arguments).to(device)
         pretraining = Pretraining(model, words, text, heldout, folder, settings)
         try:
             metrics = pretraining.run()

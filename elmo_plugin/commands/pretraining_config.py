@@ -1,11 +1,14 @@
 """A pretraining config, JSON or jsonnet, read without AllenNLP."""
 
+import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List
 
+from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.settings import LoopSettings, loop_settings, made_of
+from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
 from elmo_plugin.bilm.training.word_counts import vocabulary_of
@@ -69,17 +72,25 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
         config, more = json.loads(text), json.loads(overrides or "{}")
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: {str(error).strip()}") from error
+    for what, found in ((path, config), ("--overrides", more)):
+        if not isinstance(found, dict):
+            raise ValueError(f"{what} is {found!r}, expected an object")
     for key, value in more.items():
         part = config
         *parents, name = key.split(".")
         for parent in parents:
-            part = part.setdefault(parent, {})
+            part = part.setdefault(parent, {}) if isinstance(part, dict) else None
+        if not isinstance(part, dict):
+            raise ValueError(f"--overrides has {key!r}, expected keys of objects alone")
         part[name] = value
     unknown = sorted(config.keys() - KEYS)
     if unknown:
         raise ValueError(f"{path}: unknown keys {unknown}, expected of {sorted(KEYS)}")
     for part_name, expected in TYPES.items():
-        found = (config.get(part_name) or {}).get("type", expected)
+        part = config.get(part_name) or {}
+        if not isinstance(part, dict):
+            raise ValueError(f"{path}: {part_name} is {part!r}, expected an object")
+        found = part.get("type", expected)
         if found != expected:
             raise ValueError(f"{path}: {part_name}.type is {found!r}, expected {expected!r}")
     for part_name in ("train_data_path", "model", "data_loader", "trainer"):
@@ -157,7 +168,21 @@ def make_settings(config: Dict[str, Any], command: List[str]) -> LoopSettings:
 def make_model_arguments(config: Dict[str, Any]) -> Dict[str, Any]:
     """What `make_language_model` is told beside the words."""
     model = _part(config, "model")
-    return {name: value for name, value in model.items() if name not in OF_THE_LOOP}
+    arguments = {name: value for name, value in model.items() if name not in OF_THE_LOOP}
+    known = inspect.signature(make_language_model).parameters.keys() - {"words"}
+    _check_keys("model", arguments, known, missing={"options"} - arguments.keys())
+    known = inspect.signature(WordSoftmax).parameters.keys() - {"num_words", "projection_dim"}
+    _check_keys("model.softmax", arguments.get("softmax") or {}, known | {"pretrained_file"})
+    return arguments
+
+
+def _check_keys(
+    where: str, found: Iterable[str], known: Iterable[str], missing: Iterable[str] = ()
+) -> None:
+    wrong = [f"the key {name!r} is unknown" for name in sorted(set(found) - set(known))]
+    wrong += [f"the key {name!r} is missing" for name in missing]
+    if wrong:
+        raise ValueError(f"{where}: {'; '.join(wrong)}, expected of {sorted(known)}")
 
 
 def _part(config: Dict[str, Any], name: str) -> Dict[str, Any]:

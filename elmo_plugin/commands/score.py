@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Iterator, List
 
-from elmo_plugin.commands.elmo import add_cuda_device
+from elmo_plugin.commands.elmo import add_cuda_device, check_cuda_device
 
 SENTENCES = ("line", "tokens", "unknown", "forward", "backward", "perplexity")
 TOKENS = ("line", "position", "token", "unknown", "forward", "backward")
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.substitutes is not None and args.substitutes < 1:
         raise ValueError(f"--substitutes is {args.substitutes}, expected 1 or more")
-    if args.text != "-" and not Path(args.text).is_file():
+    check_cuda_device(args.cuda_device)
+    if args.text != "-" and (not Path(args.text).exists() or Path(args.text).is_dir()):
         raise FileNotFoundError(f"there is no text {args.text}, expected a file or -")
     scorer = LanguageScorer.from_directory(
         args.directory, args.state, args.cuda_device, args.vocabulary

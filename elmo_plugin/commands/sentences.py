@@ -1,6 +1,7 @@
 """`sentences IN... OUT`: prose to what pretraining reads, by `elmo_plugin.data.prose`."""
 
 import argparse
+import codecs
 from pathlib import Path
 
 
@@ -35,6 +36,10 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.commands.outputs import check_output
     from elmo_plugin.data import prose
 
+    try:
+        codecs.lookup(args.encoding)
+    except LookupError as error:
+        raise ValueError(f"--encoding is {args.encoding!r}, expected one of Python's") from error
     check_output(args.output, args.inputs, args.force)
     # A byte order mark is no part of the first word.
     encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding

@@ -212,7 +212,7 @@ def _answer(prediction: dict[str, Any], colors: dict[str, str]) -> tuple[str, st
             text = text.ljust(start) + token
     start, end = offsets[first][0], offsets[last][1]
     question = prediction.get("question") or " ".join(prediction.get("question_tokens", []))
-    if start >= len(text):  # SQuAD 2.0: the token behind the passage
+    if start >= min(end, len(text)):  # SQuAD 2.0: the token behind the passage
         return f"{question} (no answer)", _entities(text, [], colors)
     return question, _entities(text, [Span(start, end, "answer")], colors)
 

@@ -251,7 +251,7 @@ class BidafSelfAttention(Model):
         for (first, last), one in zip(span.tolist(), metadata, strict=True):
             offsets = one["token_offsets"]
             text = one["original_passage"][offsets[first][0] : offsets[last][1]]
-            # Behind the passage only the token for "no answer" stands.
+            # The token for "no answer" has no text in the passage.
             texts.append(text or one["passage_tokens"][last])
             if one.get("answer_texts"):
                 scored.append(texts[-1])

@@ -108,15 +108,22 @@ class CorefPredictor(Predictor):
             possessive where that is one. Within a mention that is replaced nothing else is.
         """
         texts = [token.text_with_ws for token in document]
-        for (start, end), *others in clusters:
-            main = document[start : end + 1].text
-            for first, last in others:
-                final = document[last]
-                possessive = final.tag_ in ("PRP$", "POS") or (
-                    not final.tag_ and final.lower_ in POSSESSIVES
-                )
-                texts[first] = main + ("'s" if possessive else "") + final.whitespace_
-                texts[first + 1 : last + 1] = [""] * (last - first)
+        replaced = [
+            (first, last, document[start : end + 1].text)
+            for (start, end), *others in clusters
+            for first, last in others
+        ]
+        done = -1
+        for first, last, main in sorted(replaced, key=lambda one: (one[0], -one[1])):
+            if first <= done:
+                continue
+            final = document[last]
+            possessive = final.tag_ in ("PRP$", "POS") or (
+                not final.tag_ and final.lower_ in POSSESSIVES
+            )
+            texts[first] = main + ("'s" if possessive else "") + final.whitespace_
+            texts[first + 1 : last + 1] = [""] * (last - first)
+            done = last
         return "".join(texts)
 
     def predictions_to_labeled_instances(

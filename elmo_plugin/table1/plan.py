@@ -84,9 +84,13 @@ def plan(
             for task in of_seed[n]
             for kind in variants
             for arm in VARIANTS[kind]
-            if kind != "placement" or arm in TASKS[task].placements
+            if kind != "placement" or arm in _placements(TASKS[task])
         ]
     return runs
+
+
+def _placements(task: Task) -> tuple[str, ...]:
+    return () if task.has_paper_data else task.placements
 
 
 def config(

@@ -74,7 +74,8 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
         cells = [_mean(arm) for arm in arms]
         if all(whole):
             before, after = (mean([one.score or 0.0 for one in arm]) for arm in whole)
-            cells += [f"{after - before:+.2f}", f"{fewer_errors(before, after):.1f}%"]
+            fewer = f"{fewer_errors(before, after):.1f}%" if before < 100 else ""
+            cells += [f"{after - before:+.2f}", fewer]
         else:
             cells += ["", ""]
         paper = ""

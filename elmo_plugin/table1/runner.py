@@ -110,6 +110,9 @@ def _start(folder: Path) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+            # A terminal's Ctrl-C is for the table, which asks once: a run ends at once when it is
+            # asked a second time.
+            start_new_session=True,
         )
 
 

@@ -11,22 +11,21 @@ class Task(NamedTuple):
     title : `str`
         As in Table 1.
     config : `str`
-        Name in `training_config/stand_in/`, without `.jsonnet`; with ELMo `_elmo` comes behind it.
+        Name in `training_config/stand_in/`, and for the paper's data in `table1/`, without
+        `.jsonnet`; with ELMo `_elmo` comes behind it.
     data : `str`
         The stand-in's name, and what it must have: a folder of the data folder.
     folder : `str`
         That folder.
     metric : `str`
         Key in `metrics.json` behind `best_validation_` or `test_`; a fraction there.
-    paper_config : `Optional[str]`
-        Name in `training_config/table1/`, likewise; `None` for a row that the paper has not.
     variables : `Tuple[str, ...]`
         The environment's names for the paper's data: where all are set, that is what is trained on.
     paper : `Optional[Tuple[float, float]]`
         Test scores in Table 1, the paper's own baseline and with ELMo, in per cent.
     placements : `Tuple[str, ...]`
         For Table 3: where ELMo can stand beside the input, each with a stand-in config of its own,
-        `{config}_elmo_{placement}`.
+        `{config}_elmo_{placement}`; the paper's data has none.
     """
 
     title: str
@@ -34,7 +33,6 @@ class Task(NamedTuple):
     data: str
     folder: str
     metric: str
-    paper_config: str | None
     variables: tuple[str, ...]
     paper: tuple[float, float] | None
     placements: tuple[str, ...] = ()
@@ -53,7 +51,6 @@ TASKS: dict[str, Task] = {
         data="SQuAD, 3,111 questions; dev: New Wikipedia",
         folder="squad",
         metric="f1",
-        paper_config="squad",
         variables=("SQUAD_TRAIN_DATA_PATH", "SQUAD_VALIDATION_DATA_PATH"),
         paper=(81.1, 85.8),
     ),
@@ -63,7 +60,6 @@ TASKS: dict[str, Task] = {
         data="SNLI, 20,000 pairs",
         folder="snli",
         metric="accuracy",
-        paper_config="esim",
         variables=("SNLI_TRAIN_DATA_PATH", "SNLI_VALIDATION_DATA_PATH", "SNLI_TEST_DATA_PATH"),
         paper=(88.0, 88.7),
         placements=("output", "both"),
@@ -74,7 +70,6 @@ TASKS: dict[str, Task] = {
         data="English EWT, 10,000 predicates",
         folder="srl_ewt",
         metric=F1,
-        paper_config="semantic_role_labeler",
         variables=("SRL_TRAIN_DATA_PATH", "SRL_VALIDATION_DATA_PATH"),
         paper=(81.4, 84.6),
     ),
@@ -84,7 +79,6 @@ TASKS: dict[str, Task] = {
         data="OntoGUM",
         folder="coref_ontogum",
         metric="coref_f1",
-        paper_config="coref",
         variables=(
             "COREF_TRAIN_DATA_PATH",
             "COREF_DEV_DATA_PATH",
@@ -99,7 +93,6 @@ TASKS: dict[str, Task] = {
         data="WikiGold",
         folder="wikigold",
         metric=F1,
-        paper_config="ner",
         variables=("NER_TRAIN_DATA_PATH", "NER_TEST_A_PATH", "NER_TEST_B_PATH"),
         paper=(90.15, 92.22),
     ),
@@ -109,7 +102,6 @@ TASKS: dict[str, Task] = {
         data="WNUT-17",
         folder="wnut17",
         metric=F1,
-        paper_config=None,
         variables=(),
         paper=None,
     ),
@@ -119,7 +111,6 @@ TASKS: dict[str, Task] = {
         data="SST-5",
         folder="sst5",
         metric="accuracy",
-        paper_config="biattentive_classification_network",
         variables=("SST_TRAIN_DATA_PATH", "SST_VALIDATION_DATA_PATH", "SST_TEST_DATA_PATH"),
         paper=(51.4, 54.7),
         placements=("output", "both"),

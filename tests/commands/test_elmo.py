@@ -190,6 +190,10 @@ def test_what_differs_from_0_9_is_said(tmp_path, inputs, bilm, capsys):
     assert "unlike AllenNLP 0.9: --state primed, not carry; blank lines have datasets" in said
     main(["elmo", inputs, str(tmp_path / "out2"), "--all", "--state", "carry", *bilm])
     assert "unlike AllenNLP 0.9: blank lines have datasets" in capsys.readouterr().err
+    main(["elmo", inputs, str(tmp_path / "out3"), "--all"])
+    with h5py.File(tmp_path / "out3") as file:
+        width = file["0"].shape[-1]
+    assert f"the embedded biLM ({width} numbers a layer)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "has no GPU"), (2, "has GPUs 0 to 1")])

@@ -96,6 +96,13 @@ def test_what_may_differ():
         ({"trainer": {"optimizer": {"type": "lamb"}}}, "optimizer.type is 'lamb', expected one of"),
         ({"data_loader": {"batch": 3}}, "data_loader: the key 'batch' is unknown; the key 'batch_"),
         ({"vocabulary": {"min": 3}}, r"vocabulary: unknown keys \['min'\]"),
+        (
+            {"model": {"options": {}, "dropuot": 1}},
+            "model: the key 'dropuot' is unknown, expected of",
+        ),
+        ({"model": {}}, "model: the key 'options' is missing"),
+        ({"model": {"options": {}, "softmax": {"samples": 1}}}, "model.softmax: the key 'samples'"),
+        ({"vocabulary": 3}, "config.json: vocabulary is 3, expected an object"),
         ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
     ],
 )
@@ -103,6 +110,25 @@ def test_what_a_config_says_wrong_is_one_line(pretrain, capsys, changes, message
     error = error_of(pretrain, capsys, **changes)
     assert error.startswith("error: ")
     assert re.search(message, error)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("[1]", r"--overrides is \[1\], expected an object"),
+        ('{"trainer.num_epochs.x": 1}', "--overrides has 'trainer.num_epochs.x', expected keys of"),
+    ],
+)
+def test_overrides_that_are_none(pretrain, capsys, overrides, message):
+    assert re.search(message, error_of(pretrain, capsys, "-o", overrides))
+
+
+def test_a_wrong_key_replaces_no_run(pretrain, capsys):
+    out = pretrain()
+    before = (out / "weights.hdf5").read_bytes()
+    error = error_of(pretrain, capsys, "--force", "-o", '{"model.dropuot": 0.2}')
+    assert "the key 'dropuot' is unknown" in error
+    assert (out / "weights.hdf5").read_bytes() == before
 
 
 def test_a_config_that_is_not_there_or_not_json(tmp_path, capsys):

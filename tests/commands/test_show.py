@@ -94,6 +94,10 @@ def test_the_answer_is_marked_in_its_passage(tmp_path):
     page = show(tmp_path, beyond)
     assert marks(page) == []
     assert "(no answer)" in page.text
+    beyond["token_offsets"][3] = [9, 9]  # of a passage that was cut
+    page = show(tmp_path, beyond)
+    assert marks(page) == []
+    assert "(no answer)" in page.text
 
 
 def test_clusters_are_numbered_and_may_lie_in_each_other(tmp_path):

@@ -77,6 +77,15 @@ def test_mentions_are_replaced_by_the_first_of_their_cluster():
     assert found == "Anna fed Anna's old cat. her old cat saw Anna."
 
 
+def test_within_a_replaced_mention_nothing_else_is():
+    words = ["Mary", "met", "John", ".", "She", "left", ".", "His", "mother", "smiled", "."]
+    doc = Doc(spacy.blank("en").vocab, words=words)
+    clusters = [[[0, 0], [4, 4], [7, 8]], [[2, 2], [7, 7]]]
+    for order in (clusters, clusters[::-1]):
+        found = CorefPredictor.replace_corefs(doc, order)
+        assert found == "Mary met John . Mary left . Mary smiled . "
+
+
 def test_a_text_without_clusters_stays_as_it_is(predictor, monkeypatch):
     monkeypatch.setattr(predictor, "predict", lambda document: {"clusters": []})
     assert predictor.coref_resolved(TEXT) == TEXT

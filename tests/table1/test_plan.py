@@ -48,6 +48,13 @@ def test_variants_of_the_largest_part():
     } == {"output", "both"}
 
 
+def test_the_papers_data_has_no_placements(monkeypatch):
+    for name in TASKS["snli"].variables:
+        monkeypatch.setenv(name, "somewhere")
+    runs = plan(["snli", "sst5"], 1, variants=["placement"])
+    assert {run.task for run in runs if run.arm == "both"} == {"sst5"}
+
+
 def test_fewer_seeds_of_variants():
     runs = plan(["ner", "sst5"], 3, [0.1, 1], ["mix", "placement"], variant_seeds=1)
     further = [run for run in runs if run.fraction < 1 or run.arm not in (BASELINE, ELMO)]

@@ -31,6 +31,13 @@ def test_a_row_by_hand(tmp_path):
     assert {row["best"] for row in rows} == {"3"}
 
 
+def test_nothing_is_left_to_gain(tmp_path):
+    runs = plan(["sst5"], 1)
+    for run in runs:
+        make(tmp_path, run, 1.0)
+    assert "| 100.00 | 100.00 | +0.00 |  | 51.4" in write(runs, tmp_path, {})
+
+
 def test_a_failed_run_is_shown(tmp_path):
     runs = plan(["sst5"], 2)
     for run in runs[:3]:

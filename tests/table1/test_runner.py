@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -101,6 +102,12 @@ def test_ctrl_c_asks_the_processes_and_waits(program, tmp_path):
         runner.time.sleep = runner_time
     assert all((tmp_path / run.folder / "saved").exists() for run in RUNS[:2])
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_terminals_ctrl_c_reaches_a_run_once(program, tmp_path):
+    program("import os\n(folder / 'group').write_text(str(os.getpgrp()))\n" + WHOLE)
+    train(RUNS[:1], tmp_path, lambda run: {}, 1, lambda line: None)
+    assert int((tmp_path / RUNS[0].folder / "group").read_text()) != os.getpgrp()
 
 
 def test_durations():

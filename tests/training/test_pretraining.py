@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,9 +88,15 @@ def test_allennlps_own_elmo_reads_the_export(run):
     assert expected[0].std() > 0.01
 
 
-def test_evaluate_gives_the_full_softmax_perplexity_of_the_exported_files(run, repository):
+def test_evaluate_gives_the_full_softmax_perplexity_of_the_exported_files(
+    run, repository, tmp_path
+):
     heldout = repository / "examples/text/heldout.txt"
-    metrics = evaluate_from_archive(str(run / "model.tar.gz"), str(heldout))
+    predictions = str(tmp_path / "predictions")
+    metrics = evaluate_from_archive(
+        str(run / "model.tar.gz"), str(heldout), predictions_output_file=predictions
+    )
+    assert json.loads(Path(predictions).read_text().splitlines()[0])["loss"] > 0
     best = json.loads((run / "metrics.json").read_text())
     assert metrics["perplexity"] == pytest.approx(best["best_validation_perplexity"])
     words = WordVocabulary.from_file(run / "vocabulary.txt")

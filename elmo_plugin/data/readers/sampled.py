@@ -1,17 +1,19 @@
 """A part of what another reader reads: for learning curves."""
 
 import random
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
+from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
 
 
 @DatasetReader.register("sampled", exist_ok=True)
 class SampledDatasetReader(DatasetReader):
     """
     Keeps each instance with the same probability, in the order of the file. What a smaller fraction
-    keeps a larger one keeps too (Peters et al. 2018, Figure 1, samples at random as well).
+    keeps a larger one keeps too (Peters et al. 2018, Figure 1, samples at random as well). Several
+    processes or workers keep others than one would.
 
     # Parameters
 
@@ -31,7 +33,10 @@ class SampledDatasetReader(DatasetReader):
     def __init__(
         self, reader: DatasetReader, fraction: float, seed: int = 0, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        # `reader` gives each process and each worker its share.
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
         if not 0 < fraction <= 1:
             raise ConfigurationError(
                 f"fraction is {fraction}, expected a number above 0 and at most 1"
@@ -40,8 +45,22 @@ class SampledDatasetReader(DatasetReader):
         self._fraction = fraction
         self._seed = seed
 
+    def _set_worker_info(self, info: Optional[WorkerInfo]) -> None:
+        super()._set_worker_info(info)
+        self._reader._set_worker_info(info)
+
+    def _set_distributed_info(self, info: Optional[DistributedInfo]) -> None:
+        super()._set_distributed_info(info)
+        self._reader._set_distributed_info(info)
+
+    def _draws(self) -> random.Random:
+        """Of their own in each share."""
+        worker, process = self.get_worker_info(), self.get_distributed_info()
+        share = (process.global_rank if process else 0, worker.id if worker else 0)
+        return random.Random(self._seed if share == (0, 0) else f"{self._seed} {share}")
+
     def _read(self, file_path: Any) -> Iterator[Instance]:
-        draws = random.Random(self._seed)
+        draws = self._draws()
         number = kept = 0
         for instance in self._reader.read(file_path):
             number += 1

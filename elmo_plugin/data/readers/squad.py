@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
@@ -29,13 +30,14 @@ class SquadReader(DatasetReader):
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
         How tokens become ids; `{"tokens": SingleIdTokenIndexer()}` if not given.
     passage_length_limit : `int`, optional (default = `None`)
-        Passages are cut to so many tokens. An answer that is cut off is no target any more; see
-        `skip_impossible_questions`.
+        Passages are cut to so many tokens, that for "no answer" among them. An answer that is cut
+        off is no target any more; see `skip_impossible_questions`.
     question_length_limit : `int`, optional (default = `None`)
         Questions are cut to so many tokens.
     skip_impossible_questions : `bool`, optional (default = `False`)
         Whether a question whose answers are all cut off is left out, as is right in training. If
-        not, its target is the passage's last token; its texts still count in the metrics.
+        not, its target is the passage's last token; its texts still count in the metrics, or where
+        there is one `no_answer_token` in their place.
     no_answer_token : `str`, optional (default = `None`)
         Is put behind each passage, the answer of questions with `is_impossible`.
     max_passage_tokens : `int`, optional (default = `10000`)
@@ -44,6 +46,8 @@ class SquadReader(DatasetReader):
 
     # Raises
 
+    `ConfigurationError`
+        If `passage_length_limit` leaves no token.
     `ValueError`
         While reading, with path and question id: if the JSON has not SQuAD's form, a question or
         passage is empty, a passage too long, a question has no answers, or an answer does not stand
@@ -68,6 +72,11 @@ class SquadReader(DatasetReader):
                 stacklevel=2,
             )
             skip_impossible_questions = kwargs.pop("skip_invalid_examples")
+        shortest = 1 + (no_answer_token is not None)
+        if passage_length_limit is not None and passage_length_limit < shortest:
+            raise ConfigurationError(
+                f"passage_length_limit is {passage_length_limit}, expected at least {shortest}"
+            )
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
@@ -200,10 +209,11 @@ class SquadReader(DatasetReader):
             answer_texts, spans = [self.no_answer_token], [(len(passage) - 1, len(passage) - 1)]
         else:
             wanted = list(char_spans or [])
+            passage_end = offsets[-1 - (self.no_answer_token is not None)][1]
             spans = [
                 _token_span(offsets, start, end)
                 for start, end in wanted
-                if end <= offsets[-1][1]  # not cut off
+                if end <= passage_end  # not cut off
             ]
             if wanted and not spans:
                 if self.skip_impossible_questions:
@@ -255,8 +265,10 @@ class SquadReader(DatasetReader):
             )
         if self.no_answer_token is None:
             return tokens
-        end = _offsets(tokens[-1])[1] if tokens else -1
-        return [*tokens, Token(self.no_answer_token, idx=end + 1, lemma_=self.no_answer_token)]
+        # Of no text, also where the passage was cut there.
+        behind = 1 + _offsets(tokens[-1])[1]
+        token = self.no_answer_token
+        return [*tokens, Token(token, idx=behind, idx_end=behind, lemma_=token)]
 
 
 DatasetReader.register("squad1", constructor="squad1", exist_ok=True)(SquadReader)
@@ -270,7 +282,8 @@ def _offsets(token: Token) -> Tuple[int, int]:
             f"the token {token.text!r} has no idx, expected a tokenizer that gives offsets"
         )
     # A tokenizer may write a token otherwise than the text does.
-    return token.idx, token.idx_end or token.idx + len(token.text or "")
+    end = token.idx + len(token.text or "") if token.idx_end is None else token.idx_end
+    return token.idx, end
 
 
 def _token_span(offsets: List[Tuple[int, int]], start: int, end: int) -> Tuple[int, int]:

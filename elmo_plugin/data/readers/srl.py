@@ -12,6 +12,7 @@ from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.coref_documents import BLANKS
 from elmo_plugin.data.gold_labels import GoldTagsField
 
 logger = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ def read_sentences(path: Path) -> Iterator[Sentence]:
     """
     rows: List[Row] = []
     for line_number, line in read_lines(path):
-        columns = line.split()
-        if columns and not columns[0].startswith("#"):
+        columns = BLANKS.split(line.strip(" \t\r\n"))
+        if columns[0] and not columns[0].startswith("#"):
             rows.append(Row(line_number, columns))
             _check_width(path, rows)
         elif rows:

@@ -137,8 +137,8 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         # Raises
 
         `ValueError`
-            If `tokens` is a string and there is no tokenizer, or if `sentiment` is not one of 0 to
-            4.
+            If `tokens` is a string and there is no tokenizer, or there is no token, or if
+            `sentiment` is not one of 0 to 4.
         """
         if self._tokenizer is not None:
             text = tokens if isinstance(tokens, str) else " ".join(map(str, tokens))
@@ -149,6 +149,8 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             )
         else:
             field = TextField([Token(t) if isinstance(t, str) else t for t in tokens])
+        if not field.tokens:
+            raise ValueError("the sentence is empty, expected at least one token")
         fields: Dict[str, Field] = {"tokens": field}
         if sentiment is not None:
             label = self._coarsen(sentiment)

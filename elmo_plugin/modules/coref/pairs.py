@@ -92,10 +92,13 @@ def pair_scores(
     right = (row + antecedents.indices)[mask]
     found = []
     for a, b, phi in zip(*(t.split(PAIRS_AT_ONCE) for t in (left, right, features))):
-        hidden = _PairProduct.apply(vectors, a, b, of_product)
+        # Autocast has no rule for a function written by hand: it runs in the weights' precision.
+        with torch.autocast(vectors.device.type, enabled=False):
+            hidden = _PairProduct.apply(vectors.to(of_product.dtype), a, b, of_product)
         hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ of_features.t()
         found.append(scorer(after_first_layer(feedforward, hidden)).squeeze(-1))
-    scores = antecedents.scores.masked_fill(~mask, util.min_value_of_dtype(vectors.dtype))
+    scores = antecedents.scores
+    scores = scores.masked_fill(~mask, util.min_value_of_dtype(scores.dtype))
     if found:
         scores = scores.masked_scatter(mask, scores[mask] + torch.cat(found))
     return torch.cat([scores.new_zeros(batch_size, num_kept, 1), scores], dim=2)

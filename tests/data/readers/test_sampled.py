@@ -1,9 +1,15 @@
+from pathlib import Path
+
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
+from allennlp.data import DatasetReader, Instance, Token
+from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
+from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import SingleIdTokenIndexer
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin.data.readers.sampled import SampledDatasetReader
 
 READER = {"type": "sequence_tagging", "token_indexers": {"elmo": {"type": "elmo_characters"}}}
 
@@ -42,6 +48,33 @@ def test_indexes_as_its_reader_does(path):
     instance = next(iter(reader.read(path)))
     reader.apply_token_indexers(instance)
     assert set(instance["tokens"].token_indexers) == {"elmo"}
+
+
+class EachLine(DatasetReader):
+    """Leaves its shares to AllenNLP."""
+
+    def _read(self, file_path):
+        for line in Path(file_path).read_text().split():
+            yield Instance({"tokens": TextField([Token(line)])})
+
+    def apply_token_indexers(self, instance):
+        instance["tokens"].token_indexers = {"tokens": SingleIdTokenIndexer()}
+
+
+def test_processes_and_workers_read_a_share_each(path):
+    shares = []
+    for rank in range(2):
+        for worker in range(2):
+            reader = SampledDatasetReader(EachLine(), 0.5)
+            reader._set_distributed_info(DistributedInfo(2, rank))
+            reader._set_worker_info(WorkerInfo(2, worker))
+            shares.append([one["tokens"][0].text for one in reader.read(path)])
+            one = next(iter(reader.read(path)))
+            assert one["tokens"]._token_indexers is None  # as a worker must leave it
+    assert all(30 < len(share) < 70 for share in shares)
+    assert len({word for share in shares for word in share}) == sum(map(len, shares))
+    places = [{int(word[4:-4]) // 4 for word in share} for share in shares]
+    assert len({frozenset(one) for one in places}) == 4  # not the same in each
 
 
 @pytest.mark.parametrize("fraction", [0, -0.5, 1.5])

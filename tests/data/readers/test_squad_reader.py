@@ -3,6 +3,7 @@ import json
 
 import pytest
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
@@ -134,6 +135,31 @@ def test_squad1_and_squad2_are_constructors(tmp_path):
     assert texts(first, first["metadata"]["token_spans"])[0] == ["farmer"]
     with pytest.raises(ValueError, match="question 'q2': found is_impossible: true"):
         list(DatasetReader.from_params(Params({"type": "squad1"})).read(path))
+
+
+def test_a_cut_off_answer_is_none_with_a_no_answer_token(tmp_path):
+    path = write(tmp_path)
+    limit = 6  # "farmer" begins after the fifth token, within 16 characters of it
+    for token in (None, SQUAD2_NO_ANSWER_TOKEN):
+        cut = read(path, passage_length_limit=limit, no_answer_token=token)[0]
+        skipped = read(
+            path,
+            passage_length_limit=limit,
+            no_answer_token=token,
+            skip_impossible_questions=True,
+        )
+        last = len(cut["passage"]) - 1
+        assert cut["metadata"]["token_spans"] == [(last, last)]
+        assert "q1" not in [one["metadata"]["id"] for one in skipped]
+    assert cut["metadata"]["answer_texts"] == [SQUAD2_NO_ANSWER_TOKEN]
+    start, end = cut["metadata"]["token_offsets"][-1]
+    assert PASSAGE[start:end] == ""
+
+
+@pytest.mark.parametrize(("token", "least"), [(None, 1), (SQUAD2_NO_ANSWER_TOKEN, 2)])
+def test_a_limit_leaves_a_token(token, least):
+    with pytest.raises(ConfigurationError, match=f"length_limit is {least - 1}, expected at least"):
+        SquadReader(passage_length_limit=least - 1, no_answer_token=token)
 
 
 def test_a_question_without_the_key_answers_is_read_for_prediction(tmp_path):

@@ -49,6 +49,13 @@ def test_instances_by_hand(tmp_path):
     assert quiet["metadata"]["verb_index"] is None
 
 
+def test_a_word_may_hold_a_blank_that_is_not_asciis(tmp_path):
+    path = write(tmp_path / "a.gold_conll", ["ran (V*)", "TEN (ARG1*)"])
+    path.write_text(path.read_text("utf-8").replace("TEN", "10\u00a0km"), "utf-8")
+    (instance,) = SrlReader().read(str(tmp_path))
+    assert [token.text for token in instance["tokens"]] == ["ran", "10\u00a0km"]
+
+
 def test_a_predicate_without_arguments_is_an_instance(tmp_path):
     write(tmp_path / "a.gold_conll", ["Rain *", "falls (V*)"])
     (instance,) = SrlReader().read(str(tmp_path))

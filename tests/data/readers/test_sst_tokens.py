@@ -2,7 +2,7 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Token
-from allennlp.data.tokenizers import CharacterTokenizer
+from allennlp.data.tokenizers import CharacterTokenizer, WhitespaceTokenizer
 
 from elmo_plugin.data.readers.sst_tokens import (
     Phrase,
@@ -122,6 +122,13 @@ def test_a_label_that_cannot_be_mapped_names_path_and_line(tmp_path):
     path.write_text("(7 (2 It) (2 works))\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"trees\.txt, line 1: sentiment label '7', expected one"):
         read(path, granularity="3-class")
+
+
+def test_an_empty_sentence_is_refused():
+    for tokenizer, empty in ((None, []), (WhitespaceTokenizer(), " ")):
+        reader = StanfordSentimentTreeBankDatasetReader(tokenizer=tokenizer)
+        with pytest.raises(ValueError, match="the sentence is empty, expected at least one token"):
+            reader.text_to_instance(empty)
 
 
 def test_an_empty_file_is_refused(tmp_path):

@@ -59,6 +59,30 @@ def test_the_split_layer_is_the_whole_one_in_chunks_of_any_size(monkeypatch):
         torch.testing.assert_close(found, expected)
 
 
+def test_under_autocast_the_scores_are_nearly_the_same():
+    torch.manual_seed(1)
+    embeddings = torch.randn(2, 8, 3)
+    features = torch.randn(2 * (1 + 2 + 3 + 4 + 5 * 3), 2)
+    feedforward = FeedForward(11, 2, 6, Activation.by_name("relu")())
+    scorer = torch.nn.Linear(6, 1)
+
+    def score(dtype, vectors):
+        antecedents = nearest_antecedents(torch.ones(2, 8, dtype=dtype), 5)
+        return pairs.pair_scores(vectors, antecedents, features.to(dtype), feedforward, scorer)
+
+    expected = score(torch.float32, embeddings)
+    half = embeddings.half().requires_grad_()
+    with torch.autocast("cpu", torch.float16):
+        found = score(torch.float16, half)
+    assert (found > -1e4).equal(expected > -1e9)
+    torch.testing.assert_close(
+        found[found > -1e4].float(), expected[expected > -1e9], atol=0.02, rtol=0
+    )
+    found[found > -1e4].sum().backward()
+    assert half.grad.any()
+    assert feedforward._linear_layers[0].weight.grad.isfinite().all()
+
+
 def test_the_loss_by_hand():
     # Three spans, the second and the third in one cluster; the third may be linked to both.
     mask = torch.tensor([[[False, False], [True, False], [True, True]]])
