@@ -1,4 +1,4 @@
-// table1/bilm_cpu.jsonnet, the recipe of the embedded biLM, with small sizes on the sample text, to see it run.
+// table1/bilm_cpu.jsonnet, a biLM for two cores, with small sizes on the sample text, to see it run.
 //   allennlp train training_config/bilm_cpu.jsonnet -s out --include-package elmo_plugin
 (import 'table1/bilm_cpu.jsonnet') + (import 'sample/bilm.libsonnet') + {
   model+: { dtype:: null },

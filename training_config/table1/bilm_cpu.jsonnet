@@ -1,9 +1,9 @@
-// A biLM in about an hour on two cores, 83 minutes on one: 2 x 1024/128, 512 filters, 1 highway, products in bfloat16, on 18
-// million tokens. Paths as in bilm.jsonnet; with no vocabulary file needed: words that occur 5 times.
+// A biLM in about an hour on two cores, 83 minutes on one: 2 x 1024/128, 512 filters, 1 highway, products in bfloat16
+// where that is the faster, on 18 million tokens. Paths as in bilm.jsonnet; with no vocabulary file needed: words that occur 5 times.
 //   allennlp train training_config/table1/bilm_cpu.jsonnet -s out --include-package elmo_plugin
 //
-// To expect: held-out forward perplexity 66.0 (36,729 words), seen with the 90 novels of the embedded biLM's card.
-// The recipe of the biLM in elmo_plugin/pretrained; its card has the figures. AdamW as in bilm_small.jsonnet.
+// To expect: held-out forward perplexity 66.0 (36,729 words), seen with the 90 novels of the embedded biLM's card: it was
+// the embedded biLM before the present one, whose recipe is results/embedded_bilm. AdamW as in bilm_small.jsonnet.
 (import 'bilm_small.jsonnet') + {
   vocabulary: { type: 'bilm_words', min_count: 5 },
   model+: {

@@ -56,7 +56,9 @@ class Report:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ValueError("tensorboard is true, and tensorboard not installed") from error
+                raise ValueError(
+                    "tensorboard is true, and tensorboard not installed: pip install tensorboard"
+                ) from error
             self.writer = SummaryWriter(str(directory / "log"))
 
     @contextmanager
