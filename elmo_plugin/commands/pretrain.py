@@ -99,26 +99,30 @@ def _prepare(folder: Path, config: Dict[str, Any], args: argparse.Namespace) -> 
 
     # torchrun starts all processes again when one has failed.
     goes_on = args.recover or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
-    if folder.is_dir() and any(folder.iterdir()) and not goes_on:
-        if not args.force:
-            raise ValueError(
-                f"{folder} exists and is not empty; --recover goes on with its run, --force "
-                "writes over it"
-            )
-        shutil.rmtree(folder)
-    (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
+    replaces = not goes_on and folder.is_dir() and any(folder.iterdir())
+    if replaces and not args.force:
+        raise ValueError(
+            f"{folder} exists and is not empty; --recover goes on with its run, --force writes "
+            "over it"
+        )
     before = folder / "config.json"
-    if before.is_file():
+    if goes_on and before.is_file():
         changed = configs.differences(config, json.loads(before.read_text(encoding="utf-8")))
         if changed:
             raise ValueError(
                 f"{before} is of another run: {', '.join(changed)} differ, expected the config "
                 "that the run was begun with"
             )
+    words = None
+    if not (goes_on and (folder / VOCABULARY).is_file()):
+        words = configs.make_vocabulary(config)  # the text is read before anything is replaced
+    if replaces:
+        shutil.rmtree(folder)
+    (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(before) as aside:
         aside.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    if not (folder / VOCABULARY).is_file():
-        configs.make_vocabulary(config).save(folder / VOCABULARY)
+    if words is not None:
+        words.save(folder / VOCABULARY)
         # AllenNLP reads the folder too.
         (folder / VOCABULARY).with_name("non_padded_namespaces.txt").write_text("words\n")
 

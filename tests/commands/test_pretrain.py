@@ -123,11 +123,14 @@ def test_overrides_that_are_none(pretrain, capsys, overrides, message):
     assert re.search(message, error_of(pretrain, capsys, "-o", overrides))
 
 
-def test_a_wrong_key_replaces_no_run(pretrain, capsys):
+def test_what_cannot_begin_replaces_no_run(pretrain, capsys, tmp_path):
     out = pretrain()
     before = (out / "weights.hdf5").read_bytes()
     error = error_of(pretrain, capsys, "--force", "-o", '{"model.dropuot": 0.2}')
     assert "the key 'dropuot' is unknown" in error
+    (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
+    bad = {"train_data_path": str(tmp_path / "bad.txt")}
+    assert "bad.txt" in error_of(pretrain, capsys, "--force", **bad)
     assert (out / "weights.hdf5").read_bytes() == before
 
 
