@@ -30,7 +30,7 @@ $(STAMP): requirements.txt constraints.txt setup.py
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) -r requirements.txt
 	$(BIN)/python $(PIP) --no-deps allennlp==2.10.1
-	$(BIN)/python $(PIP) --no-deps -e .
+	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(STAMP)  ## train NER with and without ELMo on the sample data, and compare

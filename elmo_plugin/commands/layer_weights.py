@@ -4,6 +4,7 @@ import argparse
 import io
 import re
 import tarfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,7 +111,7 @@ def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
     mixes: dict[str, dict[int, torch.Tensor]] = {}
     for key, value in parameters.items():
         found = MIX.fullmatch(key)
-        if found:
+        if found and f"{found['mix']}.gamma" in parameters:
             mixes.setdefault(found["mix"], {})[int(found["layer"])] = value
     result = []
     for name, by_layer in mixes.items():
@@ -144,7 +145,7 @@ def parameters_in(path: Path) -> dict[str, Any]:
                 member = archive.extractfile(WEIGHTS)
                 assert member is not None
                 content = io.BytesIO(member.read())
-        except (tarfile.TarError, KeyError, EOFError) as error:
+        except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is no archive with {WEIGHTS} in it: {error}") from error
     try:
         parameters = torch.load(content, map_location="cpu", weights_only=True)

@@ -44,10 +44,12 @@ def run(args: argparse.Namespace) -> None:
 
     query = args.sentence.split()
     places = [place for place, token in enumerate(query) if token == args.word]
-    if not 1 <= args.occurrence <= len(places):
+    if args.occurrence < 1:
+        raise ValueError(f"--occurrence is {args.occurrence}, expected 1 or more")
+    if args.occurrence > len(places):
         raise ValueError(
             f"{args.word!r} stands {len(places)} times in the sentence {args.sentence!r}, expected "
-            f"at least {max(args.occurrence, 1)}"
+            f"at least {args.occurrence}"
         )
     if args.count < 1:
         raise ValueError(f"--count is {args.count}, expected 1 or more")

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from elmo_plugin import __version__
+from elmo_plugin.commands.configs import PACKAGE
 from elmo_plugin.table1.plan import VARIANTS
 from elmo_plugin.table1.tasks import TASKS
 
@@ -123,6 +124,8 @@ def run(args: argparse.Namespace) -> None:
         overrides = json.loads(args.overrides)
     except json.JSONDecodeError as error:
         raise ValueError(f"--overrides is {args.overrides!r}, expected JSON: {error}") from error
+    if not isinstance(overrides, dict):
+        raise ValueError(f"--overrides is {args.overrides!r}, expected an object")
     if args.quick:
         overrides = {"validation_dataset_reader.max_instances": QUICK_DEV, **overrides}
     data, out = str(Path(args.data).resolve()), Path(args.out).resolve()
@@ -134,6 +137,7 @@ def run(args: argparse.Namespace) -> None:
     if args.report and not args.known and not out.is_dir():
         raise ValueError(f"{out} is not there, expected a table's folder to report on")
     out.mkdir(parents=True, exist_ok=True)
+    results.check_nothing_is_lost(runs, out, known)
     if not args.report:
         with lock_folder(out):
             train(
@@ -172,7 +176,9 @@ def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:
 
 def _commit() -> str:
     """The checkout's commit, if this is one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    if not (PACKAGE.parent / ".git").exists():
+        return ""
+    command = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

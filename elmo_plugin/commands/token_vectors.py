@@ -1,6 +1,7 @@
 """`token-vectors VOCABULARY OUTPUT`: AllenNLP 0.9's create_elmo_embeddings_from_vocab."""
 
 import argparse
+from pathlib import Path
 
 from elmo_plugin.commands.elmo import add_bilm_arguments, load
 
@@ -48,6 +49,9 @@ def run(args: argparse.Namespace) -> None:
     )
     from elmo_plugin.commands.outputs import check_output
 
+    outputs = [Path(one).resolve() for one in (args.output, args.output_vocabulary or "")]
+    if outputs[0] == outputs[1]:
+        raise ValueError(f"--output-vocabulary is {args.output_vocabulary}, expected another file")
     for path in filter(None, (args.output, args.output_vocabulary)):
         check_output(path, [args.vocabulary], args.force)
     tokens = read_vocabulary(args.vocabulary)

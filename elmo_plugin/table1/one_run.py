@@ -5,14 +5,20 @@ the layers' weights.
 """
 
 import json
+import math
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy
 
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.table1.item_scores import item_counts, score
+from elmo_plugin.table1.tasks import TASKS
 
 # What a run leaves in its folder.
 CONFIG, TRAINING, ITEMS, FAILED, LOG = "config.json", "training", "items.json", "failed.txt", "log"
@@ -30,7 +36,8 @@ def main(folder: Path) -> None:
     folder : `Path`
         With `config.json`. Gets `training/`, what `allennlp train -s` makes, and `items.json`: the
         counts of each item of the test set, or where there is none of the dev set, and the
-        layers' weights.
+        layers' weights. No counts, where they do not give the run's score: with `state: "carry"`
+        items have other vectors one by one than in batches.
     """
     _end_with_the_table()
     keep_freed_memory()
@@ -41,7 +48,6 @@ def main(folder: Path) -> None:
     import_plugins()
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.commands.layer_weights import mixes_in, parameters_in
-    from elmo_plugin.table1.item_scores import item_counts
 
     training = folder / TRAINING
     if _is_json(training / "metrics.json"):
@@ -58,13 +64,26 @@ def main(folder: Path) -> None:
         )
     config = json.loads((folder / CONFIG).read_text())
     path = config.get("test_data_path") or config["validation_data_path"]
+    counts = item_counts(str(training / "model.tar.gz"), path)
+    metric = TASKS[folder.parent.name].metric
+    _, expected = scored(json.loads((training / "metrics.json").read_text()), metric)
+    if not math.isclose(100 * score(metric, numpy.sum(counts, 0)), expected, abs_tol=1e-3):
+        print(f"items one by one do not give the score {expected}: their counts are not kept")
+        counts = []
     found = {
         "data": str(path),
-        "counts": item_counts(str(training / "model.tar.gz"), path),
+        "counts": counts,
         "mixes": [mix._asdict() for mix in mixes_in(parameters_in(training / "best.th"))],
     }
     with whole_file(folder / ITEMS) as aside:
         aside.write_text(json.dumps(found) + "\n")
+
+
+def scored(metrics: dict[str, Any], metric: str) -> tuple[str, float]:
+    """Of a `metrics.json`: `test` or `dev`, and the score on it in per cent."""
+    if f"test_{metric}" in metrics:
+        return "test", 100 * metrics[f"test_{metric}"]
+    return "dev", 100 * metrics[f"best_validation_{metric}"]
 
 
 def _is_json(path: Path) -> bool:

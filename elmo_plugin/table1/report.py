@@ -97,6 +97,8 @@ def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms
     )
+    if len({len(one) for one in (*before, *after)}) > 1:
+        return "items differ"
     if not before or not after:
         return ""
     numbers = [len(before), len(after)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.commands.layer_weights import LearnedMix
-from elmo_plugin.table1.one_run import FAILED, ITEMS, TRAINING, is_whole
+from elmo_plugin.table1.one_run import FAILED, ITEMS, TRAINING, is_whole, scored
 from elmo_plugin.table1.plan import Run
 from elmo_plugin.table1.runner import in_seconds
 from elmo_plugin.table1.tasks import TASKS
@@ -78,11 +78,10 @@ def read(run: Run, out: Path, known: Known = NONE_KNOWN) -> Result:
         failed = folder / FAILED
         return Result(run, None, failure=failed.read_text().strip() if failed.exists() else NOT_RUN)
     metrics = json.loads((folder / TRAINING / "metrics.json").read_text())
-    name = TASKS[run.task].metric
-    split = "test" if f"test_{name}" in metrics else "dev"
+    split, score = scored(metrics, TASKS[run.task].metric)
     return Result(
         run,
-        100 * metrics[f"test_{name}" if split == "test" else f"best_validation_{name}"],
+        score,
         split,
         metrics["epoch"] + 1,
         metrics["best_epoch"] + 1,
@@ -155,7 +154,8 @@ def _named(path: Path) -> dict[str, Any]:
 
 def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
     """Of those runs whose items are known, here first."""
-    return _kept(runs, out, "counts", known.counts)
+    found = _kept(runs, out, "counts", known.counts)
+    return {run: counts for run, counts in found.items() if counts}
 
 
 def mixes_of(
@@ -175,6 +175,27 @@ def _kept(runs: Iterable[Run], out: Path, key: str, known: Mapping[Run, Any]) ->
         elif run in known:
             found[run] = known[run]
     return found
+
+
+def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known) -> None:
+    """
+    Runs that were made elsewhere stand in the table's files alone, which `save` replaces.
+
+    # Raises
+
+    `ValueError`
+        If the table in `out` has one that this one would not have.
+    """
+    if not (out / "runs.csv").exists():
+        return
+    kept = known.results.keys() & set(runs)
+    before = read_known(out / "runs.csv").results
+    lost = [run for run in before if run not in kept and not is_whole(out / run.folder)]
+    if lost:
+        raise ValueError(
+            f"{out / 'runs.csv'} has {len(lost)} runs that would be lost, {lost[0]} for one; "
+            "expected the options that it was made with, --known too, or another folder"
+        )
 
 
 def save(

@@ -3,6 +3,7 @@
 #   sh results/embedded_bilm/prepare.sh MODERN NOVELS TEXT
 # MODERN and NOVELS are folders with train/ and heldout/: in MODERN a folder a source with a paragraph a line, in NOVELS
 # hard-wrapped books. Writes TEXT/train/, TEXT/heldout/ and TEXT/vocabulary.txt. About 10 minutes on one core.
+# A file that is there is whole, and is not made again.
 set -eu
 modern=$1 novels=$2 text=$3
 mkdir -p "$text/train" "$text/heldout"
@@ -14,11 +15,13 @@ for split in train heldout; do
       standard-ebooks) folders=se-* ;;
       *) folders=$source ;;
     esac
+    target=$text/$split/modern-$source.txt
     # shellcheck disable=SC2086
-    python -m elmo_plugin sentences --paragraph-lines "$modern/$split"/$folders/*.txt "$text/$split/modern-$source.txt"
+    [ -e "$target" ] || python -m elmo_plugin sentences --paragraph-lines "$modern/$split"/$folders/*.txt "$target"
   done
   for book in "$novels/$split"/*.txt; do
-    python -m elmo_plugin sentences "$book" "$text/$split/novel-$(basename "$book")"
+    target=$text/$split/novel-$(basename "$book")
+    [ -e "$target" ] || python -m elmo_plugin sentences "$book" "$target"
   done
 done
-python -m elmo_plugin vocabulary "$text/train/*.txt" "$text/vocabulary.txt" --min-count 25
+python -m elmo_plugin vocabulary "$text/train/*.txt" "$text/vocabulary.txt" --min-count 25 --force

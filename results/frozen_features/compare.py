@@ -115,8 +115,8 @@ def main() -> None:
     path = out / "scores.json"
     scores: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
-    def keep(name: str, key: str, value: object) -> None:
-        scores.setdefault(name, {})[key] = value
+    def keep(name: str, found: dict[str, Any]) -> None:
+        scores.setdefault(name, {}).update(found)
         with whole_file(path) as aside:
             aside.write_text(json.dumps(scores, indent=1))
 
@@ -141,6 +141,7 @@ def main() -> None:
             ids = vocab.get_token_to_index_vocabulary(NAMESPACE)
             known, known_dev = ([[ids[tag] for tag in row] for row in s] for s in (tags, dev_tags))
             layers, dev_layers = extract(features, words), extract(features, dev_words)
+            of_task = {}  # kept together: a task that is there is whole
             for choice, kept in choices(features, len(layers[0])):
                 found = [
                     train_and_score(
@@ -153,14 +154,15 @@ def main() -> None:
                     )
                     for seed in SEEDS
                 ]
-                keep(features.name, f"{task_name} {choice}".strip(), found)
+                of_task[f"{task_name} {choice}".strip()] = found
                 print(
                     f"  {task.title} {choice}: {mean(found):.2f} ± {stdev(found):.2f}", flush=True
                 )
+            keep(features.name, of_task)
         if "speed" not in scores[features.name]:
             dev = TASKS["wikigold"].read(data, "dev")[0]
-            keep(features.name, "speed", tokens_a_second(features, dev))
-            keep(features.name, "megabytes", features.megabytes)
+            speed = tokens_a_second(features, dev)
+            keep(features.name, {"speed": speed, "megabytes": features.megabytes})
     with whole_file(out / "table.md") as aside:
         aside.write_text(table(scores))
     print(table(scores))

@@ -3,7 +3,7 @@ Which layer tells a word's senses apart: `python results/word_senses/senses.py [
 
 Each of the sentences in examples/senses is left out in turn, and its word gets the sense of the
 nearest other use of the same word, by cosine (Peters et al. 2018, section 5.3, has it on SemCor).
-Half of the uses of every word have each sense: what knows no context is right as often as a coin.
+Half of the uses of every word have each sense, so of the others two in five have the one left out.
 Writes README.md beside this file: the scores, and every word's nearest uses to read.
 """
 

@@ -47,6 +47,9 @@ def test_token_vectors(tmp_path, bilm, capsys):
     fails(capsys, arguments, "vectors.txt exists, expected a new file; --force replaces it")
     main([*arguments, "--force"])
     assert len(output.read_text().splitlines()) == 3
+    same = [*arguments, "--force", "--output-vocabulary", str(output)]
+    fails(capsys, same, "vectors.txt, expected another file")
+    assert len(output.read_text().splitlines()) == 3
 
 
 def test_neighbours_table(tmp_path, bilm, capsys):
@@ -67,6 +70,7 @@ def test_neighbours_table(tmp_path, bilm, capsys):
     assert len(table) == 1 + 1 + 1 + 2 * (1 + 2)
     assert all("cat]" in line for line in table if "[" in line)
     fails(capsys, [*arguments, "--occurrence", "2"], "'cat' stands 1 times in the sentence")
+    fails(capsys, [*arguments, "--occurrence", "0"], "--occurrence is 0, expected 1 or more")
     fails(capsys, [*arguments, "--count", "0"], "--count is 0, expected 1 or more")
     (tmp_path / "text").write_bytes(b"\xff\n")
     fails(capsys, arguments, "text, line 1: the byte 0xff is not UTF-8")
@@ -138,6 +142,11 @@ def test_nothing_in_an_archive_is_executed(tmp_path, capsys):
 def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
     path = archive(tmp_path / "m.tar.gz", {"w": torch.ones(1)})
     fails(capsys, ["layer-weights", path], "holds no scalar_parameters among its 1 tensors")
+    no_gamma = archive(tmp_path / "g.tar.gz", {"a.scalar_parameters.0": torch.ones(1)})
+    fails(capsys, ["layer-weights", no_gamma], "holds no scalar_parameters among its 1 tensors")
+    whole = (tmp_path / "m.tar.gz").read_bytes()
+    (tmp_path / "torn.tar.gz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
+    fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "is no archive with weights.th")
     (tmp_path / "bad.gz").write_bytes(b"no archive")
     fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "is no archive with weights.th")
     fails(capsys, ["layer-weights", str(tmp_path)], "holds neither model.tar.gz nor best.th")

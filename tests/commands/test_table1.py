@@ -1,6 +1,7 @@
 """`elmo-plugin table1` on the sample data: whole, killed and gone on with, wrong arguments."""
 
 import gzip
+import json
 import os
 import random
 import re
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import time
 
+import numpy
 import pytest
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.table1.item_scores import score as item_score
 from elmo_plugin.table1.tasks import TASKS
 
 ARGUMENTS = ["--tasks", "ner", "--seeds", "1", "--fraction", "0.4", "1", "--processes", "2"]
@@ -54,6 +57,11 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     subprocess.run(command(data, whole), check=True, capture_output=True)
     seconds = time.time() - start
     assert "| NER | WikiGold | dev |" in rows(whole)[0]
+    for line in rows(whole)[1][1:]:  # what p is of gives the score beside it
+        task, arm, fraction, seed, score, *_ = line.split(",")
+        items = whole / task / f"{arm}-{float(fraction):g}-seed{seed}" / "items.json"
+        counts = numpy.sum(json.loads(items.read_text())["counts"], axis=0)
+        assert 100 * item_score("f1-measure-overall", counts) == pytest.approx(float(score))
     assert (whole / "figure1.svg").exists()
     assert (whole / "figure2.svg").exists()
     rng = random.Random(1)
@@ -98,6 +106,7 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
         (["--fraction", "0"], "--fraction is 0.0, expected above 0"),
         (["--fraction", "1.5"], "--fraction is 1.5, expected above 0"),
         (["-o", "{"], "--overrides is '{', expected JSON"),
+        (["-o", "[1]"], "--overrides is '[1]', expected an object"),
         (["--tasks", "srl"], "srl_ewt is not there, expected the folder of English EWT"),
         (["--vectors", "nowhere"], "nowhere are not there"),
     ],

@@ -5,7 +5,7 @@ from made_runs import make
 
 from elmo_plugin.table1.plan import BASELINE, ELMO, Run, plan
 from elmo_plugin.table1.report import write
-from elmo_plugin.table1.results import read, read_known
+from elmo_plugin.table1.results import NONE_KNOWN, check_nothing_is_lost, read, read_known
 
 
 def test_a_test_set_comes_before_dev(tmp_path):
@@ -42,6 +42,29 @@ def test_runs_that_were_made_elsewhere(tmp_path):
     # What was made here comes first.
     make(here, runs[0], 0.5)
     assert read(runs[0], here, known).score == 50
+
+
+def test_runs_made_elsewhere_are_not_lost_by_another_table(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    runs = plan(["sst5"], 2)
+    for run in runs:
+        make(there, run, 0.3)
+    write(runs, there, {})
+    here.mkdir()
+    write(runs, here, {}, read_known(there / "runs.csv"))
+    known = read_known(here / "runs.csv")
+    check_nothing_is_lost(runs, here, known)
+    check_nothing_is_lost(runs[:1], there, NONE_KNOWN)  # its folders have the others
+    for some, kept in ((runs[:3], known), (runs, NONE_KNOWN)):
+        with pytest.raises(ValueError, match=r"runs\.csv has [14] runs that would be lost, sst5"):
+            check_nothing_is_lost(some, here, kept)
+
+
+def test_of_other_items_there_is_no_p(tmp_path):
+    runs = plan(["sst5"], 1)
+    make(tmp_path, runs[0], 0.3, [[0.0, 1.0]] * 4)
+    make(tmp_path, runs[1], 0.4, [[0.0, 1.0]] * 5)
+    assert "| items differ |" in write(runs, tmp_path, {})
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def embed_corpus(
     # Raises
 
     `ValueError`
-        If a line is not UTF-8, before anything is computed; if the folder is of another text, biLM
-        or settings, or in use.
+        If `engine`, `workers` or `timeout` cannot be; if a line is not UTF-8, before anything is
+        computed; if the folder is of another text, biLM or settings, or in use.
     `OSError`
         If shards failed three times; the text names them. All others are there.
     """
@@ -99,6 +99,8 @@ def embed_corpus(
         raise ValueError(f"engine is {engine!r}, expected one of {ENGINES}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}, expected 1 or more")
+    if not timeout > 0:
+        raise ValueError(f"timeout is {timeout}, expected more than 0 seconds")
     pyarrow_modules()
     if engine == "ray":
         ray_module()
