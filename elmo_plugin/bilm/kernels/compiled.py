@@ -217,10 +217,13 @@ def _library() -> ctypes.CDLL:
     name = f"lstm-{_digest(found, flags)}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
     if (folder / name).exists():
-        return ctypes.CDLL(str(folder / name))
+        with contextlib.suppress(OSError):  # cut off, by a crash for one: it is made again
+            return ctypes.CDLL(str(folder / name))
     with _workplace(folder) as aside:
         made = Path(aside, name)
         _compile(found, flags, made)
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
         library = ctypes.CDLL(str(made))  # it stays when its file goes
         # Renamed when it is whole: another process may be doing the same.
         with contextlib.suppress(OSError):

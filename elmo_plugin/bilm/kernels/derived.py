@@ -23,11 +23,15 @@ class _Entry(NamedTuple):
 
     def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
         return len(self.parameters) == len(parameters) and all(
-            known() is one and alias.data_ptr() == one.data_ptr() and version == one._version
+            known() is one and alias.data_ptr() == one.data_ptr() and version == _version(one)
             for known, alias, version, one in zip(
                 self.parameters, self.aliases, self.versions, parameters
             )
         )
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
 
 
 # By the first parameter's id, then by what is derived.
@@ -42,8 +46,8 @@ def derived(
 
     Seen are changes in place (optimizers, `load_state_dict`, `torch.no_grad()`), another tensor
     assigned to `.data`, another parameter, another device or type. Not seen is what is written
-    through `p.data` or `p.detach()` in place: PyTorch keeps no record of it. `forget` helps there;
-    modules call it from `train()` and `eval()`.
+    through `p.data` or `p.detach()` in place, or into a tensor made in `inference_mode`: PyTorch
+    keeps no record of it. `forget` helps there; modules call it from `train()` and `eval()`.
 
     Safe in several threads: at worst two make the same.
 
@@ -60,7 +64,7 @@ def derived(
     entries = _known.get(id(first))
     entry = None if entries is None else entries.get(what)
     if entry is None or not entry.is_of(parameters):
-        versions = [one._version for one in parameters]
+        versions = [_version(one) for one in parameters]
         aliases = [one.detach() for one in parameters]
         # When the first parameter goes, so does all that was derived of it.
         number = id(first)
@@ -97,4 +101,4 @@ def kept(parameters: Sequence[torch.Tensor]) -> list[tuple[Hashable, ...]]:
 
 def signs(parameters: Sequence[torch.Tensor]) -> Hashable:
     """What shows on the outside of a change, as `derived` sees it; costs nothing."""
-    return tuple((id(one), one._version, one.data_ptr()) for one in parameters)
+    return tuple((id(one), _version(one), one.data_ptr()) for one in parameters)

@@ -18,7 +18,7 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros(shape, dtype=dtype)
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # of a kernel without them
         memory.madvise(mmap.MADV_HUGEPAGE)

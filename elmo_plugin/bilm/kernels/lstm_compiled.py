@@ -53,7 +53,7 @@ class PanelLinear(LinearKernel):
         size = len(rows) * len(bias)
         place: torch.Tensor | None = getattr(_kept, "products", None)
         if place is None or len(place) < size:
-            place = _kept.products = torch.empty(size)
+            place = _kept.products = torch.empty(size, dtype=torch.float32, device="cpu")
         products = place[:size].view(-1, len(rows), COLUMNS)
         compiled.input_products(rows.contiguous(), self.weight, bias, products)
         return products.transpose(0, 1)

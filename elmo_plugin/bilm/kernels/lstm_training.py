@@ -8,6 +8,7 @@ import torch
 
 from elmo_plugin.bilm.kernels.training_linear import (
     Matmul,
+    differentiable_once,
     matmul_of_rounded,
     rounded,
     weight_gradient,
@@ -218,7 +219,7 @@ class LstmLayerTraining(torch.autograd.Function):
         return outputs, final_hidden, final_cell
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
         input_weight, state_weight, projection, first_cell = ctx.saved_tensors[:4]
@@ -248,7 +249,6 @@ class LstmLayerTraining(torch.autograd.Function):
             grad_sources = matmul(grad_gates[rows], weight.t(), None)
             grad_inputs[rows] = grad_sources[:, :input_dim]
             grad_hidden = grad_sources[:, input_dim:]
-
         dtype, needs = outputs.dtype, ctx.needs_input_grad
         grad_input_weight = grad_state_weight = None
         if needs[1] or needs[2]:

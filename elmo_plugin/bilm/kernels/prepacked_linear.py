@@ -135,7 +135,7 @@ class MklLinear(PaddedLinear):
         )
         super().__init__(packed)
         # Of the weight as it was only the shape is asked.
-        self._shape = torch.empty(1, 1).expand(weight.shape)
+        self._shape = torch.empty(1, 1, dtype=weight.dtype).expand(weight.shape)
         self.least_rows = least_rows("MKL", self.product, *weight.shape)
 
     def product(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

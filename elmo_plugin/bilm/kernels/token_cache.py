@@ -27,8 +27,8 @@ class TokenCache:
         self._capacity = capacity
         with torch.inference_mode(False):  # a cache made there is written to elsewhere too
             # Character ids fit 16 bits.
-            self._ids = torch.empty(capacity, num_characters, dtype=torch.int16)
-            self._table = torch.empty(capacity, dim)
+            self._ids = torch.empty(capacity, num_characters, dtype=torch.int16, device="cpu")
+            self._table = torch.empty(capacity, dim, dtype=torch.float32, device="cpu")
         self._slots: dict[int, int] = {}  # by hash, the least recently used first
         self._lock = threading.Lock()
 

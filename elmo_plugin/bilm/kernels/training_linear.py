@@ -1,5 +1,6 @@
 """Products with weights that train, and their gradients."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,8 @@ def weight_gradient(
     `torch.Tensor`
         Shape `(output_dim, input_dim)`.
     """
+    if not len(rows):  # which oneDNN refuses
+        return rows.new_zeros(grad_products.shape[1], rows.shape[1])
     # A part of a wider matrix as the second factor would be many times slower in oneDNN.
     grad_products, rows = grad_products.contiguous(), rows.contiguous()
     # It copies its first factor where that is a transposed view: the smaller one is to be that.
@@ -62,6 +65,21 @@ def matmul_of_rounded(
     return products if bias is None else products.add_(bias)
 
 
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    PyTorch's `once_differentiable`, with autocast off: a `backward` that is called in its reach
+    would otherwise get products of another type than its kernels write.
+    """
+
+    @torch.autograd.function.once_differentiable
+    @functools.wraps(backward)
+    def exact(ctx: Any, *gradients: torch.Tensor) -> Any:
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            return backward(ctx, *gradients)
+
+    return exact
+
+
 class TrainingLinear(torch.autograd.Function):
     """`matmul` with gradients, what is multiplied rounded in both passes."""
 
@@ -77,7 +95,7 @@ class TrainingLinear(torch.autograd.Function):
         return matmul_of_rounded(rows, weight, bias, result_dtype, matmul)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_products: torch.Tensor) -> tuple[Any, ...]:
         """Gradients of the first three."""
         rows, weight = ctx.saved_tensors

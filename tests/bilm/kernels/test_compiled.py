@@ -44,6 +44,15 @@ def test_compiled_once_and_kept(tmp_path):
     assert stat.S_IMODE(library.parent.stat().st_mode) == 0o700
 
 
+def test_a_library_that_was_cut_off_is_made_again(tmp_path):
+    assert run(tmp_path)[0] == "True"
+    (library,) = (tmp_path / "elmo_plugin").iterdir()
+    size = library.stat().st_size
+    library.write_bytes(library.read_bytes()[:100])
+    assert run(tmp_path) == ("True", "")
+    assert library.stat().st_size == size
+
+
 def test_a_home_that_cannot_be_written_to(tmp_path):
     (tmp_path / "elmo_plugin").write_text("a file stands where the folder would be")
     assert run(tmp_path)[0] == "True"

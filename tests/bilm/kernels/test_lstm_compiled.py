@@ -55,6 +55,21 @@ def double(weights):
     return LstmWeights(*(one.double() for one in weights.tensors), *weights[4:])
 
 
+@pytest.mark.parametrize("usual", [torch.float16, torch.float64])
+def test_another_default_dtype_changes_nothing(usual):
+    frozen, weights = layer()
+    inputs = start([3, 2], weights)
+    expected = frozen(*inputs)
+    lstm_compiled._kept.__dict__.clear()
+    torch.set_default_dtype(usual)
+    try:
+        found = frozen(*inputs)
+        assert lstm_compiled._kept.products.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(one.equal(other) for one, other in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("batch_sizes", BATCH_SIZES, ids=str)

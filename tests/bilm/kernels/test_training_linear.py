@@ -56,6 +56,11 @@ def test_weight_gradient():
         torch.testing.assert_close(weight_gradient(one, other), one.t() @ other)
 
 
+@pytest.mark.usefixtures("onednn")
+def test_weight_gradient_of_no_rows():
+    assert weight_gradient(torch.zeros(0, 8), torch.zeros(0, 4)).equal(torch.zeros(8, 4))
+
+
 def rounded(tensor):
     return tensor.detach().bfloat16().float()
 

@@ -8,6 +8,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import prepacked_linear, tuning
 from elmo_plugin.bilm.kernels.interface import LstmState
+from elmo_plugin.bilm.kernels.processors import use_processor
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
@@ -343,6 +344,31 @@ def test_mixed_precision(requires_grad, onednn, monkeypatch):
         assert all(parameter.grad.isfinite().all() for parameter in bilm.parameters())
     bilm.reset_states()
     assert_close(vectors(bilm, SENTENCES), exact)  # nothing of lower precision was kept
+
+
+@pytest.mark.parametrize("processor", ["amx", "avx512_bf16_slow", "safe"])
+def test_gradients_are_the_same_where_backward_is_called_within_autocast(processor):
+    gradients = []
+    for within in (False, True):
+        bilm = bilm_in("reset").requires_grad_()
+        with use_processor(processor):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = bilm(batch_to_ids(SENTENCES))["activations"][-1].float().square().sum()
+                if within:
+                    loss.backward()
+            if not within:
+                loss.backward()
+        gradients.append([one.grad for one in bilm.parameters() if one.grad is not None])
+    assert len(gradients[0]) > 10
+    assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_made_in_inference_mode_runs(make):
+    bilm = bilm_in("reset")
+    with torch.inference_mode():
+        other = make(bilm)
+    assert_close(vectors(other, SENTENCES), vectors(bilm, SENTENCES))
 
 
 def test_token_vectors_are_the_token_layer():
