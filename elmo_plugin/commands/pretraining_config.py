@@ -4,10 +4,10 @@ import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, List
 
 from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.settings import LoopSettings, loop_settings, made_of
+from elmo_plugin.bilm.training.settings import LoopSettings, check_keys, loop_settings, made_of
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
@@ -170,19 +170,10 @@ def make_model_arguments(config: Dict[str, Any]) -> Dict[str, Any]:
     model = _part(config, "model")
     arguments = {name: value for name, value in model.items() if name not in OF_THE_LOOP}
     known = inspect.signature(make_language_model).parameters.keys() - {"words"}
-    _check_keys("model", arguments, known, missing={"options"} - arguments.keys())
+    check_keys("model", arguments, known, needed=["options"])
     known = inspect.signature(WordSoftmax).parameters.keys() - {"num_words", "projection_dim"}
-    _check_keys("model.softmax", arguments.get("softmax") or {}, known | {"pretrained_file"})
+    check_keys("model.softmax", arguments.get("softmax") or {}, known | {"pretrained_file"})
     return arguments
-
-
-def _check_keys(
-    where: str, found: Iterable[str], known: Iterable[str], missing: Iterable[str] = ()
-) -> None:
-    wrong = [f"the key {name!r} is unknown" for name in sorted(set(found) - set(known))]
-    wrong += [f"the key {name!r} is missing" for name in missing]
-    if wrong:
-        raise ValueError(f"{where}: {'; '.join(wrong)}, expected of {sorted(known)}")
 
 
 def _part(config: Dict[str, Any], name: str) -> Dict[str, Any]:

@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> None:
     )
     from elmo_plugin.commands.outputs import check_output
 
-    outputs = [Path(one).resolve() for one in (args.output, args.output_vocabulary or "")]
-    if outputs[0] == outputs[1]:
-        raise ValueError(f"--output-vocabulary is {args.output_vocabulary}, expected another file")
+    words = args.output_vocabulary
+    if words and Path(words).resolve() == Path(args.output).resolve():
+        raise ValueError(f"--output-vocabulary is {words}, expected another file")
     for path in filter(None, (args.output, args.output_vocabulary)):
         check_output(path, [args.vocabulary], args.force)
     tokens = read_vocabulary(args.vocabulary)

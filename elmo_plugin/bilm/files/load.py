@@ -66,7 +66,7 @@ def load_bilm(
         options_file = default
     options = find_options(options_file, weight_file)
     weights = find_weights(options_file, weight_file)
-    # Parameters made in inference mode keep no record of changes, which `derived` needs.
+    # Parameters made in inference mode could not be changed outside of it.
     with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))

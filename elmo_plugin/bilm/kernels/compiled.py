@@ -216,9 +216,8 @@ def _library() -> ctypes.CDLL:
     flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
     name = f"lstm-{_digest(found, flags)}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
-    if (folder / name).exists():
-        with contextlib.suppress(OSError):  # cut off, by a crash for one: it is made again
-            return ctypes.CDLL(str(folder / name))
+    with contextlib.suppress(OSError):  # not there, or cut off by a crash: it is made
+        return ctypes.CDLL(str(folder / name))
     with _workplace(folder) as aside:
         made = Path(aside, name)
         _compile(found, flags, made)

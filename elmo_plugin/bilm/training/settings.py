@@ -1,5 +1,6 @@
 """What a pretraining run is told, what it tells of a step, and what it has done."""
 
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -58,10 +59,7 @@ class LoopSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "patience", "num_gradient_accumulation_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, expected at least 1")
+        check_positive(self, "num_epochs", "patience", "num_gradient_accumulation_steps")
         metric, names = self.validation_metric, sorted(figures(0, 0, sampled=False))
         if metric[:1] not in ("+", "-") or metric[1:] not in names:
             raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {names}")
@@ -179,13 +177,29 @@ def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
     `ValueError`
         If a key is unknown or missing; the text names it and where it stands.
     """
-    known = {one.name: one for one in fields(kind)}
-    wrong = [f"the key {name!r} is unknown" for name in sorted(arguments.keys() - known.keys())]
-    wrong += [
-        f"the key {name!r} is missing"
-        for name, one in known.items()
-        if name not in arguments and one.default is MISSING and one.default_factory is MISSING
+    needed = [
+        one.name
+        for one in fields(kind)
+        if one.default is MISSING and one.default_factory is MISSING
     ]
+    check_keys(where, arguments, [one.name for one in fields(kind)], needed)
+    return kind(**arguments)
+
+
+def check_keys(
+    where: str, found: Iterable[str], known: Iterable[str], needed: Iterable[str] = ()
+) -> None:
+    """Raises a `ValueError` that names a key that is unknown or missing, and where it stands."""
+    found, known = set(found), set(known)
+    wrong = [f"the key {name!r} is unknown" for name in sorted(found - known)]
+    wrong += [f"the key {name!r} is missing" for name in needed if name not in found]
     if wrong:
         raise ValueError(f"{where}: {'; '.join(wrong)}, expected of {sorted(known)}")
-    return kind(**arguments)
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Raises a `ValueError` that names a number that is given and is below 1."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")

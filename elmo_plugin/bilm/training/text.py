@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from elmo_plugin.bilm.training.settings import check_positive
 from elmo_plugin.bilm.training.stream_position import StreamPosition
 from elmo_plugin.bilm.training.streams import BatchPair, TokenStreams
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
@@ -59,10 +60,9 @@ class Text:
     files_at_once: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "num_steps", "batches_per_epoch", "num_tokens", "files_at_once"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, expected at least 1")
+        check_positive(
+            self, "batch_size", "num_steps", "batches_per_epoch", "num_tokens", "files_at_once"
+        )
 
     def batches_in_an_epoch(self, num_rows: int) -> int:
         """
