@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
     if args.report and not args.known and not out.is_dir():
         raise ValueError(f"{out} is not there, expected a table's folder to report on")
     out.mkdir(parents=True, exist_ok=True)
-    results.check_nothing_is_lost(runs, out, known)
+    results.check_nothing_is_lost(runs, out, known, trains=not args.report)
     if not args.report:
         with lock_folder(out):
             train(

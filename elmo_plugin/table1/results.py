@@ -177,18 +177,29 @@ def _kept(runs: Iterable[Run], out: Path, key: str, known: Mapping[Run, Any]) ->
     return found
 
 
-def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known) -> None:
+def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known, trains: bool) -> None:
     """
     Runs that were made elsewhere stand in the table's files alone, which `save` replaces.
+
+    # Parameters
+
+    runs : `Iterable[Run]`
+        The plan of the table that is to replace the one in `out`.
+    out : `Path`
+        The table's folder.
+    known : `Known`
+        See `read_known`.
+    trains : `bool`
+        Whether what is not whole is trained, or a report alone is written.
 
     # Raises
 
     `ValueError`
-        If the table in `out` has one that this one would not have.
+        If the table in `out` has a run that the new one would not have.
     """
     if not (out / "runs.csv").exists():
         return
-    kept = known.results.keys() & set(runs)
+    kept = set(runs) if trains else known.results.keys() & set(runs)
     before = read_known(out / "runs.csv").results
     lost = [run for run in before if run not in kept and not is_whole(out / run.folder)]
     if lost:

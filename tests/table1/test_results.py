@@ -53,11 +53,15 @@ def test_runs_made_elsewhere_are_not_lost_by_another_table(tmp_path):
     here.mkdir()
     write(runs, here, {}, read_known(there / "runs.csv"))
     known = read_known(here / "runs.csv")
-    check_nothing_is_lost(runs, here, known)
-    check_nothing_is_lost(runs[:1], there, NONE_KNOWN)  # its folders have the others
-    for some, kept in ((runs[:3], known), (runs, NONE_KNOWN)):
-        with pytest.raises(ValueError, match=r"runs\.csv has [14] runs that would be lost, sst5"):
-            check_nothing_is_lost(some, here, kept)
+    for trains in (True, False):
+        check_nothing_is_lost(runs, here, known, trains)
+        check_nothing_is_lost(runs[:1], there, NONE_KNOWN, trains)  # its folders have the others
+        with pytest.raises(ValueError, match=r"runs\.csv has 1 runs that would be lost, sst5"):
+            check_nothing_is_lost(runs[:3], here, known, trains)
+    # What is not whole is trained, also where it was whole and was damaged; a report has it not.
+    check_nothing_is_lost(runs, here, NONE_KNOWN, trains=True)
+    with pytest.raises(ValueError, match=r"runs\.csv has 4 runs that would be lost, sst5"):
+        check_nothing_is_lost(runs, here, NONE_KNOWN, trains=False)
 
 
 def test_of_other_items_there_is_no_p(tmp_path):
