@@ -1,4 +1,6 @@
+import pytest
 from made_runs import make
+from matplotlib.axes import Axes
 
 from elmo_plugin.commands.layer_weights import LearnedMix
 from elmo_plugin.table1.figures import layer_weights, learning_curves
@@ -7,15 +9,26 @@ from elmo_plugin.table1.report import write
 from elmo_plugin.table1.results import read_known
 
 
-def test_learning_curves(tmp_path):
-    runs = plan(["sst5", "ner"], 2, [0.1, 1])
+def test_learning_curves(tmp_path, monkeypatch):
+    curves = []
+    errorbar = Axes.errorbar
+
+    def keep(axes, percents, means, deviations, label, **settings):
+        curves.append((label, percents, means, deviations))
+        return errorbar(axes, percents, means, deviations, label=label, **settings)
+
+    monkeypatch.setattr(Axes, "errorbar", keep)
+    runs = plan(["sst5", "ner"], 2, [0.1, 1], variant_seeds=1)
     for run in runs:
-        make(tmp_path, run, run.fraction / 2 + 0.01 * run.seed)
-    path = learning_curves(runs, tmp_path)
-    drawn = path.read_text()
-    assert drawn.count("<!-- with ELMo -->") == 2
+        make(tmp_path, run, run.fraction / 2 + 0.02 * run.seed + 0.2 * (run.arm == ELMO))
+    drawn = learning_curves(runs, tmp_path).read_text()
     assert "<!-- % of the training set -->" in drawn
-    assert "<!-- SST-5 -->" in drawn
+    assert drawn.index("<!-- SST-5 -->") < drawn.index("<!-- NER -->")
+    assert [label for label, *_ in curves] == ["baseline", "with ELMo"] * 2
+    for label, *points in curves:
+        low = 27 if label == "with ELMo" else 7
+        # One seed of the tenth, two of the whole.
+        assert points == [pytest.approx(one) for one in ([10, 100], [low, low + 46], [0, 2**0.5])]
 
 
 def test_no_curve_of_one_part(tmp_path):
