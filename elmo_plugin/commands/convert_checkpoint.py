@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `OSError`
-        If the output exists and `--force` is not given; if there is no such checkpoint, or it is
-        damaged, or of another model.
+        If the output exists and `--force` is not given, or is the checkpoint's folder; if there is
+        no such checkpoint, or it is damaged, or of another model.
     """
     from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
     from elmo_plugin.bilm.training.export import VOCABULARY_FILE
@@ -42,6 +42,11 @@ def run(args: argparse.Namespace) -> None:
     output = Path(args.output)
     if (output / "weights.hdf5").exists() and not args.force:
         raise ValueError(f"{output} holds a biLM already; --force replaces it")
+    if output.resolve() == Path(args.directory).resolve():
+        raise ValueError(
+            f"{output} is the checkpoint's folder, whose options.json would be replaced; expected "
+            "another"
+        )
     checkpoint = BilmTfCheckpoint(args.directory, args.checkpoint)
     words = None
     if args.vocabulary is not None:

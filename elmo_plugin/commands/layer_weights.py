@@ -95,7 +95,10 @@ def learned_mixes(path: str) -> list[LearnedMix]:
         If it holds no weights that can be read safely, or no mix.
     """
     parameters = parameters_in(Path(path))
-    mixes = mixes_in(parameters)
+    try:
+        mixes = mixes_in(parameters)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if not mixes:
         raise ValueError(
             f"{path} holds no scalar_parameters among its {len(parameters)} tensors, expected a "
@@ -105,13 +108,24 @@ def learned_mixes(path: str) -> list[LearnedMix]:
 
 
 def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
-    """Of a model's parameters by name; none, if it is one without ELMo."""
+    """
+    Of a model's parameters by name; none, if it is one without ELMo.
+
+    # Raises
+
+    `ValueError`
+        If a weight or γ is not of shape `(1,)`.
+    """
     import torch
 
     mixes: dict[str, dict[int, torch.Tensor]] = {}
     for key, value in parameters.items():
-        found = MIX.fullmatch(key)
-        if found and f"{found['mix']}.gamma" in parameters:
+        found = MIX.fullmatch(str(key))
+        if found and (scale := f"{found['mix']}.gamma") in parameters:
+            for place in (key, scale):
+                shape = tuple(getattr(parameters[place], "shape", ()))
+                if shape != (1,):
+                    raise ValueError(f"{place} has the shape {shape}, expected (1,)")
             mixes.setdefault(found["mix"], {})[int(found["layer"])] = value
     result = []
     for name, by_layer in mixes.items():

@@ -69,9 +69,13 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
             text = _jsonnet.evaluate_file(path, ext_vars=_environment())
         else:
             text = Path(path).read_text(encoding="utf-8")
-        config, more = json.loads(text), json.loads(overrides or "{}")
+        config = json.loads(text)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: {str(error).strip()}") from error
+    try:
+        more = json.loads(overrides or "{}")
+    except ValueError as error:
+        raise ValueError(f"--overrides is {overrides!r}, expected JSON: {error}") from error
     for what, found in ((path, config), ("--overrides", more)):
         if not isinstance(found, dict):
             raise ValueError(f"{what} is {found!r}, expected an object")

@@ -59,6 +59,11 @@ def run(args: argparse.Namespace) -> None:
 
     if args.substitutes is not None and args.substitutes < 1:
         raise ValueError(f"--substitutes is {args.substitutes}, expected 1 or more")
+    if args.substitutes is not None and args.state == "carry":
+        raise ValueError(
+            "--substitutes with --state carry, expected another state: a sentence's substitutes "
+            "take a second pass, which would move the state that the next sentence begins in"
+        )
     check_cuda_device(args.cuda_device)
     if args.text != "-" and (not Path(args.text).exists() or Path(args.text).is_dir()):
         raise FileNotFoundError(f"there is no text {args.text}, expected a file or -")

@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
     try:
         codecs.lookup(args.encoding)
+        "".encode(args.encoding)  # of base64 and the like there is no text
     except LookupError as error:
         raise ValueError(f"--encoding is {args.encoding!r}, expected one of Python's") from error
     check_output(args.output, args.inputs, args.force)

@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> None:
         JSON, no prediction of a known kind, or contradicts itself; with path and line.
     """
     from elmo_plugin.bilm.files.whole_file import whole_file
+    from elmo_plugin.commands.outputs import check_output
 
-    if Path(args.page).exists() and not args.force:
-        raise ValueError(f"{args.page} exists, expected a new file; --force replaces it")
+    check_output(args.page, [args.predictions], args.force)
     count = 0
     colors: dict[str, str] = {}
     with whole_file(args.page) as aside, aside.open("w", encoding="utf-8") as page:
@@ -152,7 +152,7 @@ def spans_of(tags: list[str]) -> list[Span]:
         if prefix == "O":
             is_open = False
             continue
-        if prefix not in "BIULMES":
+        if prefix not in set("BIULMES"):
             raise ValueError(f"found the tag {tag!r}, expected O, B-X, I-X, U-X, L-X, M-X or S-X")
         goes_on = is_open and prefix in "IMLE" and spans[-1].label == label
         if goes_on:
@@ -242,10 +242,8 @@ def _clusters(tokens: list[str], clusters: list[list[list[int]]]) -> str:
 
 
 def _displacy(content: dict[str, Any], style: str, colors: dict[str, str]) -> str:
-    try:
-        from spacy import displacy
-    except ModuleNotFoundError as error:
-        raise ValueError(f"spaCy draws the marks, but is not installed ({error})") from error
+    from spacy import displacy
+
     return displacy.render(
         content, style=style, manual=True, page=False, jupyter=False, options={"colors": colors}
     )

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
 
     `ValueError`
         If data is missing, a number is out of range, `out` was made with other settings or is in
-        use, or there is nothing to report on.
+        use, there is nothing to report on, or, behind the table, if runs failed.
     """
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.bilm.files.folder_lock import lock_folder
@@ -147,10 +147,10 @@ def run(args: argparse.Namespace) -> None:
                 args.processes,
                 say=lambda line: print(line, flush=True),
             )
-    about = {
-        "elmo_plugin": f"{__version__} {_commit()}".strip(),
-        "machine": f"{model_name()}, {args.processes} processes of one thread",
-    }
+    # Who reports need not have trained.
+    about = {"reported by" if args.report else "elmo_plugin": f"{__version__} {_commit()}".strip()}
+    if not args.report:
+        about["machine"] = f"{model_name()}, {args.processes} processes of one thread"
     if args.known:
         about["runs made elsewhere"] = (
             f"{sum(one in known.results for one in runs)}, of {args.known}"
@@ -158,7 +158,12 @@ def run(args: argparse.Namespace) -> None:
     text = report.write(runs, out, about, known)
     drawn = [figures.learning_curves(runs, out, known), figures.layer_weights(runs, out, known)]
     written = [out / "table.md", out / "runs.csv", *(path for path in drawn if path)]
-    print(f"\n{text}\n{', '.join(map(str, written))}")
+    print(f"\n{text}\n{', '.join(map(str, written))}", flush=True)
+    failed = sum(results.read(one, out, known).failed for one in runs)
+    if failed:
+        raise ValueError(
+            f"{failed} of {len(runs)} runs failed; started again, they are tried again"
+        )
 
 
 def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ def plan(
         runs += [
             Run(task, arm, largest, n)
             for task in of_seed[n]
-            for kind in variants
+            for kind in dict.fromkeys(variants)
             for arm in VARIANTS[kind]
             if kind != "placement" or arm in _placements(TASKS[task])
         ]
@@ -188,12 +189,15 @@ def check_data(tasks: Sequence[str], data: str, vectors: str) -> list[str]:
     # Raises
 
     `ValueError`
-        If a stand-in's folder or the word vectors are not there.
+        If the paper's data is not where the environment says, or a stand-in's folder or the word
+        vectors are not there.
     """
     lines = []
     for name in tasks:
         task = TASKS[name]
         if task.has_paper_data:
+            for variable in task.variables:
+                _check_given(variable)
             lines.append(f"{name}: the paper's data, from {', '.join(task.variables)}")
             continue
         if not Path(data, task.folder).is_dir():
@@ -209,6 +213,15 @@ def check_data(tasks: Sequence[str], data: str, vectors: str) -> list[str]:
             )
         lines.append(f"{name}: the stand-in {task.data}")
     return lines
+
+
+def _check_given(variable: str) -> None:
+    """A path of the environment's; what AllenNLP fetches, or takes from an archive, is its own."""
+    path = os.environ[variable]
+    if "://" not in path and "!" not in path and not Path(path).exists():
+        raise ValueError(
+            f"the environment's {variable} is {path}, which is not there, expected the paper's data"
+        )
 
 
 def to_text(values: Mapping[str, Any]) -> str:

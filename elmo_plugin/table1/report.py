@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from elmo_plugin.bilm.files.whole_file import whole_file
-from elmo_plugin.table1.item_scores import paired_bootstrap
+from elmo_plugin.table1.item_scores import paired_bootstrap, score
 from elmo_plugin.table1.plan import BASELINE, ELMO, VARIANTS, Run
 from elmo_plugin.table1.results import (
     NONE_KNOWN,
@@ -93,7 +93,10 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
 
 
 def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
-    """The paired bootstrap's, of the runs whose items are known, and of how many if not of all."""
+    """
+    The paired bootstrap's, of the runs whose items are known, of how many if not of all, and what
+    they score where that is not the runs' score.
+    """
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms
     )
@@ -103,7 +106,16 @@ def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
         return ""
     numbers = [len(before), len(after)]
     part = "" if numbers == [len(arm) for arm in arms] else f" ({numbers[0]} / {numbers[1]} seeds)"
-    return f"{paired_bootstrap(TASKS[task].metric, before, after):.4f}{part}"
+    metric = TASKS[task].metric
+    p = f"{paired_bootstrap(metric, before, after):.4f}{part}"
+    # With `state: "carry"` a sentence has other vectors alone than in a batch.
+    scores = [
+        100 * mean(float(score(metric, one.sum(0))) for one in arm) for arm in (before, after)
+    ]
+    of_runs = [mean(one.score or 0.0 for one in arm if one.run in counts) for arm in arms]
+    if any(abs(one - other) > 0.005 for one, other in zip(scores, of_runs, strict=True)):
+        p += f" (of items one by one: {scores[0]:.2f} / {scores[1]:.2f})"
+    return p
 
 
 def fewer_errors(before: float, after: float) -> float:

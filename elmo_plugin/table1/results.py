@@ -2,16 +2,19 @@
 
 import csv
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy
+
 from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.commands.layer_weights import LearnedMix
-from elmo_plugin.table1.one_run import FAILED, ITEMS, TRAINING, is_whole, scored
+from elmo_plugin.table1.one_run import CONFIG, FAILED, ITEMS, TRAINING, is_whole, scored
 from elmo_plugin.table1.plan import Run
 from elmo_plugin.table1.runner import in_seconds
 from elmo_plugin.table1.tasks import TASKS
@@ -109,7 +112,11 @@ def read_known(path: Path) -> Known:
     """
     names = [*Run._fields, *Result._fields[1:]]
     results: dict[Run, Result] = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from error
+    with io.StringIO(text, newline="") as file:
         rows = csv.reader(file)
         header = next(rows, [])
         if header != names:
@@ -130,12 +137,26 @@ def read_known(path: Path) -> Known:
     by_folder = {run.folder.as_posix(): run for run in results}
     by_run = (
         {by_folder[name]: found for name, found in named.items() if name in by_folder}
-        for named in (_named(path.with_name(COUNTS)), _named(path.with_name(MIXES)))
+        for named in (
+            _named(path.with_name(COUNTS), _check_counts),
+            _named(path.with_name(MIXES), _check_mixes),
+        )
     )
     return Known(results, *by_run)
 
 
-def _named(path: Path) -> dict[str, Any]:
+def _check_counts(rows: Any) -> None:
+    shape = numpy.array(rows, dtype=float).shape
+    if len(shape) != 2:
+        raise ValueError(f"a run's counts have the shape {shape}")
+
+
+def _check_mixes(mixes: Any) -> None:
+    for mix in mixes:
+        LearnedMix(**mix)
+
+
+def _named(path: Path, check: Callable[[Any], None]) -> dict[str, Any]:
     """What is kept of runs, by the names of their folders."""
     if not path.exists():
         return {}
@@ -144,7 +165,9 @@ def _named(path: Path) -> dict[str, Any]:
         named = json.loads(gzip.decompress(data) if path.name == COUNTS else data)
         if not isinstance(named, dict):
             raise ValueError(f"it holds a {type(named).__name__}")
-    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        for found in named.values():
+            check(found)
+    except (ValueError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path} is damaged ({error}), expected JSON by the names of runs' folders, as a table "
             "keeps it beside runs.csv; without that file runs are known by their scores alone"
@@ -190,7 +213,7 @@ def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known, trains: 
     known : `Known`
         See `read_known`.
     trains : `bool`
-        Whether what is not whole is trained, or a report alone is written.
+        Whether what was begun in `out` and is not whole is trained, or a report alone is written.
 
     # Raises
 
@@ -199,14 +222,21 @@ def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known, trains: 
     """
     if not (out / "runs.csv").exists():
         return
-    kept = set(runs) if trains else known.results.keys() & set(runs)
-    before = read_known(out / "runs.csv").results
-    lost = [run for run in before if run not in kept and not is_whole(out / run.folder)]
-    if lost:
-        raise ValueError(
-            f"{out / 'runs.csv'} has {len(lost)} runs that would be lost, {lost[0]} for one; "
-            "expected the options that it was made with, --known too, or another folder"
-        )
+    planned = set(runs)
+    for part, before, kept in zip(Known._fields, read_known(out / "runs.csv"), known, strict=True):
+        lost = [
+            run
+            for run in before
+            if not (run in planned and run in kept)
+            and not is_whole(out / run.folder)
+            and not (trains and run in planned and (out / run.folder / CONFIG).exists())
+        ]
+        if lost:
+            raise ValueError(
+                f"the {part} of {len(lost)} runs in {out / 'runs.csv'} would be lost, {lost[0]} "
+                "for one; expected the options that it was made with, --known with all its files "
+                "too, or another folder (without runs.csv they are made again)"
+            )
 
 
 def save(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -100,12 +99,9 @@ def _write_config(run: Run, folder: Path, values: Mapping[str, Any]) -> None:
 
 def _start(folder: Path) -> "subprocess.Popen[bytes]":
     (folder / FAILED).unlink(missing_ok=True)
-    training = folder / TRAINING
-    if training.exists() and not (training / "config.json").exists():
-        shutil.rmtree(training)
     with (folder / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "elmo_plugin.table1.one_run", str(folder)],
+            [sys.executable, "-m", "elmo_plugin.table1.one_run", str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,4 +1,4 @@
-"""Figures of a recovered run: those of one that was never stopped."""
+"""Figures and last epoch of a recovered run: those of one that was never stopped."""
 
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -21,7 +21,8 @@ class TrainingFigures(ProcessState):
     Keeps in each checkpoint what the epoch's figures are made of, and those of the epoch before.
 
     AllenNLP starts a recovered epoch's loss and metrics at zero, and divides the loss by all its
-    batches; and a run that had nothing left to do reports no epoch at all.
+    batches; a run that had nothing left to do reports no epoch at all, and one that had ended by
+    its patience trains another.
 
     A default callback, so it needs no key in a config.
 
@@ -79,6 +80,11 @@ class TrainingFigures(ProcessState):
         try_train = trainer._try_train
 
         def try_train_and_complete() -> Tuple[Dict[str, Any], int]:
+            if (
+                trainer._start_after_batches_in_epoch_completed == 0
+                and trainer._metric_tracker.should_stop_early()
+            ):  # the trainer asks after an epoch that it trained, never before the first
+                trainer._num_epochs = trainer._start_after_epochs_completed
             metrics, epoch = try_train()
             return {**self._epoch_metrics, **metrics}, epoch
 

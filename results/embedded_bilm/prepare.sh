@@ -6,6 +6,9 @@
 # A file that is there is whole, and is not made again.
 set -eu
 modern=$1 novels=$2 text=$3
+for folder in "$modern/train" "$modern/heldout" "$novels/train" "$novels/heldout"; do
+  [ -d "$folder" ] || { echo "error: $folder is not there, expected a folder of texts" >&2; exit 1; }
+done
 mkdir -p "$text/train" "$text/heldout"
 for split in train heldout; do
   # Books of one publisher are one source.

@@ -4,7 +4,9 @@ Which layer tells a word's senses apart: `python results/word_senses/senses.py [
 Each of the sentences in examples/senses is left out in turn, and its word gets the sense of the
 nearest other use of the same word, by cosine (Peters et al. 2018, section 5.3, has it on SemCor).
 Half of the uses of every word have each sense, so of the others two in five have the one left out.
-Writes README.md beside this file: the scores, and every word's nearest uses to read.
+Of uses that are equally near each counts for its share: the token layer knows the word alone.
+Writes README.md beside this file, of the embedded biLM: the scores, and every word's nearest uses
+to read. Of another biLM it prints the scores.
 """
 
 import sys
@@ -17,13 +19,17 @@ from elmo_plugin import ElmoEmbedder
 from elmo_plugin.bilm.files.whole_file import whole_file
 
 HERE = Path(__file__).parent
+# Cosines that differ by less are the same.
+TIED = 1e-4
 LAYERS = ("token layer", "first LSTM layer", "second LSTM layer")
 
 HEAD = """# Word senses
 
 Each use of a word gets the sense of the nearest other use of the same word, by the cosine of its
-vectors in one layer of the embedded biLM; half of the uses have each of two senses. The sentences
-are ours (`examples/senses`); `python results/word_senses/senses.py` writes this page.
+vectors in one layer of the embedded biLM; half of the uses have each of two senses, so of the
+others two in five are right by chance. Of uses that are equally near each counts for its share: the
+token layer knows the word alone. The sentences are ours (`examples/senses`);
+`python results/word_senses/senses.py` writes this page.
 
 """.splitlines()
 
@@ -42,23 +48,25 @@ def main() -> None:
         ]
     )
     rows /= numpy.linalg.norm(rows, axis=-1, keepdims=True)
-    right: dict[str, list[int]] = defaultdict(lambda: [0] * len(LAYERS))
+    right: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(LAYERS))
     pages = []
     for index, (word, sense, sentence) in enumerate(uses):
         others = [i for i, use in enumerate(uses) if use[0] == word and i != index]
         cells = []
         for layer in range(len(LAYERS)):
-            nearest = max(others, key=lambda i: float(rows[index, layer] @ rows[i, layer]))
-            same = uses[nearest][1] == sense
-            right[word][layer] += same
-            cells.append(f"{'' if same else '**'}{uses[nearest][2]}{'' if same else '**'}")
+            cosines = rows[others, layer] @ rows[index, layer]
+            nearest = [i for i, one in zip(others, cosines) if one > cosines.max() - TIED]
+            same = [uses[i][1] == sense for i in nearest]
+            right[word][layer] += sum(same) / len(same)
+            mark = "" if same[0] else "**"
+            cells.append(f"{mark}{uses[nearest[0]][2]}{mark}")
         pages.append((word, f"| {sense} | {sentence} | {cells[1]} | {cells[2]} |"))
     counts = {word: sum(use[0] == word for use in uses) for word, *_ in uses}
     text = [*HEAD, f"| word | uses | {' | '.join(LAYERS)} |", "|---" * (2 + len(LAYERS)) + "|"]
     for word, number in counts.items():
-        text.append(f"| {word} | {number} | {' | '.join(map(str, right[word]))} |")
+        text.append(f"| {word} | {number} | {' | '.join(f'{one:.3g}' for one in right[word])} |")
     sums = [sum(right[word][layer] for word in counts) for layer in range(len(LAYERS))]
-    shares = " | ".join(f"**{total} ({100 * total / len(uses):.0f}%)**" for total in sums)
+    shares = " | ".join(f"**{total:.3g} ({100 * total / len(uses):.0f}%)**" for total in sums)
     text += [
         f"| all | {len(uses)} | {shares} |",
         "",
@@ -75,8 +83,9 @@ def main() -> None:
             "|---|---|---|---|",
         ]
         text += [row for of, row in pages if of == word]
-    with whole_file(HERE / "README.md") as aside:
-        aside.write_text("\n".join(text) + "\n", "utf-8")
+    if not sys.argv[1:]:
+        with whole_file(HERE / "README.md") as aside:
+            aside.write_text("\n".join(text) + "\n", "utf-8")
     print("\n".join(text[len(HEAD) : len(HEAD) + 3 + len(counts)]))
 
 

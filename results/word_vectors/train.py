@@ -70,6 +70,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="threads; more are not repeatable")
     parser.add_argument("--keep-case", action="store_true", help="no lower case")
     args = parser.parse_args()
+    if not args.output.parent.is_dir():
+        parser.error(f"{args.output.parent} is not there, expected the folder of the output")
     start = time.time()
     train = Word2Vec if args.kind == "word2vec" else FastText
     model = train(

@@ -144,6 +144,15 @@ def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
     fails(capsys, ["layer-weights", path], "holds no scalar_parameters among its 1 tensors")
     no_gamma = archive(tmp_path / "g.tar.gz", {"a.scalar_parameters.0": torch.ones(1)})
     fails(capsys, ["layer-weights", no_gamma], "holds no scalar_parameters among its 1 tensors")
+    for weight, gamma, name in ((0, (1,), "scalar_parameters.0"), (1, (), "gamma")):
+        parameters = {
+            "a.scalar_parameters.0": torch.ones([1] * weight),
+            "a.gamma": torch.ones(gamma),
+        }
+        odd = archive(tmp_path / "odd.tar.gz", parameters)
+        fails(
+            capsys, ["layer-weights", odd], f"odd.tar.gz: a.{name} has the shape (), expected (1,)"
+        )
     whole = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "torn.tar.gz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
     fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "is no archive with weights.th")

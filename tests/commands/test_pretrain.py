@@ -115,6 +115,7 @@ def test_what_a_config_says_wrong_is_one_line(pretrain, capsys, changes, message
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ("{", r"error: --overrides is '\{', expected JSON"),
         ("[1]", r"--overrides is \[1\], expected an object"),
         ('{"trainer.num_epochs.x": 1}', "--overrides has 'trainer.num_epochs.x', expected keys of"),
     ],

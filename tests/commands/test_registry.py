@@ -102,7 +102,7 @@ def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advic
     assert advice in error
 
 
-@pytest.mark.parametrize("command", ["sentences", "vocabulary", "token-vectors"])
+@pytest.mark.parametrize("command", ["sentences", "show", "vocabulary", "token-vectors"])
 def test_an_input_is_no_output(command, tmp_path, capsys):
     (tmp_path / "in").write_text("Yes\n")
     with pytest.raises(SystemExit):

@@ -161,6 +161,8 @@ def test_spans_of_tags(tags, wanted):
         ('{"label": "x"}', r"line 3: found the keys \['label'\], expected those of a tagger"),
         ('{"words": ["a"], "tags": ["O", "O"]}', r"line 3: found 1 words and 2 tags"),
         ('{"words": ["a"], "tags": ["X"]}', r"line 3: found the tag 'X'"),
+        ('{"words": ["a"], "tags": ["BI-X"]}', r"line 3: found the tag 'BI-X'"),
+        ('{"words": ["a"], "tags": [""]}', r"line 3: found the tag ''"),
         ('{"document": ["a"], "clusters": [[[0, 1]]]}', r"line 3: found the mention \[0, 1\]"),
         ('{"clusters": []}', r"line 3: the key 'document' is missing"),
         ('{"words": 5, "tags": ["O"]}', r"line 3: "),

@@ -89,8 +89,10 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
         (run / "items.json").unlink()
         subprocess.run(command(data, out), check=True, capture_output=True)
         assert rows(out) == rows(whole)
-    # With one run's folder gone it is made again, and nothing else.
-    shutil.rmtree(out / "ner" / "elmo-1-seed1")
+    # A run of which nothing is left but its config is made again, and nothing else.
+    run = out / "ner" / "elmo-1-seed1"
+    shutil.rmtree(run / "training")
+    (run / "items.json").unlink()
     again = subprocess.run(command(data, out), check=True, capture_output=True, text=True)
     assert "3 of 4 runs are whole already" in again.stdout
     assert rows(out) == rows(whole)

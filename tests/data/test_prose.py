@@ -48,6 +48,8 @@ def test_the_command_writes_a_sentence_a_line(more, expected, tmp_path, capsys):
     names = [str(tmp_path / name) for name in ("a.txt", "b.txt", "out.txt")]
     main(["sentences", *names, *more])
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected
-    with pytest.raises(SystemExit):
-        main(["sentences", *names, "--encoding", "foo", "--force"])
-    assert "--encoding is 'foo', expected one of Python's" in capsys.readouterr().err
+    for encoding in ("foo", "base64"):
+        with pytest.raises(SystemExit):
+            main(["sentences", *names, "--encoding", encoding, "--force"])
+        error = capsys.readouterr().err
+        assert f"--encoding is '{encoding}', expected one of Python's" in error

@@ -64,6 +64,10 @@ def test_fewer_seeds_of_variants():
     assert sum(run not in further for run in runs) == 2 * 2 * 3
 
 
+def test_a_variant_that_is_asked_for_twice():
+    assert plan(["sst5"], 1, variants=["mix", "mix"]) == plan(["sst5"], 1, variants=["mix"])
+
+
 def test_folders_differ():
     runs = plan(list(TASKS), 3, [0.01, 0.1, 1], ["mix", "placement", "state"])
     assert len({run.folder for run in runs}) == len(runs)
@@ -154,14 +158,20 @@ def test_where_the_stand_ins_are_is_not_asked_of_the_environment(vectors, monkey
 
 def test_the_papers_data_where_the_environment_has_it(vectors, monkeypatch, tmp_path):
     for name in TASKS["ner"].variables:
-        monkeypatch.setenv(name, f"/paper/{name}")
+        (tmp_path / name).touch()
+        monkeypatch.setenv(name, str(tmp_path / name))
     values = config(Run("ner", ELMO, 1, 1), "/d", vectors)
-    assert values["train_data_path"] == "/paper/NER_TRAIN_DATA_PATH"
+    assert values["train_data_path"] == str(tmp_path / "NER_TRAIN_DATA_PATH")
     assert values["evaluate_on_test"] is True
     assert elmo_of(values)["pretrained_file"] == "original"
     assert check_data(["ner"], str(tmp_path), "nowhere") == [
         f"ner: the paper's data, from {', '.join(TASKS['ner'].variables)}"
     ]
+    monkeypatch.setenv("NER_TEST_A_PATH", "https://example.org/eng.testa")
+    assert check_data(["ner"], str(tmp_path), "nowhere")
+    monkeypatch.setenv("NER_TEST_B_PATH", "/typo")
+    with pytest.raises(ValueError, match="NER_TEST_B_PATH is /typo, which is not there"):
+        check_data(["ner"], str(tmp_path), "nowhere")
 
 
 def test_missing_data(tmp_path, vectors):

@@ -17,8 +17,8 @@ def test_fewer_errors_as_in_table_1():
 def test_a_row_by_hand(tmp_path):
     runs = plan(["sst5"], 2)
     for run, score in zip(runs, (0.30, 0.40, 0.34, 0.46), strict=True):
-        right = 1.0 if run.arm == ELMO else 0.0
-        make(tmp_path, run, score, [[right, 1.0]] * 40)
+        right = round(100 * score)
+        make(tmp_path, run, score, [[1.0, 1.0]] * right + [[0.0, 1.0]] * (100 - right))
     text = write(runs, tmp_path, {"machine": "two cores"})
     assert (
         "| SST-5 | SST-5 | dev | 32.00 ± 2.83 | 43.00 ± 4.24 | +11.00 | 16.2% "
@@ -29,6 +29,15 @@ def test_a_row_by_hand(tmp_path):
     rows = list(csv.DictReader((tmp_path / "runs.csv").open()))
     assert [float(row["score"]) for row in rows] == pytest.approx([30, 40, 34, 46])
     assert {row["best"] for row in rows} == {"3"}
+
+
+def test_items_that_do_not_give_the_score_are_told(tmp_path):
+    """A `carry`'s; by hand: of 40 items none and all are right, the runs say 30 and 40."""
+    runs = plan(["sst5"], 1)
+    for run, score in zip(runs, (0.30, 0.40), strict=True):
+        make(tmp_path, run, score, [[float(run.arm == ELMO), 1.0]] * 40)
+    text = write(runs, tmp_path, {})
+    assert "| 0.0001 (of items one by one: 0.00 / 100.00) | 1 / 1 |" in text
 
 
 def test_nothing_is_left_to_gain(tmp_path):

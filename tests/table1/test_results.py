@@ -33,12 +33,12 @@ def test_runs_that_were_made_elsewhere(tmp_path):
     # The next table takes both from this one's.
     assert read_known(here / "runs.csv").results == {run: read(run, here, known) for run in runs}
     assert list(read_known(here / "runs.csv").counts) == runs
-    assert "(" not in write(runs[:2], tmp_path / "neither", {}, known).split("| p |")[1]
+    assert "seeds)" not in write(runs[:2], tmp_path / "neither", {}, known)
     # Of lost items no p.
     (there / "counts.json.gz").unlink()
     lost = read_known(there / "runs.csv")
     assert "| 51.4 → 54.7, 6.8% |  | 1 / 1 |" in write(runs[:2], tmp_path / "neither", {}, lost)
-    assert "| 0.0001 (1 / 1 seeds) | 2 / 2 |" in write(runs, here, {}, lost)
+    assert "| 0.0001 (1 / 1 seeds)" in write(runs, here, {}, lost)
     # What was made here comes first.
     make(here, runs[0], 0.5)
     assert read(runs[0], here, known).score == 50
@@ -53,15 +53,24 @@ def test_runs_made_elsewhere_are_not_lost_by_another_table(tmp_path):
     here.mkdir()
     write(runs, here, {}, read_known(there / "runs.csv"))
     known = read_known(here / "runs.csv")
+    alone = known._replace(counts={})
     for trains in (True, False):
         check_nothing_is_lost(runs, here, known, trains)
         check_nothing_is_lost(runs[:1], there, NONE_KNOWN, trains)  # its folders have the others
-        with pytest.raises(ValueError, match=r"runs\.csv has 1 runs that would be lost, sst5"):
-            check_nothing_is_lost(runs[:3], here, known, trains)
-    # What is not whole is trained, also where it was whole and was damaged; a report has it not.
-    check_nothing_is_lost(runs, here, NONE_KNOWN, trains=True)
-    with pytest.raises(ValueError, match=r"runs\.csv has 4 runs that would be lost, sst5"):
-        check_nothing_is_lost(runs, here, NONE_KNOWN, trains=False)
+        for some, kept, lost in (
+            (runs[:3], known, "the results of 1 runs"),
+            (runs, NONE_KNOWN, "the results of 4 runs"),
+            (runs, alone, "the counts of 4 runs"),
+        ):
+            with pytest.raises(ValueError, match=rf"{lost} in .*runs\.csv would be lost, sst5"):
+                check_nothing_is_lost(some, here, kept, trains)
+    # What was begun here and is damaged is trained again; a report has it not.
+    (there / runs[0].folder / "config.json").write_text("{}")
+    (there / runs[0].folder / "items.json").unlink()
+    check_nothing_is_lost(runs, there, NONE_KNOWN, trains=True)
+    for some, trains in ((runs, False), (runs[1:], True)):
+        with pytest.raises(ValueError, match="the results of 1 runs"):
+            check_nothing_is_lost(some, there, NONE_KNOWN, trains)
 
 
 def test_of_other_items_there_is_no_p(tmp_path):
@@ -85,21 +94,25 @@ def test_a_wrong_table_from_elsewhere(tmp_path, line, message):
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=message):
         read_known(path)
+    path.write_bytes(b"task,\xff\n")
+    with pytest.raises(ValueError, match=r"runs\.csv is not UTF-8"):
+        read_known(path)
     path.write_text("task,score\n")
     with pytest.raises(ValueError, match=r"has the columns .* expected those of runs\.csv"):
         read_known(path)
 
 
 @pytest.mark.parametrize("name", ["counts.json.gz", "mixes.json"])
-@pytest.mark.parametrize("damage", ["cut", "no bytes", "a list"])
+@pytest.mark.parametrize("damage", ["cut", "no bytes", "a list", "other content"])
 def test_what_is_damaged_beside_a_table_is_named(tmp_path, name, damage):
     run = Run("sst5", ELMO, 1, 1)
     make(tmp_path, run, 0.3)
     write([run], tmp_path, {})
     path = tmp_path / name
-    whole, listed = path.read_bytes(), b"[1]"
+    whole, listed, other = path.read_bytes(), b"[1]", b'{"sst5/elmo-1-seed1": [[1, 2], 3]}'
     if name.endswith("gz"):
-        listed = gzip.compress(listed)
-    path.write_bytes({"cut": whole[: len(whole) // 2], "no bytes": b"", "a list": listed}[damage])
+        listed, other = gzip.compress(listed), gzip.compress(other)
+    damaged = {"cut": whole[: len(whole) // 2], "no bytes": b"", "a list": listed}
+    path.write_bytes({**damaged, "other content": other}[damage])
     with pytest.raises(ValueError, match=rf"{name} is damaged \(.+\), expected JSON by the names"):
         read_known(tmp_path / "runs.csv")

@@ -104,6 +104,39 @@ def test_ctrl_c_asks_the_processes_and_waits(program, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def test_no_more_at_a_time_than_asked_for(program, tmp_path):
+    program(
+        "(folder.parent / f'{folder.name}.on').touch()\n"
+        "time.sleep(0.3)\n"
+        "on = len(list(folder.parent.glob('*.on')))\n"
+        "(folder.parent / f'{folder.name}.on').unlink()\n"
+        "(folder / 'beside').write_text(str(on))\n" + WHOLE
+    )
+    train(RUNS, tmp_path, lambda run: {}, 2, lambda line: None)
+    beside = [int((tmp_path / run.folder / "beside").read_text()) for run in RUNS]
+    assert max(beside) == 2
+
+
+def test_a_run_knows_its_table(program, tmp_path):
+    program(
+        "import os\n(folder / 'ours').write_text(str(sys.argv[4] == str(os.getppid())))\n" + WHOLE
+    )
+    train(RUNS[:1], tmp_path, lambda run: {}, 1, lambda line: None)
+    assert (tmp_path / RUNS[0].folder / "ours").read_text() == "True"
+
+
+def test_a_run_of_a_table_that_is_gone_ends():
+    watch = (
+        "import sys, time\nfrom elmo_plugin.table1.one_run import _end_with\n"
+        "_end_with(int(sys.argv[1]))\ntime.sleep(2)\nprint('lives')"
+    )
+    for table, said in ((1, ""), (os.getpid(), "lives\n")):
+        child = subprocess.run(
+            [sys.executable, "-c", watch, str(table)], capture_output=True, text=True
+        )
+        assert (child.returncode, child.stdout) == (int(not said), said), child.stderr
+
+
 def test_a_terminals_ctrl_c_reaches_a_run_once(program, tmp_path):
     program("import os\n(folder / 'group').write_text(str(os.getpgrp()))\n" + WHOLE)
     train(RUNS[:1], tmp_path, lambda run: {}, 1, lambda line: None)

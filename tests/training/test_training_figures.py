@@ -42,6 +42,23 @@ def test_of_a_run_with_nothing_left_to_do(train, tmp_path, undisturbed):
     assert figures(train(tmp_path / "run")) == figures(undisturbed[1])
 
 
+def test_of_a_run_that_had_ended_by_its_patience(train, tmp_path):
+    more = {
+        "patience": 1,
+        "validation_metric": "+accuracy",
+        "optimizer": {"type": "adam", "lr": 0.0},  # nothing is learnt
+        "num_epochs": 5,
+    }
+    run = tmp_path / "run"
+    whole = train(run, **more)
+    assert whole["epoch"] == 1
+    left = names(run)
+    assert figures(train(run, **more)) == figures(whole)
+    assert names(run) == left
+    # More patience: it goes on.
+    assert train(run, **{**more, "patience": 3})["epoch"] == 3
+
+
 @pytest.mark.parametrize("num_gradient_accumulation_steps", [1, 2])
 def test_of_accumulated_batches(train, tmp_path, num_gradient_accumulation_steps):
     more = {"num_gradient_accumulation_steps": num_gradient_accumulation_steps}

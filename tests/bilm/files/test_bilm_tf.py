@@ -184,6 +184,9 @@ def test_an_output_is_replaced_only_when_asked(folder, tmp_path, capsys):
     assert "vocabulary.txt" not in capsys.readouterr().out
     fails(capsys, [folder, out], "holds a biLM already; --force replaces it")
     main(["convert-checkpoint", str(folder), str(out), "--force"])
+    options = (folder / "options.json").read_bytes()
+    fails(capsys, [folder, folder, "--force"], "is the checkpoint's folder")
+    assert (folder / "options.json").read_bytes() == options
 
 
 def test_accumulators_of_another_biLM_or_damaged(converted, tmp_path):

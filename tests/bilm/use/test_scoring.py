@@ -263,6 +263,7 @@ def test_wrong_arguments_are_one_line(folder, tmp_path, capsys):
     for arguments, message in (
         ([str(tmp_path / "none"), text], "there is no text"),
         ([str(folder), str(folder / "vocabulary.txt"), "--substitutes", "0"], "expected 1 or more"),
+        ([str(folder), "-", "--substitutes", "2", "--state", "carry"], "expected another state"),
         ([str(folder), "-", "--cuda-device", "99"], "--cuda-device is 99, expected less"),
         ([str(folder), str(tmp_path)], f"there is no text {tmp_path}, expected a file or -"),
     ):
