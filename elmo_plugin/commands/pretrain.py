@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> None:
         with end_together():
             processes.first_alone("prepare", lambda: _prepare(folder, config, args))
         words = WordVocabulary.from_file(folder / VOCABULARY)
-        torch.manual_seed(config.get("pytorch_seed", configs.PYTORCH_SEED))
+        torch.manual_seed(configs.seed_of(config))
         model = make_language_model(words, **model_arguments).to(device)
         pretraining = Pretraining(model, words, text, heldout, folder, settings)
         try:

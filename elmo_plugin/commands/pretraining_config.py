@@ -126,7 +126,7 @@ def differences(config: Dict[str, Any], other: Dict[str, Any]) -> List[str]:
         for key in one.keys() | two.keys()
         if one.get(key, missing) != two.get(key, missing)
         and not any(key == free or key.startswith(free + ".") for free in FREE)
-        and not key.endswith(".type")
+        and key not in {f"{part}.type" for part in TYPES}
     )
 
 
@@ -148,6 +148,9 @@ def make_vocabulary(config: Dict[str, Any]) -> WordVocabulary:
     unknown = sorted(settings.keys() - {"min_count", "max_size"})
     if unknown:
         raise ValueError(f"vocabulary: unknown keys {unknown}")
+    for name, value in settings.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"vocabulary: {name} is {value!r}, expected an int")
     return vocabulary_of(find_text_files(config["train_data_path"]), **settings)
 
 
@@ -158,7 +161,18 @@ def make_text(config: Dict[str, Any], heldout: bool = False) -> Any:
     name = "validation_data_loader" if own else "data_loader"
     if path is None:
         return None
-    return made_of(Text, name, {"paths": find_text_files(path), **_part(config, name)})
+    settings = _part(config, name)
+    if heldout and not own:  # the training text's settings, but in the order given
+        settings["shuffle"] = False
+    return made_of(Text, name, {"paths": find_text_files(path), **settings})
+
+
+def seed_of(config: Dict[str, Any]) -> int:
+    """Of the weights that a run begins with."""
+    seed = config.get("pytorch_seed")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise ValueError(f"pytorch_seed is {seed!r}, expected an int")
+    return PYTORCH_SEED if seed is None else seed
 
 
 def make_settings(config: Dict[str, Any], command: List[str]) -> LoopSettings:

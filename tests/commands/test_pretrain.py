@@ -83,6 +83,8 @@ def test_what_may_differ():
     other = {"trainer": {"num_epochs": 2, "grad_norm": 2.0}, "model": {"softmax": {"sparse": True}}}
     assert differences(one, other) == ["model.softmax", "model.softmax.sparse", "trainer.grad_norm"]
     assert differences(one, one) == []
+    kinds = [{"trainer": {"type": kind, "optimizer": {"type": kind}}} for kind in ("a", "b")]
+    assert differences(*kinds) == ["trainer.optimizer.type"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,8 @@ def test_what_may_differ():
         ),
         ({"model": {}}, "model: the key 'options' is missing"),
         ({"model": {"options": {}, "softmax": {"samples": 1}}}, "model.softmax: the key 'samples'"),
+        ({"vocabulary": {"min_count": "3"}}, "vocabulary: min_count is '3', expected an int"),
+        ({"pytorch_seed": "7"}, "pytorch_seed is '7', expected an int"),
         ({"vocabulary": 3}, "config.json: vocabulary is 3, expected an object"),
         ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
     ],

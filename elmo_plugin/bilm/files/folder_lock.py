@@ -1,5 +1,6 @@
 """One process at a time in a folder."""
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,16 +22,27 @@ def lock_folder(folder: Path) -> BinaryIO:
     # Raises
 
     `ValueError`
-        If another process holds it.
+        If another process holds it, or the file system has no locks.
     """
-    file = (folder / NAME).open("ab")
+    path = folder / NAME
+    file = path.open("ab")
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:  # not on Windows
-        pass
-    except OSError as error:
+        return file
+    except BlockingIOError as error:
         file.close()
         raise ValueError(f"{folder} is in use by another process, expected none") from error
-    return file
+    except OSError as error:
+        file.close()
+        raise ValueError(f"{folder} cannot be locked: {error}; expected another folder") from error
+    try:
+        is_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        is_there = False
+    if is_there:
+        return file
+    file.close()  # the process that held it took it away when it ended
+    return lock_folder(folder)

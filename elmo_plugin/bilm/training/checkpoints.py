@@ -57,7 +57,7 @@ def export_checkpoint(
     if not (run / "config.json").is_file():
         raise FileNotFoundError(f"{run} has no config.json, expected a pretraining run's directory")
     model = json.loads((run / "config.json").read_text(encoding="utf-8")).get("model", {})
-    if model.get("type") != "bilm_language_model":
+    if model.get("type", "bilm_language_model") != "bilm_language_model":
         raise ValueError(
             f"{run}/config.json: the model is {model.get('type')!r}, expected 'bilm_language_model'"
         )

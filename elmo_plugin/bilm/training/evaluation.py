@@ -1,7 +1,7 @@
 """Held-out perplexity."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -53,3 +53,21 @@ def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
         "backward_perplexity": math.exp(min(backward, 700.0)),
         "perplexity": average,
     }
+
+
+def heldout_figures(sums: Sequence[float]) -> dict[str, float]:
+    """
+    `figures` of what `sum_of_losses` gave, of all processes.
+
+    # Raises
+
+    `ValueError`
+        If the loss is no longer a number: no epoch could be better than it.
+    """
+    forward, backward, count = sums
+    if not math.isfinite(forward + backward):
+        raise ValueError(
+            f"the held-out loss is {(forward + backward) / (2 * count)}, expected a finite number; "
+            "what was saved before this epoch is intact"
+        )
+    return figures(forward / count, backward / count, sampled=False)

@@ -76,6 +76,16 @@ class LanguageModel(torch.nn.Module):
         self.dtype = dtype
         self.multiply_in(None if dtype == "auto" else dtype)
 
+    @property
+    def description(self) -> str:
+        """What processes that train it together must have alike."""
+        softmax = self.softmax
+        samples = softmax.sampler and softmax.sampler.num_samples
+        return (
+            f"{self.bilm.options}, dropout {self.dropout}, dtype {self.dtype}, "
+            f"num_samples {samples}, sparse {softmax.sparse}"
+        )
+
     def multiply_in(self, dtype: str | None) -> None:
         """From now on the products of a training step are in this type, as in the constructor."""
         for module in (*self.bilm.modules(), self.softmax):

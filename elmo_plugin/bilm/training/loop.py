@@ -1,7 +1,6 @@
 """Pretraining: the one loop, which goes on after a stop as if there had been none."""
 
 import datetime
-import hashlib
 import logging
 import signal
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
+from elmo_plugin.bilm.training.evaluation import figures, heldout_figures, sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.optimization import rate_factor
@@ -81,15 +80,11 @@ class Pretraining:
         self.progress = Progress(
             rows=text.batch_size * self.processes.size,
             heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
+            files=text.files(),
         )
-        # Before anything is trained.
-        text.batches_in_an_epoch(self.progress.rows)
-        if heldout is not None:  # which may have the training text's settings
-            all_of_it = replace(heldout, num_tokens=None, batches_per_epoch=None)
-            all_of_it.batches_in_an_epoch(self.progress.heldout_rows)
         self.positions: Positions = (None, None)
         self.stop = StopRequest()
-        self._last_save = (time.monotonic(), 0, 0)
+        self._last_save = (time.monotonic(), 0)  # and after how many steps
 
     def run(self) -> dict[str, Any]:
         """
@@ -103,7 +98,7 @@ class Pretraining:
         `Stopped`
             After Ctrl-C or SIGTERM, when all is saved.
         `ValueError`
-            If the loss is no longer a number; the text names step, files and lines.
+            If a text is too short or is not that of the run, or a loss is no longer a number.
         `RuntimeError`
             If another process is gone; the text names it.
         """
@@ -117,9 +112,13 @@ class Pretraining:
         return self.progress.metrics
 
     def _begin(self) -> None:
-        words = hashlib.sha256("\n".join(self.words.words).encode()).hexdigest()
         settings = repr(replace(self.settings, card=None))  # each node has a command of its own
-        self.processes.check_same(vocabulary=words, text=repr(self.text), settings=settings)
+        self.processes.check_same(
+            vocabulary=self.words.digest,
+            texts=repr((self.text, self.heldout)),
+            model=self.model.description,
+            settings=settings,
+        )
         saved = self.files.newest(clean=self.processes.rank == 0)
         if saved is not None:
             self._restore(saved)
@@ -132,6 +131,8 @@ class Pretraining:
                 "a stream for each at least"
             )
         self.batches_per_epoch = self.text.batches_in_an_epoch(progress.rows)
+        if self.heldout is not None:
+            self.heldout.in_one_pass().batches_in_an_epoch(self._heldout_rows)
         together = self.settings.num_gradient_accumulation_steps
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
         self.num_steps = self.steps_per_epoch * self.settings.num_epochs
@@ -153,12 +154,13 @@ class Pretraining:
     def _restore(self, saved: dict[str, Any]) -> None:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
-        self.progress = Progress(**saved["progress"])
+        self.progress = Progress(**{"files": None, **saved["progress"]})
+        self.text.check_files(self.progress.files)
         forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
         self.positions = (forward, backward)
         one, other = (LstmState(*pair) for pair in saved["states"])
         self.stepper.states = self.processes.share_states((one, other), self.progress.rows)
-        self._last_save = (time.monotonic(), self.progress.epochs, self.progress.batches)
+        self._last_save = (time.monotonic(), self.progress.steps)
 
     def _epoch(self) -> None:
         progress, together = self.progress, self.settings.num_gradient_accumulation_steps
@@ -174,17 +176,15 @@ class Pretraining:
         self.positions = (pairs[-1].forward.position, pairs[-1].backward.position)
         progress.batches += 1
         progress.steps += 1
-        progress.losses = [one + other for one, other in zip(progress.losses, losses)]
+        progress.losses = [one + other * len(pairs) for one, other in zip(progress.losses, losses)]
         step = Step(progress.epochs, progress.batches, progress.steps, *losses, norm)
         self.report.step(step, self.stepper.rate)
         if self.on_step is not None:
             self.on_step(step)
         if flags[0] > 0 or (self.processes.size == 1 and self.stop.number is not None):
             self._save(then_stop=True)
-        _, epoch, batches = self._last_save
-        every = self.settings.checkpointer.save_every_num_batches
-        since = progress.batches - (batches if epoch == progress.epochs else 0)
-        if flags[1] > 0 or (every is not None and since >= every):
+        every = self.settings.checkpointer.save_every_num_batches or float("inf")
+        if flags[1] > 0 or progress.steps - self._last_save[1] >= every:
             self._save()
 
     def _is_time_to_save(self) -> bool:
@@ -214,15 +214,15 @@ class Pretraining:
             }
             self.files.save(progress.epochs, progress.batches, state)
         self.processes.wait()  # none ends while the first one writes
-        self._last_save = (time.monotonic(), progress.epochs, progress.batches)
+        self._last_save = (time.monotonic(), progress.steps)
         if then_stop:
             raise Stopped(self.stop.number or signal.SIGTERM)
 
     def _end_epoch(self, begun: float) -> None:
         progress, metrics = self.progress, self.progress.metrics
-        forward, backward = (loss / self.steps_per_epoch for loss in progress.losses)
+        forward, backward = (loss / self.batches_per_epoch for loss in progress.losses)
         training = figures(forward, backward, self.model.softmax.sampler is not None)
-        heldout = self._look() if self.heldout is not None else {}
+        heldout = self._look(self.heldout) if self.heldout is not None else {}
         metrics["epoch"] = progress.epochs
         metrics["training_duration"] = str(datetime.timedelta(seconds=time.time() - begun))
         for part, found in (
@@ -248,22 +248,23 @@ class Pretraining:
         if self.settings.checkpointer.save_completed_epochs:
             self._save()
 
-    def _look(self) -> dict[str, float]:
+    def _look(self, heldout: Text) -> dict[str, float]:
         """Figures of the held-out text."""
-        assert self.heldout is not None
-        rows = max(self.progress.heldout_rows, self.processes.size)
-        own_rows = self.processes.share(rows)
+        own_rows = self.processes.share(self._heldout_rows)
 
         def until_stopped() -> Iterator[BatchPair]:
-            for pair in self.heldout.pairs(self.words, rows, own_rows):  # type: ignore[union-attr]
+            for pair in heldout.pairs(self.words, self._heldout_rows, own_rows):
                 # Several processes end it first: they would have to agree at each batch.
                 if self.processes.size == 1 and self.stop.number is not None:
                     self._save(then_stop=True)  # the recovered run looks anew
                 yield pair
 
         sums = sum_of_losses(self.model, until_stopped())
-        forward, backward, count = self.processes.total(*(one * len(own_rows) for one in sums))
-        return figures(forward / count, backward / count, sampled=False)
+        return heldout_figures(self.processes.total(*(one * len(own_rows) for one in sums)))
+
+    @property
+    def _heldout_rows(self) -> int:
+        return max(self.progress.heldout_rows, self.processes.size)
 
     def _is_best(self, heldout: dict[str, float]) -> bool:
         if not heldout:
@@ -280,6 +281,7 @@ class Pretraining:
 
     def _finish(self) -> None:
         """The best epoch's weights, in the model and as the released format."""
+        self.processes.wait()  # for the first one, which writes it
         self.stepper.load_weights(self.files.load_best())
         if self.processes.rank == 0:
             card = {

@@ -70,6 +70,22 @@ def make_optimizer(
     return optimizer
 
 
+def check_takes_sparse(optimizer: torch.optim.Optimizer) -> None:
+    """Raises a `ValueError` if a step with sparse gradients would fail."""
+    dense = [
+        key
+        for group in optimizer.param_groups
+        for key in ("weight_decay", "fused")
+        if group.get(key)
+    ]
+    if dense or not isinstance(optimizer, (torch.optim.Adagrad, torch.optim.SGD)):
+        raise ValueError(
+            f"model.softmax.sparse with {type(optimizer).__name__}"
+            f"{f' and {dense[0]}' if dense else ''}, expected adagrad or sgd without weight_decay "
+            "and fused; without sparse every optimizer takes the gradients"
+        )
+
+
 def _groups(
     parameters: list[tuple[str, torch.nn.Parameter]], settings: list[Any]
 ) -> list[dict[str, Any]]:
@@ -85,9 +101,15 @@ def _groups(
                     "arguments"
                 )
     rest: dict[str, Any] = {"params": []}
-    for name, parameter in parameters:
-        own = (group for regexes, group in groups if any(re.search(r, name) for r in regexes))
-        next(own, rest)["params"].append(parameter)
+    try:
+        for name, parameter in parameters:
+            own = (group for regexes, group in groups if any(re.search(r, name) for r in regexes))
+            next(own, rest)["params"].append(parameter)
+    except (re.error, TypeError) as error:
+        raise ValueError(
+            f"parameter_groups has {[regexes for regexes, _ in groups]}, expected regular "
+            f"expressions: {error}"
+        ) from error
     for regexes, group in groups:
         if not group["params"]:
             raise ValueError(

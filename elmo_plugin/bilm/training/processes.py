@@ -67,7 +67,7 @@ class Processes:
                 function()
                 failure = ""
             except Exception as error:
-                failure = str(error)
+                failure = str(error) or type(error).__name__
                 raise
             finally:
                 store.set(name, failure)

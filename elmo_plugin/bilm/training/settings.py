@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from elmo_plugin.bilm.training.evaluation import figures
 from elmo_plugin.bilm.training.run_files import CheckpointSettings
@@ -60,6 +61,8 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         check_positive(self, "num_epochs", "patience", "num_gradient_accumulation_steps")
+        if self.grad_norm is not None and not self.grad_norm > 0:
+            raise ValueError(f"grad_norm is {self.grad_norm}, expected a number above 0")
         metric, names = self.validation_metric, sorted(figures(0, 0, sampled=False))
         if metric[:1] not in ("+", "-") or metric[1:] not in names:
             raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {names}")
@@ -96,10 +99,12 @@ class Progress:
 
     rows, heldout_rows : `int`
         Streams of all processes.
+    files : `dict[str, int] | None`
+        Of the text; see `Text.files`.
     epochs, batches, steps : `int`, optional (default = `0`)
         Whole epochs, steps of the next, and steps of all.
     losses : `list[float]`, optional
-        The epoch's sums, forward and backward.
+        The epoch's sums over batches, forward and backward.
     best : `float | None`, optional (default = `None`)
         Of the validation metric; larger is better.
     epochs_since_best : `int`, optional (default = `0`)
@@ -109,6 +114,7 @@ class Progress:
 
     rows: int
     heldout_rows: int
+    files: dict[str, int] | None
     epochs: int = 0
     batches: int = 0
     steps: int = 0
@@ -175,7 +181,8 @@ def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
     # Raises
 
     `ValueError`
-        If a key is unknown or missing; the text names it and where it stands.
+        If a key is unknown or missing, or a value of another type; the text names it and where it
+        stands.
     """
     needed = [
         one.name
@@ -183,7 +190,26 @@ def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
         if one.default is MISSING and one.default_factory is MISSING
     ]
     check_keys(where, arguments, [one.name for one in fields(kind)], needed)
+    for name, expected in get_type_hints(kind).items():
+        if name in arguments and not _is_a(arguments[name], expected):
+            text = (
+                getattr(expected, "__name__", str(expected))
+                if isinstance(expected, type)
+                else expected
+            )
+            raise ValueError(f"{where}: {name} is {arguments[name]!r}, expected {text}")
     return kind(**arguments)
+
+
+def _is_a(value: Any, expected: Any) -> bool:
+    """Whether a config's value is of an annotation's type; an `int` is a `float`, no `bool` is."""
+    if isinstance(expected, UnionType):
+        return any(_is_a(value, one) for one in get_args(expected))
+    if isinstance(value, bool) or expected is bool:
+        return isinstance(value, bool) and expected is bool
+    return isinstance(
+        value, (int, float) if expected is float else get_origin(expected) or expected
+    )
 
 
 def check_keys(

@@ -66,10 +66,12 @@ def _gathered(
     everyone = [torch.empty_like(own) for _ in counts]
     dist.all_gather(everyone, own)
     pieces = [one[:count] for one, count in zip(everyone, counts)]
-    all_ids = torch.cat([one[:, : ids.itemsize].contiguous().view(ids.dtype) for one in pieces])
-    found, places = all_ids.squeeze(1).unique(return_inverse=True)
+    # Flat: of no row and of one the strides stay those of the whole pieces.
+    all_ids = torch.cat([one[:, : ids.itemsize].flatten().view(ids.dtype) for one in pieces])
+    found, places = all_ids.unique(return_inverse=True)
     summed = rows.new_zeros(len(found), rows.shape[1])
     # A process's ids are distinct, so the order of the sums is that of the processes.
     for place, one in zip(places.split(counts), pieces):
-        summed[place] += one[:, ids.itemsize :].contiguous().view(rows.dtype)
+        own_rows = one[:, ids.itemsize :].flatten().view(rows.dtype)
+        summed[place] += own_rows.view(-1, rows.shape[1])
     return found, summed

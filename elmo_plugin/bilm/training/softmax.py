@@ -47,10 +47,10 @@ class LogUniformSampler:
     """
 
     def __init__(self, num_words: int, num_samples: int) -> None:
-        if num_samples >= num_words:
+        if not 0 < num_samples < num_words:
             raise ValueError(
-                f"num_samples is {num_samples} with {num_words} words, expected fewer samples than "
-                "words (or no sampling, for a vocabulary this small)"
+                f"num_samples is {num_samples} with {num_words} words, expected at least 1 and "
+                "fewer than words (or no sampling, for a vocabulary this small)"
             )
         self.num_words = num_words
         self.num_samples = num_samples
@@ -109,7 +109,9 @@ class WordSoftmax(torch.nn.Module):
         # Whether gradients are sparse tensors until those of all processes are summed.
         self.sums_rows = False
         self.training_dtype: str | None = None
-        self.sampler = LogUniformSampler(num_words, num_samples) if num_samples else None
+        self.sampler = (
+            LogUniformSampler(num_words, num_samples) if num_samples is not None else None
+        )
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
         torch.nn.init.normal_(self.weight, std=projection_dim**-0.5)

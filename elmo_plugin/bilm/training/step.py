@@ -9,7 +9,12 @@ import torch
 from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.optimization import clip_grad_norm, make_optimizer, rate_factor
+from elmo_plugin.bilm.training.optimization import (
+    check_takes_sparse,
+    clip_grad_norm,
+    make_optimizer,
+    rate_factor,
+)
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.shared_rows import sum_of_rows
@@ -48,6 +53,8 @@ class Stepper:
         self.optimizer = make_optimizer(
             ((PREFIX + name, one) for name, one in model.named_parameters()), settings.optimizer
         )
+        if model.softmax.sampler is not None and model.softmax.sparse:
+            check_takes_sparse(self.optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         model.softmax.sums_rows = processes.size > 1
         self.states: States | None = None

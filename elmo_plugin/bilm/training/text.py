@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -87,6 +87,28 @@ class Text:
                 f"{per_batch} of one batch: give more text, or fewer streams or steps"
             )
         return self.num_tokens // per_batch
+
+    def in_one_pass(self) -> "Text":
+        """The same text for one pass over all of it, whatever an epoch of training is."""
+        return replace(self, num_tokens=None, batches_per_epoch=None)
+
+    def files(self) -> dict[str, int]:
+        """Bytes of each file, by its name."""
+        return {path.name: path.stat().st_size for path in self.paths}
+
+    def check_files(self, begun_with: dict[str, int] | None) -> None:
+        """
+        Raises a `ValueError` if the text is not that of a run: a position in it would be another.
+        """
+        if begun_with is None:  # of a checkpoint that does not say
+            return
+        here = self.files()
+        for name in sorted(here.keys() | begun_with.keys()):
+            if here.get(name) != begun_with.get(name):
+                raise ValueError(
+                    f"the run was begun with {begun_with.get(name, 'no')} bytes of {name}, now it "
+                    f"has {here.get(name, 'none')}; expected the same text"
+                )
 
     def _name(self) -> str:
         return f"{self.paths[0]}{' and more' if len(self.paths) > 1 else ''}"

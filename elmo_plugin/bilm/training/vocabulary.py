@@ -1,6 +1,7 @@
 """The words a biLM predicts."""
 
 import glob
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,6 +56,11 @@ class WordVocabulary:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    @property
+    def digest(self) -> str:
+        """Of the words in their order."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def id(self, word: str) -> int:
         """Its line, or that of `<UNK>`."""

@@ -68,10 +68,10 @@ def _leave() -> None:
 
 
 def _is_of_a_collective(error: Exception) -> bool:
-    # gloo raises a plain RuntimeError.
-    return isinstance(error, dist.DistError) or any(
-        word in str(error).lower() for word in ("gloo", "connection closed", "timed out", "nccl")
-    )
+    words = ("gloo", "connection closed", "timed out", "nccl")
+    return isinstance(error, dist.DistError) or (
+        type(error) is RuntimeError and any(word in str(error).lower() for word in words)
+    )  # gloo's
 
 
 class _Watch:
@@ -220,7 +220,7 @@ class _Watch:
         self.ended.set()
         signal.set_wakeup_fd(self.wakeup)
         for number, handler in self.handlers.items():
-            if callable(handler):
+            if signal.getsignal(number) == self._take:  # a second one may have put back another
                 signal.signal(number, handler)
         with contextlib.suppress(OSError):
             self.writing.send(b"\0")

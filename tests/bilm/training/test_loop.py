@@ -55,6 +55,22 @@ def test_a_loss_that_is_no_number_stops_the_loop_with_step_and_lines(pretraining
     assert run.files.newest(clean=True) is None
 
 
+def test_a_heldout_loss_that_is_no_number_is_no_epoch(pretraining):
+    run = pretraining(settings={"optimizer": {"type": "sgd", "lr": 1e38}}, batches_per_epoch=1)
+    with pytest.raises(ValueError, match="held-out loss is nan, expected a finite number"):
+        run.run()
+    assert not (run.files.directory / "weights.hdf5").exists()
+    assert run.files.newest(clean=True) is None
+
+
+def test_another_text_is_no_text_to_go_on_with(pretraining, paths):
+    pretraining().run()
+    paths[1].write_text("b b\n" * 9)
+    longer = pretraining(settings={"num_epochs": 3})
+    with pytest.raises(ValueError, match=r"begun with 40 bytes of b\.txt, now it has 36"):
+        longer.run()
+
+
 def test_a_norm_that_is_no_number_stops_the_loop(pretraining):
     run = pretraining(settings={"gradient_scale": math.inf, "grad_norm": 1.0})
     with pytest.raises(ValueError, match="norm of the gradients is nan at step 1"):
@@ -75,6 +91,18 @@ def test_accumulated_batches_are_one_step_over_both(pretraining):
         (1, 2, 5),
         (1, 3, 6),
     ]
+
+
+def test_the_training_loss_is_the_mean_over_batches_also_of_a_step_that_has_fewer(pretraining):
+    """By hand: of steps of 2, 2 and 1 batches."""
+    run = pretraining(
+        settings={"num_gradient_accumulation_steps": 2, "num_epochs": 1}, batches_per_epoch=5
+    )
+    steps = []
+    run.on_step = steps.append
+    metrics = run.run()
+    mean = sum(step.loss * size for step, size in zip(steps, (2, 2, 1), strict=True)) / 5
+    assert metrics["training_loss"] == pytest.approx(mean, rel=1e-12)
 
 
 def test_gradients_of_accumulated_batches_are_their_mean(pretraining):
@@ -103,6 +131,25 @@ def test_a_run_ends_when_epochs_no_longer_help(pretraining):
     assert (metrics["epoch"], metrics["best_epoch"]) == (2, 0)
 
 
+@pytest.mark.parametrize(("metric", "best"), [("-loss", 1), ("+loss", 0)])
+def test_the_best_epoch_is_the_metrics_and_its_weights_are_left(pretraining, metric, best):
+    """Rates that learn in the second epoch and spoil it in the third."""
+    run = pretraining(settings={"num_epochs": 3, "validation_metric": metric})
+    step, weights = run.stepper.step, []
+
+    def step_at_a_rate(pairs, number, *others):
+        run.stepper.rates = [{0: 0.0, 1: 0.5}.get((number - 1) // 4, 50.0 if best else 0.5)]
+        return step(pairs, number, *others)
+
+    run.stepper.step = step_at_a_rate
+    run.on_epoch = lambda epoch, metrics: weights.append(
+        {name: one.clone() for name, one in run.model.state_dict().items()}
+    )
+    assert run.run()["best_epoch"] == best
+    for name, one in run.model.state_dict().items():
+        assert torch.equal(one, weights[best][name]), name
+
+
 def test_without_heldout_text_the_last_epoch_counts(pretraining):
     metrics = pretraining(heldout=False).run()
     assert metrics["best_epoch"] == 1
@@ -112,15 +159,27 @@ def test_without_heldout_text_the_last_epoch_counts(pretraining):
 @pytest.mark.parametrize("of_the_training_text", [{}, {"num_tokens": 99, "batches_per_epoch": 9}])
 def test_heldout_text_that_is_too_short_is_named_before_a_step(paths, of_the_training_text):
     heldout = Text(paths, 100, num_steps=3, **of_the_training_text)
+    run = Pretraining(
+        LanguageModel(BiLm(ElmoOptions(4, 4, 1, 2, ((1, 2),), 1)), WordSoftmax(7, 4)),
+        WORDS,
+        Text(paths, 8, num_steps=3),
+        heldout,
+        paths[0].parent,
+        LoopSettings({"type": "sgd", "lr": 0.1}),
+        on_step=lambda step: pytest.fail("a step was made"),
+    )
     with pytest.raises(ValueError, match=r"a\.txt and more holds 120 tokens, expected .* the 300"):
-        Pretraining(
-            LanguageModel(BiLm(ElmoOptions(4, 4, 1, 2, ((1, 2),), 1)), WordSoftmax(7, 4)),
-            WORDS,
-            Text(paths, 8, num_steps=3),
-            heldout,
-            paths[0].parent,
-            LoopSettings({"type": "sgd", "lr": 0.1}),
-        )
+        run.run()
+
+
+def test_it_saves_after_so_many_steps_whatever_an_epoch_has(pretraining):
+    checkpointer = CheckpointSettings(
+        save_every_num_batches=3, save_completed_epochs=False, keep_most_recent_by_count=None
+    )
+    run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": 4}, batches_per_epoch=2)
+    run.run()
+    names = sorted(path.name for path in run.files.directory.glob("checkpoint_*"))
+    assert names == ["checkpoint_e1_b1.th", "checkpoint_e2_b2.th"]
 
 
 def test_it_saves_by_the_clock_too(pretraining):
@@ -166,6 +225,12 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
         ({"callbacks": [{"card": {}}]}, "callbacks has {'card': {}}, expected export_bilm"),
         ({"checkpointer": "often"}, "checkpointer is 'often', expected its settings by name"),
         ({"num_epochs": 0}, "num_epochs is 0, expected at least 1"),
+        ({"num_epochs": "7"}, "trainer: num_epochs is '7', expected int"),
+        ({"tensorboard": "false"}, "trainer: tensorboard is 'false', expected bool"),
+        ({"patience": 2.5}, r"trainer: patience is 2.5, expected int \| None"),
+        ({"grad_norm": True}, r"trainer: grad_norm is True, expected float \| None"),
+        ({"grad_norm": -1}, "grad_norm is -1, expected a number above 0"),
+        ({"checkpointer": {"keep_most_recent_by_count": "7"}}, "_by_count is '7', expected int"),
         ({"patience": 0}, "patience is 0, expected at least 1"),
         ({"num_gradient_accumulation_steps": 0}, "accumulation_steps is 0, expected at least 1"),
         ({"validation_metric": "-perplexty"}, "'-perplexty', expected .*'perplexity'"),

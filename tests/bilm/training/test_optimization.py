@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from elmo_plugin.bilm.training.optimization import make_optimizer, rate_factor
+from elmo_plugin.bilm.training.optimization import check_takes_sparse, make_optimizer, rate_factor
 
 
 def rates(steps, num_steps=100, **arguments):
@@ -71,6 +71,10 @@ def test_steps_are_adamws_and_fused():
         ({"type": "adamax"}, "optimizer.type is 'adamax', expected one of"),
         ({"type": "sgd", "speed": 1}, "optimizer sgd: .*'speed'"),
         (
+            {"type": "sgd", "parameter_groups": [[["bias("], {}]]},
+            r"parameter_groups has \[\['bias\('\]\], expected regular expressions",
+        ),
+        (
             {"type": "sgd", "parameter_groups": [[["biass"], {}]]},
             r"parameter_groups has \['biass'\], expected what is found in the name of a parameter",
         ),
@@ -91,3 +95,28 @@ def test_steps_are_adamws_and_fused():
 def test_what_is_no_optimizer_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_optimizer(torch.nn.Linear(2, 2).named_parameters(), settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits"),
+    [
+        ({"type": "adagrad"}, True),
+        ({"type": "sgd", "momentum": 0.9}, True),
+        ({"type": "adam"}, False),
+        ({"type": "fused_adamw"}, False),
+        ({"type": "adagrad", "weight_decay": 0.1}, False),
+        ({"type": "sgd", "weight_decay": 0.1}, False),
+    ],
+)
+def test_what_takes_sparse_gradients_is_what_makes_a_step_with_them(settings, fits):
+    parameter = torch.nn.Parameter(torch.ones(4, 2))
+    optimizer = make_optimizer([("softmax.weight", parameter)], {"lr": 0.1, **settings})
+    parameter.grad = torch.sparse_coo_tensor([[1]], [[1.0, 1.0]], (4, 2))
+    if fits:
+        check_takes_sparse(optimizer)
+        optimizer.step()
+        return
+    with pytest.raises(ValueError, match=r"model\.softmax\.sparse with .*, expected adagrad"):
+        check_takes_sparse(optimizer)
+    with pytest.raises(RuntimeError, match="spars"):
+        optimizer.step()

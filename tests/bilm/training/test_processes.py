@@ -20,6 +20,7 @@ from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
+from elmo_plugin.bilm.training.shared_rows import sum_of_rows
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
@@ -315,6 +316,60 @@ def fails_alone(rank, size, folder):
 
 def test_what_the_first_process_fails_at_is_said_in_all(tmp_path):
     in_processes(2, fails_alone, tmp_path)
+
+
+def adds_rows(rank, size, seen):
+    """Of each process so many rows that are no negatives: the sums by hand."""
+    processes, targets = Processes(torch.device("cpu")), [list(range(3, 3 + n)) for n in seen]
+    softmax = WordSoftmax(len(WORDS), 6, 20, sparse=True)
+    negatives = torch.arange(30, 50)
+    ids = torch.tensor([31, *targets[rank]])
+    for parameter, width in ((softmax.weight, 6), (softmax.bias, 1)):
+        values = torch.full((len(ids), width), rank + 1.0)
+        parameter.grad = torch.sparse_coo_tensor(ids[None], values, parameter.shape)
+    sum_of_rows(softmax, negatives, processes, 0.5)
+    for parameter in (softmax.weight, softmax.bias):
+        expected = torch.zeros_like(parameter)
+        for other, own in enumerate(targets):
+            expected[[31, *own]] += 0.5 * (other + 1)
+        assert torch.equal(parameter.grad.to_dense(), expected)
+
+
+@pytest.mark.parametrize("seen", [(0, 0), (1, 0), (1, 1), (1, 4), (3, 2)])
+def test_few_rows_beside_the_negatives(seen):
+    in_processes(2, adds_rows, seen)
+
+
+def ends_before_the_best_is_written(rank, size, folder):
+    checkpointer = CheckpointSettings(save_completed_epochs=False)
+    run = pretraining(folder, "slow", size, {"checkpointer": checkpointer, "num_epochs": 1})
+    save_best = run.files.save_best
+
+    def save_late(weights):
+        time.sleep(1)
+        save_best(weights)
+
+    run.files.save_best = save_late
+    run.run()
+
+
+def test_none_takes_the_best_weights_before_they_are_written(text):
+    in_processes(2, ends_before_the_best_is_written, text)
+
+
+def models_differ(rank, size, folder):
+    run = pretraining(folder, "out", size, dropout=0.1 * rank)
+    with pytest.raises(ValueError, match=r"model is ElmoOptions.* dropout 0.0.* dropout 0.1"):
+        run.run()
+    run = pretraining(folder, "out", size)
+    if rank == 1:
+        run.heldout = None
+    with pytest.raises(ValueError, match=r"texts is .*heldout.txt.*None"):
+        run.run()
+
+
+def test_processes_with_another_model_or_heldout_text_are_told_apart(text):
+    in_processes(2, models_differ, text)
 
 
 def saves_by_the_clock(rank, size, folder):

@@ -1,0 +1,36 @@
+import errno
+import fcntl
+
+import pytest
+
+from elmo_plugin.bilm.files.folder_lock import NAME, lock_folder
+
+
+def test_one_at_a_time(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(ValueError, match="in use by another process"):
+        lock_folder(tmp_path)
+    lock_folder(tmp_path).close()
+
+
+def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatch):
+    """As when its holder ends between the opening of the file and the locking of it."""
+    flock, calls = fcntl.flock, []
+
+    def take_away_first(file, how):
+        calls.append(file)
+        if len(calls) == 1:
+            (tmp_path / NAME).unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", take_away_first)
+    with lock_folder(tmp_path), pytest.raises(ValueError, match="in use by another process"):
+        lock_folder(tmp_path)
+
+
+def test_a_file_system_without_locks_is_not_called_another_process(tmp_path, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ValueError, match=r"cannot be locked: .*Function not"):
+        lock_folder(tmp_path)
