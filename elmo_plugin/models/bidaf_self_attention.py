@@ -198,10 +198,14 @@ class BidafSelfAttention(Model):
         start = self._span_start_encoder(attended, passage_mask)
         end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
 
-        least = min_value_of_dtype(start.dtype)
-        start_logits = self._span_start_predictor(start).squeeze(-1)
-        start_logits = start_logits.masked_fill(~passage_mask, least)
-        end_logits = self._span_end_predictor(end).squeeze(-1).masked_fill(~passage_mask, least)
+        # Under autocast they are of another type than what the encoders put out.
+        start_logits, end_logits = (
+            logits.masked_fill(~passage_mask, min_value_of_dtype(logits.dtype))
+            for logits in (
+                self._span_start_predictor(start).squeeze(-1),
+                self._span_end_predictor(end).squeeze(-1),
+            )
+        )
         span = best_span(start_logits, end_logits, self._max_span_length)
         output: Dict[str, Any] = {
             "span_start_logits": start_logits,

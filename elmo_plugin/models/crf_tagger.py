@@ -53,7 +53,8 @@ class CrfTagger(Model):
     dropout : `float`, optional (default = `None`)
         Probability, on the input of the encoder and on its output.
     verbose_metrics : `bool`, optional (default = `False`)
-        Whether to give the metrics of each type too.
+        Whether to give the metrics of each type too. Without spans they are of each tag, and tags
+        that training never saw are in none.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     top_k : `int`, optional (default = `1`)
         If more than 1, how many taggings `top_k_tags` holds for a sentence.
@@ -231,7 +232,7 @@ class CrfTagger(Model):
                 loss_mask = mask & (tags != outside)
             # The CRF scores whole sentences.
             seen = self._unseen_labels.seen(tags, self.training, mask)
-            known = (seen | ~mask).all(dim=1)
+            known = seen.all(dim=1)
             if known.any():
                 output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)
@@ -255,8 +256,11 @@ class CrfTagger(Model):
             scores[row, torch.arange(len(path)), torch.tensor(path, dtype=torch.long)] = 1
         for metric in self.metrics.values():
             metric(scores, tags, mask)
+        counted: Any = mask
+        if isinstance(self._span_metric, FBetaVerboseMeasure):  # has a place for known tags alone
+            counted = mask & (tags >= 0)
         if self._span_metric is not None:
-            self._span_metric(scores, tags, mask)
+            self._span_metric(scores, tags, counted)
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
         """

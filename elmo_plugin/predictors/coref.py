@@ -206,6 +206,11 @@ def _speakers(sentences: Any, speakers: Any) -> Any:
             f"found the speakers {speakers!r}, expected {len(sentences)}: a name for each sentence "
             "or a list of names, one for each word"
         )
+    for names in speakers:
+        if not isinstance(names, (str, list)):
+            raise ValueError(
+                f"found the speaker {names!r}, expected a name or a list of one for each word"
+            )
     return [
         [names] * len(words) if isinstance(names, str) else names
         for words, names in zip(sentences, speakers)

@@ -1,7 +1,10 @@
 """Predicts the arguments of a sentence's predicates."""
 
+from pathlib import Path
 from typing import List, Union
 
+import spacy
+from allennlp.common import util as common_util
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import DatasetReader, Instance, Token
 from allennlp.data.tokenizers import SpacyTokenizer
@@ -27,7 +30,7 @@ class SemanticRoleLabelerPredictor(Predictor):
     dataset_reader : `DatasetReader`
     language : `str`, optional (default = `"en_core_web_sm"`)
         The spaCy model that splits sentences and finds verbs. Where it is not installed, spaCy's
-        rules for English split them.
+        rules for the language split them.
     """
 
     def __init__(
@@ -35,6 +38,10 @@ class SemanticRoleLabelerPredictor(Predictor):
     ) -> None:
         super().__init__(model, dataset_reader)
         self._language = language
+        if not spacy.util.is_package(language) and not Path(language).exists():  # or it is fetched
+            common_util.LOADED_SPACY_MODELS.setdefault(
+                (language, True, False, False), spacy.blank(language.split("_")[0])
+            )
         self._tokenizer = SpacyTokenizer(language=language, pos_tags=True)
 
     def predict(self, sentence: str) -> JsonDict:
@@ -107,7 +114,7 @@ class SemanticRoleLabelerPredictor(Predictor):
                 instances.append(instance)
                 owners.append(index)
         # As many predicates in a batch as sentences were given, but all of a sentence's at least.
-        size = max([len(inputs), *(owners.count(index) for index in range(len(inputs)))])
+        size = max([1, len(inputs), *(owners.count(index) for index in range(len(inputs)))])
         outputs: List[JsonDict] = []
         for start in range(0, len(instances), size):
             outputs += self._model.forward_on_instances(instances[start : start + size])
@@ -161,6 +168,8 @@ class SemanticRoleLabelerPredictor(Predictor):
         words = (
             [word for word in tokens if isinstance(word, str)] if isinstance(tokens, list) else []
         )
+        if sentence is None and words == tokens and "" in words:
+            raise ValueError(f"tokens: found an empty one in {words}, expected words")
         if sentence is None and words == tokens:
             doc = Doc(self._tokenizer.spacy.vocab, words=words)
             for _, component in self._tokenizer.spacy.pipeline:
@@ -177,6 +186,8 @@ class SemanticRoleLabelerPredictor(Predictor):
         words = [token.text for token in tokens]
         if verbs is None:
             return self._found_verbs(tokens)
+        if not isinstance(verbs, list):
+            raise ValueError(f"verbs: found {verbs!r}, expected a list of words or token indices")
         indices = set()
         for verb in verbs:
             if isinstance(verb, int) and not isinstance(verb, bool) and 0 <= verb < len(words):

@@ -36,6 +36,9 @@ class TextualEntailmentPredictor(Predictor):
         missing = [key for key in ("premise", "hypothesis") if key not in json_dict]
         if missing:
             raise ValueError(f"found the keys {sorted(json_dict)}, expected premise and hypothesis")
+        for key in ("premise", "hypothesis"):
+            if not isinstance(json_dict[key], str):
+                raise ValueError(f"{key}: found {json_dict[key]!r}, expected a string")
         return self._dataset_reader.text_to_instance(json_dict["premise"], json_dict["hypothesis"])
 
     def predictions_to_labeled_instances(

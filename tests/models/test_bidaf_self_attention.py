@@ -201,6 +201,27 @@ def test_dropout_is_one_mask_for_all_words_and_off_in_evaluation(bilm):
     assert torch.equal(first["span_end_logits"], second["span_end_logits"])
 
 
+@pytest.mark.parametrize("encoder", ["gru", "packed_gru", "coupled_lstm", "alternating_lstm"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mixed_precision(encoder, dtype):
+    """Their outputs need not be of the logits' type."""
+    params = squad()
+    for name in ("phrase_layer", "span_start_encoder", "span_end_encoder"):
+        if encoder == "alternating_lstm":
+            size = params[name].pop("hidden_size") * 2
+            params[name] = {"input_size": params[name]["input_size"], "hidden_size": size,
+                            "num_layers": 2}  # fmt: skip
+        elif encoder == "coupled_lstm":
+            params[name].pop("bidirectional")
+        params[name]["type"] = encoder
+    model = build(params, False, torch.float32).train()
+    with torch.autocast("cpu", dtype):
+        output = model(**batch_of(model))
+    output["loss"].backward()
+    assert output["span_start_logits"].dtype == dtype
+    assert all(one.grad.isfinite().all() for one in model.parameters() if one.grad is not None)
+
+
 def test_metrics_and_texts():
     model = build(squad())
     output = model.make_output_human_readable(model(**batch_of(model)))

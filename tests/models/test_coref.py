@@ -1,8 +1,10 @@
 import copy
+import re
 
 import numpy as np
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 
@@ -359,6 +361,20 @@ def test_a_document_of_one_word():
         output["loss"].backward()
 
 
+@pytest.mark.parametrize("window", [None, 1])
+@pytest.mark.parametrize("crossing", [False, True])
+def test_a_document_without_candidates(crossing, window):
+    """As where every word has more pieces than a span may have."""
+    one = instance()
+    model = build_paper(one, allow_crossing_spans=crossing, max_training_sentences=window)
+    arguments = tensors(model, [one])
+    for key in ("spans", "span_labels"):
+        arguments[key] = torch.full_like(arguments[key][:, :1], -1)
+    output = model.train(window is not None)(**arguments)
+    assert output["loss"].item() == 0
+    assert model.make_output_human_readable(output)["clusters"] == [[]]
+
+
 def test_without_gold_clusters_there_is_no_loss():
     one = reader().text_to_instance(document(1)["sentences"])
     output = run(build_paper(one), one)
@@ -402,3 +418,21 @@ def test_a_span_wider_than_the_models_is_an_error():
 
 def test_registered_names_give_ours():
     assert Model.by_name("coref").__module__ == "elmo_plugin.models.coref"
+
+
+def test_the_papers_config_draws_every_score_as_the_code_does(repository, monkeypatch):
+    for name in (
+        "COREF_TRAIN_DATA_PATH",
+        "COREF_DEV_DATA_PATH",
+        "COREF_TEST_DATA_PATH",
+        "TURIAN_PATH",
+    ):
+        monkeypatch.setenv(name, "nowhere")
+    path = repository / "training_config/table1/coref.jsonnet"
+    regexes = Params.from_file(str(path)).as_dict()["model"]["initializer"]["regexes"]
+    drawn = [regex for regex, how in regexes if how["type"] == "xavier_uniform"]
+    names = [name for name, _ in build_paper(instance()).named_parameters()]
+    scores = [name for name in names if name.endswith("_module.weight")]
+    assert len(scores) == 3  # of mentions, of antecedents, and of a span's words
+    for name in scores:
+        assert any(re.search(regex, name) for regex in drawn), name

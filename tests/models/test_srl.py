@@ -71,10 +71,14 @@ def test_decoding_by_hand():
     output = {"class_probabilities": probabilities, "mask": mask}
     # B-ARG0 I-ARG0: 0.2 + 0.5; B-ARG1 and what may follow it: 0.3 + 0.01.
     assert model.make_output_human_readable(output)["tags"] == [["B-ARG0", "I-ARG0", "O"]]
-    # Sums of probabilities, as AllenNLP has it, not of logarithms: the product of a certain tag
-    # and an impossible one is small, their sum is not.
-    probabilities[0, 1, index["I-ARG0"]] = 0.12
-    probabilities[0, 1, index["I-ARG1"]] = 0.005
+    # Sums of probabilities, as AllenNLP has it, not of logarithms: 0.5 + 0.11 is more than
+    # 0.3 + 0.3, and 0.5 x 0.11 less than 0.3 x 0.3.
+    probabilities[0] = 0.01
+    probabilities[0, 0, index["B-ARG0"]] = 0.5
+    probabilities[0, 0, index["B-ARG1"]] = 0.3
+    probabilities[0, 1, index["I-ARG0"]] = 0.11
+    probabilities[0, 1, index["I-ARG1"]] = 0.3
+    probabilities[0, 2, index["O"]] = 0.9
     assert model.make_output_human_readable(output)["tags"] == [["B-ARG0", "I-ARG0", "O"]]
 
 

@@ -128,6 +128,25 @@ def test_ner_scores_are_those_of_the_tags(caplog):
     assert output["loss"].item() == pytest.approx(alone["loss"].item(), rel=1e-5)
 
 
+def test_verbose_metrics_leave_them_out():
+    model = tagger(CrfTagger, {"verbose_metrics": True})
+    instances = ner_instances(*SENTENCES, *UNSEEN)
+    found = model(**batch_of(model.vocab, instances))["tags"]
+    gold = [sentence["tags"].labels for sentence in instances]
+    names = model.vocab.get_index_to_token_vocabulary("labels")
+    metrics = model.get_metrics(reset=True)
+    for tag in names.values():
+        pairs = [
+            (names[one] == tag, other == tag)
+            for path, tags in zip(found, gold, strict=True)
+            for one, other in zip(path, tags, strict=True)
+            if other in names.values()
+        ]
+        predicted = sum(one for one, _ in pairs)
+        expected = sum(one and other for one, other in pairs) / predicted if predicted else 0.0
+        assert metrics[f"{tag}-precision"] == pytest.approx(expected), tag
+
+
 def test_ner_without_one_sentence_of_seen_tags():
     model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
     assert "loss" not in model(**batch_of(model.vocab, ner_instances(*UNSEEN)))

@@ -44,7 +44,7 @@ def test_without_a_mask_all_tokens_are_real():
     assert torch.equal(encoder(inputs), encoder(inputs, torch.ones(3, 7, dtype=torch.bool)))
 
 
-def test_one_dropout_mask_a_sequence():
+def test_one_dropout_mask_a_sequence(monkeypatch):
     """With the state's share in the gates cut off by dropout, each token is by itself."""
     encoder = lstm(recurrent_dropout=0.999999).train()
     inputs, mask = batch()
@@ -54,6 +54,17 @@ def test_one_dropout_mask_a_sequence():
     for direction in (encoder.forward_direction, encoder.backward_direction):
         torch.nn.init.zeros_(direction.state_linearity.weight)
     assert torch.equal(encoder.eval()(inputs, mask), found)
+    # Of half of the state: the mask that is drawn, in the reference.
+    encoder = lstm(recurrent_dropout=0.5).train()
+    drawn, dropout = [], torch.nn.functional.dropout
+
+    def draw(*arguments):
+        drawn.append(dropout(*arguments))
+        return drawn[-1]
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", draw)
+    encoder(inputs, mask)
+    assert [tuple(one.shape) for one in drawn] == [(3, 3), (3, 3)]  # one a direction
 
 
 def test_each_gate_starts_orthonormal():

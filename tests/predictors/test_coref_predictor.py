@@ -61,6 +61,7 @@ def test_speakers_and_genre(predictor):
         ({"sentences": [[]]}, "without words"),
         ({"sentences": [["a"]], "speakers": []}, "expected 1: a name for each sentence"),
         ({"sentences": [["a"]], "speakers": [["x", "y"]]}, r"found \[2\] speakers by sentence"),
+        ({"sentences": [["a"]], "speakers": [3]}, "found the speaker 3, expected a name"),
         ({"document": "a", "speakers": ["x"]}, "speakers of an untokenized document"),
     ],
 )

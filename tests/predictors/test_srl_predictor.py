@@ -101,11 +101,29 @@ def test_a_tagger_finds_verbs_and_auxiliaries(predictor, monkeypatch):
         ({"tokens": ["a", "b"], "verbs": ["c"]}, r"found 'c', expected a word of \['a', 'b'\]"),
         ({"tokens": ["a", "b"], "verbs": [2]}, "found 2, .* token index below 2"),
         ({"tokens": ["a", "b"], "verbs": [-1]}, "found -1"),
+        ({"tokens": ["a", "b"], "verbs": 1}, "verbs: found 1, expected a list"),
+        ({"tokens": ["a", "b"], "verbs": "a"}, "verbs: found 'a', expected a list"),
+        ({"tokens": ["a", ""], "verbs": [0]}, "tokens: found an empty one in"),
     ],
 )
 def test_wrong_inputs_are_named(predictor, inputs, message):
     with pytest.raises(ValueError, match=message):
         predictor.predict_json(inputs)
+
+
+def test_no_sentences():
+    assert SemanticRoleLabelerPredictor.predict_batch_json(None, []) == []
+
+
+def test_a_language_that_is_not_installed_is_not_fetched(predictor, monkeypatch):
+    monkeypatch.setattr(
+        "allennlp.common.util.spacy_download", lambda name: pytest.fail(f"{name} is fetched")
+    )
+    german = SemanticRoleLabelerPredictor(
+        predictor._model, predictor._dataset_reader, "de_core_news_sm"
+    )
+    found = german.predict_json({"sentence": "Das ist z.B. so.", "verbs": ["ist"]})
+    assert found["words"] == ["Das", "ist", "z.B.", "so", "."]
 
 
 def test_descriptions_by_hand():

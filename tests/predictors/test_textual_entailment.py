@@ -28,6 +28,12 @@ def test_missing_keys_are_named():
         predictor()._json_to_instance({"premise": "A dog runs", "text": "It moves"})
 
 
+@pytest.mark.parametrize("premise", [3, None, ["A"]])
+def test_what_is_no_string_is_named(premise):
+    with pytest.raises(ValueError, match=r"premise: found .*, expected a string"):
+        predictor()._json_to_instance({"premise": premise, "hypothesis": "It moves"})
+
+
 def test_a_prediction_labels_its_instance():
     instance = predictor()._json_to_instance({"premise": "A", "hypothesis": "B"})
     (labeled,) = predictor().predictions_to_labeled_instances(

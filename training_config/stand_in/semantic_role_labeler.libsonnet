@@ -1,4 +1,4 @@
-// What the runs on English EWT change in training_config/table1/semantic_role_labeler*.jsonnet: 10,000 predicates, the first 2,000 of
+// What the runs on English EWT change in training_config/table1/semantic_role_labeler*.jsonnet: 10,000 instances, the first 2,000 of
 // dev, a size for one core, word vectors of our own, Adam.
 local stand_in = import 'data.libsonnet';
 

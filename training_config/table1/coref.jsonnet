@@ -108,7 +108,7 @@
       regexes: [
         ['.*linear_layers.*weight', { type: 'xavier_uniform' }],
         ['.*linear_layers.*bias', { type: 'zero' }],
-        ['.*scorer._module.weight', { type: 'xavier_uniform' }],
+        ['.*(scorer|_global_attention)._module.weight', { type: 'xavier_uniform' }],
         ['.*_(distance|speaker|genre|span_width)_embedding.weight', { type: 'xavier_uniform' }],
       ],
     },

@@ -92,6 +92,8 @@ class ConllCorefReader(DatasetReader):
         )
         if max_span_width < 1:
             raise ConfigurationError(f"found max_span_width {max_span_width}, expected 1 or more")
+        if max_sentences is not None and max_sentences < 1:
+            raise ConfigurationError(f"found max_sentences {max_sentences}, expected 1 or more")
         self._max_span_width = max_span_width
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._wordpiece_modeling_tokenizer = wordpiece_modeling_tokenizer

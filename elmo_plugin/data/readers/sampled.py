@@ -67,7 +67,8 @@ class SampledDatasetReader(DatasetReader):
             if draws.random() < self._fraction:
                 kept += 1
                 yield instance
-        if number and not kept:
+        # A share may keep none where another keeps some.
+        if number and not kept and not (self.get_worker_info() or self.get_distributed_info()):
             raise ConfigurationError(
                 f"{file_path}: a fraction of {self._fraction} keeps none of {number} instances; "
                 "expected a larger one"

@@ -77,6 +77,12 @@ class SquadReader(DatasetReader):
             raise ConfigurationError(
                 f"passage_length_limit is {passage_length_limit}, expected at least {shortest}"
             )
+        for name, value in (
+            ("question_length_limit", question_length_limit),
+            ("max_passage_tokens", max_passage_tokens),
+        ):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} is {value}, expected at least 1")
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
@@ -213,7 +219,8 @@ class SquadReader(DatasetReader):
             spans = [
                 _token_span(offsets, start, end)
                 for start, end in wanted
-                if end <= passage_end  # not cut off
+                # Not cut off; blanks behind it are in no token.
+                if start + len(passage_text[start:end].rstrip()) <= passage_end
             ]
             if wanted and not spans:
                 if self.skip_impossible_questions:

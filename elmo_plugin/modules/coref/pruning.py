@@ -77,7 +77,7 @@ def _without_crossing(
             last_end[start] = max(last_end[start], end)
             first_start[end] = min(first_start[end], start)
         kept.append(sorted(chosen))
-    longest = max(map(len, kept))
+    longest = max(1, *map(len, kept))  # where there is none at all, a padded one
     indices = torch.tensor(
         [chosen + [0] * (longest - len(chosen)) for chosen in kept], device=scores.device
     )

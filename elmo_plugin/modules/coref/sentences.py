@@ -187,7 +187,8 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
 
     inside = (spans[:, :, 0] >= begin) & (spans[:, :, 1] < end)
     # The spans inside come first, in their order.
-    kept = inside.int().argsort(dim=1, descending=True, stable=True)[:, : int(inside.sum(1).max())]
+    most = max(1, int(inside.sum(1).max()))  # where there is none at all, a padded one
+    kept = inside.int().argsort(dim=1, descending=True, stable=True)[:, :most]
     inside = inside.gather(1, kept)
     labels = documents.span_labels
     moved = spans.gather(1, kept.unsqueeze(2).expand(-1, -1, 2)) - begin.unsqueeze(2)

@@ -184,6 +184,9 @@ def test_a_file_of_another_encoding_is_an_error(tmp_path):
 def test_arguments_that_do_not_fit_are_errors():
     with pytest.raises(ConfigurationError, match="max_span_width 0"):
         ConllCorefReader(0)
+    for number in (0, -1):
+        with pytest.raises(ConfigurationError, match=f"max_sentences {number}, expected 1 or more"):
+            ConllCorefReader(2, max_sentences=number)
     reader = ConllCorefReader(2)
     with pytest.raises(ValueError, match="without words"):
         reader.text_to_instance([[]])

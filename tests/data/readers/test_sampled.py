@@ -77,6 +77,16 @@ def test_processes_and_workers_read_a_share_each(path):
     assert len({frozenset(one) for one in places}) == 4  # not the same in each
 
 
+def test_a_share_of_which_nothing_is_kept_is_no_error(path):
+    kept = []
+    for worker in range(40):
+        reader = SampledDatasetReader(EachLine(), 0.05)
+        reader._set_worker_info(WorkerInfo(40, worker))
+        kept.append(len(list(reader.read(path))))
+    assert 0 in kept
+    assert 5 < sum(kept) < 40
+
+
 @pytest.mark.parametrize("fraction", [0, -0.5, 1.5])
 def test_a_fraction_out_of_range(path, fraction):
     with pytest.raises(ConfigurationError, match=f"fraction is {fraction}, expected"):

@@ -156,6 +156,24 @@ def test_a_cut_off_answer_is_none_with_a_no_answer_token(tmp_path):
     assert PASSAGE[start:end] == ""
 
 
+@pytest.mark.parametrize("token", [None, SQUAD2_NO_ANSWER_TOKEN])
+def test_an_answer_with_blanks_at_the_passages_end_is_not_cut_off(token):
+    for skips in (False, True):
+        reader = SquadReader(
+            SpacyTokenizer(), skip_impossible_questions=skips, no_answer_token=token
+        )
+        one = reader.text_to_instance("Who?", "a foo bar ", answer_texts=["foo bar "],
+                                      char_spans=[(2, 10)])  # fmt: skip
+        assert texts(one, one["metadata"]["token_spans"]) == [["foo", "bar"]]
+
+
+@pytest.mark.parametrize("name", ["question_length_limit", "max_passage_tokens"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_limits_that_leave_nothing_are_errors(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name} is {value}, expected at least 1"):
+        SquadReader(**{name: value})
+
+
 @pytest.mark.parametrize(("token", "least"), [(None, 1), (SQUAD2_NO_ANSWER_TOKEN, 2)])
 def test_a_limit_leaves_a_token(token, least):
     with pytest.raises(ConfigurationError, match=f"length_limit is {least - 1}, expected at least"):
