@@ -1,3 +1,5 @@
+from collections import defaultdict
+
 import numpy
 import pytest
 import torch
@@ -300,3 +302,29 @@ def test_the_predictor_answers_in_the_passages_own_characters():
 def test_what_does_not_fit_is_named(change, message):
     with pytest.raises(ConfigurationError, match=message):
         build(squad(**change))
+
+
+def test_dropout_stands_before_and_behind_both_shared_layers():
+    model = build(squad(dropout=0.5), False, torch.float32).train()
+    given, put_out = defaultdict(list), defaultdict(list)
+
+    def keep(name, inputs, output):
+        given[name].append(inputs[0] if inputs else None)
+        put_out[name].append(output)
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda _, inputs, output, name=name: keep(name, inputs, output)
+        )
+    model(**batch_of(model))
+
+    def dropped(name, tensors):
+        return all(any(one is other for other in given[name]) for one in tensors)
+
+    # Passage and question each.
+    assert dropped("_dropout", put_out["_text_field_embedder"] + put_out["_phrase_layer"])
+    assert dropped("_dropout", put_out["_self_attention"])
+    assert len(given["_dropout"]) == 5
+    assert dropped("_self_attention._dropout", given["_self_attention"])
+    assert dropped("_self_attention._dropout", put_out["_self_attention.encoder"])
+    assert len(given["_self_attention._dropout"]) == 2

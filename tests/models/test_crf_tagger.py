@@ -247,3 +247,17 @@ def test_predictor_takes_a_sentence_or_tokens():
         predictor.predict_json({"tokens": "a b"})
     with pytest.raises(ValueError, match="0 tokens"):
         predictor.predict_json({"tokens": []})
+
+
+def test_dropout_stands_before_and_behind_the_encoder():
+    model = tagger(CrfTagger, {"dropout": 0.5}).train()
+    given, put_out = [], {}
+    model.dropout.register_forward_hook(lambda _, inputs, output: given.append(inputs[0]))
+    for name in ("text_field_embedder", "encoder"):
+        getattr(model, name).register_forward_hook(
+            lambda _, inputs, output, name=name: put_out.setdefault(name, output)
+        )
+    model(**batch_of(model.vocab, instances()))
+    assert len(given) == 2
+    assert given[0] is put_out["text_field_embedder"]
+    assert given[1] is put_out["encoder"]
