@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.settings import LoopSettings, check_keys, loop_settings, made_of
+from elmo_plugin.bilm.training.settings import (
+    LoopSettings,
+    check_keys,
+    is_a,
+    loop_settings,
+    made_of,
+)
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.text import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
@@ -149,7 +155,7 @@ def make_vocabulary(config: Dict[str, Any]) -> WordVocabulary:
     if unknown:
         raise ValueError(f"vocabulary: unknown keys {unknown}")
     for name, value in settings.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        if not is_a(value, int | None):
             raise ValueError(f"vocabulary: {name} is {value!r}, expected an int")
     return vocabulary_of(find_text_files(config["train_data_path"]), **settings)
 
@@ -170,7 +176,7 @@ def make_text(config: Dict[str, Any], heldout: bool = False) -> Any:
 def seed_of(config: Dict[str, Any]) -> int:
     """Of the weights that a run begins with."""
     seed = config.get("pytorch_seed")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+    if not is_a(seed, int | None):
         raise ValueError(f"pytorch_seed is {seed!r}, expected an int")
     return PYTORCH_SEED if seed is None else seed
 

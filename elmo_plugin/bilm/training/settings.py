@@ -191,20 +191,16 @@ def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
     ]
     check_keys(where, arguments, [one.name for one in fields(kind)], needed)
     for name, expected in get_type_hints(kind).items():
-        if name in arguments and not _is_a(arguments[name], expected):
-            text = (
-                getattr(expected, "__name__", str(expected))
-                if isinstance(expected, type)
-                else expected
-            )
+        if name in arguments and not is_a(arguments[name], expected):
+            text = expected.__name__ if isinstance(expected, type) else expected
             raise ValueError(f"{where}: {name} is {arguments[name]!r}, expected {text}")
     return kind(**arguments)
 
 
-def _is_a(value: Any, expected: Any) -> bool:
+def is_a(value: Any, expected: Any) -> bool:
     """Whether a config's value is of an annotation's type; an `int` is a `float`, no `bool` is."""
     if isinstance(expected, UnionType):
-        return any(_is_a(value, one) for one in get_args(expected))
+        return any(is_a(value, one) for one in get_args(expected))
     if isinstance(value, bool) or expected is bool:
         return isinstance(value, bool) and expected is bool
     return isinstance(
