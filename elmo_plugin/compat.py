@@ -122,13 +122,20 @@ def _spacy_tokenizer() -> None:
     from a place that need not be reachable, just to split text. A blank English pipeline has the
     same tokenizer rules, without part-of-speech tags.
     """
-    model = "en_core_web_sm"
-    if spacy.util.is_package(model):
+    split_by_rules("en_core_web_sm")
+
+
+def split_by_rules(model: str) -> None:
+    """
+    From now on `SpacyTokenizer` downloads no spaCy model of this name: where it is not installed,
+    it has the rules of its language, which its name begins with, without part-of-speech tags.
+    """
+    if spacy.util.is_package(model) or Path(model).exists():
         return
     logger.info("spaCy's %s is not installed: its tokenizer rules are used, without tags", model)
     for pos_tags in (True, False):
         key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
-        common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank("en"))
+        common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank(model.split("_")[0]))
 
 
 def _transformers_tokenizer() -> None:

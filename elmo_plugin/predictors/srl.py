@@ -1,16 +1,15 @@
 """Predicts the arguments of a sentence's predicates."""
 
-from pathlib import Path
 from typing import List, Union
 
-import spacy
-from allennlp.common import util as common_util
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import DatasetReader, Instance, Token
 from allennlp.data.tokenizers import SpacyTokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
+
+from elmo_plugin.compat import split_by_rules
 
 
 @Predictor.register("semantic_role_labeling", exist_ok=True)
@@ -38,10 +37,7 @@ class SemanticRoleLabelerPredictor(Predictor):
     ) -> None:
         super().__init__(model, dataset_reader)
         self._language = language
-        if not spacy.util.is_package(language) and not Path(language).exists():  # or it is fetched
-            common_util.LOADED_SPACY_MODELS.setdefault(
-                (language, True, False, False), spacy.blank(language.split("_")[0])
-            )
+        split_by_rules(language)
         self._tokenizer = SpacyTokenizer(language=language, pos_tags=True)
 
     def predict(self, sentence: str) -> JsonDict:

@@ -14,31 +14,36 @@ def test_a_test_set_comes_before_dev(tmp_path):
     assert read(run, tmp_path)[1:3] == (25, "test")
 
 
+def items(score):
+    """The counts of 100 items of which so many are right."""
+    right = round(100 * score)
+    return [[1.0, 1.0]] * right + [[0.0, 1.0]] * (100 - right)
+
+
 def test_runs_that_were_made_elsewhere(tmp_path):
     """The first seed there, the second here: the mean is of both, p of what is here."""
     there, here = tmp_path / "there", tmp_path / "here"
     runs = plan(["sst5"], 2)
     for run, score in zip(runs[:2], (0.30, 0.40), strict=True):
-        make(there, run, score, [[0.0, 1.0]] * 40)
+        make(there, run, score, items(score))
     write(runs, there, {})
     (tmp_path / "neither").mkdir()
     for run, score in zip(runs[2:], (0.34, 0.46), strict=True):
-        make(here, run, score, [[float(run.arm == ELMO), 1.0]] * 40)
+        make(here, run, score, items(score))
     known = read_known(there / "runs.csv")
     assert list(known.results) == list(known.counts) == runs[:2]
     text = write(runs, here, {}, known)
     assert "| 32.00 ± 2.83 | 43.00 ± 4.24 | +11.00 | 16.2% " in text
-    # The first seeds got the same items right, of which there are two.
     assert "| 2 / 2 | 5 / 5 |" in text
     # The next table takes both from this one's.
     assert read_known(here / "runs.csv").results == {run: read(run, here, known) for run in runs}
     assert list(read_known(here / "runs.csv").counts) == runs
-    assert "seeds)" not in write(runs[:2], tmp_path / "neither", {}, known)
+    assert "(" not in write(runs[:2], tmp_path / "neither", {}, known).split("| p |")[1]
     # Of lost items no p.
     (there / "counts.json.gz").unlink()
     lost = read_known(there / "runs.csv")
     assert "| 51.4 → 54.7, 6.8% |  | 1 / 1 |" in write(runs[:2], tmp_path / "neither", {}, lost)
-    assert "| 0.0001 (1 / 1 seeds)" in write(runs, here, {}, lost)
+    assert "| 0.0001 (1 / 1 seeds) | 2 / 2 |" in write(runs, here, {}, lost)
     # What was made here comes first.
     make(here, runs[0], 0.5)
     assert read(runs[0], here, known).score == 50

@@ -154,7 +154,7 @@ class Pretraining:
     def _restore(self, saved: dict[str, Any]) -> None:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
-        self.progress = Progress(**{"files": None, **saved["progress"]})
+        self.progress = Progress(**saved["progress"])
         self.text.check_files(self.progress.files)
         forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
         self.positions = (forward, backward)

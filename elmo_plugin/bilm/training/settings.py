@@ -99,8 +99,6 @@ class Progress:
 
     rows, heldout_rows : `int`
         Streams of all processes.
-    files : `dict[str, int] | None`
-        Of the text; see `Text.files`.
     epochs, batches, steps : `int`, optional (default = `0`)
         Whole epochs, steps of the next, and steps of all.
     losses : `list[float]`, optional
@@ -110,11 +108,12 @@ class Progress:
     epochs_since_best : `int`, optional (default = `0`)
     metrics : `dict[str, Any]`, optional
         The run's figures so far.
+    files : `dict[str, int] | None`, optional (default = `None`)
+        Of the text, see `Text.files`; earlier checkpoints do not say.
     """
 
     rows: int
     heldout_rows: int
-    files: dict[str, int] | None
     epochs: int = 0
     batches: int = 0
     steps: int = 0
@@ -122,6 +121,7 @@ class Progress:
     best: float | None = None
     epochs_since_best: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, int] | None = None
 
 
 def loop_settings(
