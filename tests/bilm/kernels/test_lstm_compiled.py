@@ -295,16 +295,17 @@ def test_small_layers_are_exact(monkeypatch):
 
     def types(processor="amx"):
         with use_processor(processor):
-            return [chooser.compiled_dtype(weights, one) for one in (None, "float16", "int8")]
+            dtypes = None, "float16", "bfloat16", "int8"
+            return [chooser.compiled_dtype(weights, one) for one in dtypes]
 
-    assert types() == [torch.float32] * 3
+    assert types() == [torch.float32] * 4
     monkeypatch.setattr(chooser.tuning, "MOST_EXACT", 0)
-    assert types() == [torch.float32, torch.float32, None]
-    assert types("avx512_bf16")[2] == torch.int8
+    assert types() == [torch.float32, torch.float32, None, torch.int8]
+    assert types("avx512_bf16")[2] == torch.bfloat16
     with use_processor("avx512_bf16_slow"):  # in half precision, were it larger
         assert chooser.compiled_dtype(weights, "bfloat16") == torch.float32
     monkeypatch.setattr(chooser.tuning, "LEAST_HALVED", 0)
-    assert types() == [torch.float32, torch.float16, None]
+    assert types() == [torch.float32, torch.float16, None, torch.int8]
     with use_processor("avx512_bf16_slow"):
         assert chooser.compiled_dtype(weights, "bfloat16") == torch.float16
     assert kind(weights, "bfloat16", in_cpp=True) is CompiledLstm
