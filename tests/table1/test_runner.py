@@ -156,6 +156,10 @@ def test_an_estimate_goes_by_task_and_arm(tmp_path):
     assert estimate.seconds(RUNS[:2]) == 20  # nothing else is known
     estimate.add(RUNS[1], 30.0)
     assert estimate.seconds(RUNS) == 80
+    quarter = RUNS[0]._replace(fraction=0.25)  # converges in more epochs
+    assert estimate.seconds([quarter]) == 5
+    estimate.add(quarter, 20.0)
+    assert estimate.seconds(RUNS[:1]) == (10 + 40) / 2
     make(tmp_path, RUNS[0], 0.5)
     assert (tmp_path / RUNS[0].folder / ITEMS).exists()
     assert Estimate(RUNS, tmp_path).seconds(RUNS[:1]) == pytest.approx(1800.5)

@@ -192,6 +192,25 @@ def test_it_saves_by_the_clock_too(pretraining):
     ]
 
 
+def test_it_saves_when_so_many_seconds_have_passed(pretraining, monkeypatch):
+    checkpointer = CheckpointSettings(
+        save_every_num_seconds=25, save_completed_epochs=False, keep_most_recent_by_count=None
+    )
+    now = 1000.0
+    monkeypatch.setattr("elmo_plugin.bilm.training.loop.time.monotonic", lambda: now)
+    run = pretraining(settings={"checkpointer": checkpointer})
+
+    def take_ten_seconds(step):
+        nonlocal now
+        now += 10
+
+    run.on_step = take_ten_seconds
+    run.run()
+    names = sorted(path.name for path in run.files.directory.glob("checkpoint_*"))
+    # After 30 and 60 of 80 seconds, seen one step later.
+    assert names == ["checkpoint_e0_b4.th", "checkpoint_e1_b4.th"]
+
+
 def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatch):
     run = pretraining(settings={"tensorboard": True})
     found = []
