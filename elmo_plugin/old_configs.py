@@ -12,6 +12,8 @@ _GONE: dict[str, dict[str, str]] = {
         "iterator": "data_loader",
         "validation_iterator": "validation_data_loader",
     },
+    "dataset_reader": {"lazy": "data_loader: {max_instances_in_memory: ...}"},
+    "validation_dataset_reader": {"lazy": "validation_data_loader: {max_instances_in_memory: ...}"},
     "trainer": {
         "num_serialized_models_to_keep": "checkpointer: {keep_most_recent_by_count: ...}",
         "keep_serialized_model_every_num_seconds": "nothing like it; see the keys of checkpointer",
@@ -53,7 +55,20 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
     for key in ("regularizer", "initializer"):
         if isinstance(model, dict) and isinstance(model.get(key), list):
             found.append(f"model.{key}, a list: now {{regexes: [...]}}")
+    embedder = model.get("text_field_embedder") if isinstance(model, dict) else None
+    if isinstance(embedder, dict) and not {"token_embedders", "type"} & embedder.keys():
+        found.append("model.text_field_embedder: now {token_embedders: {...}}")
+    for part in ("data_loader", "validation_data_loader"):
+        if _has_paddings(config.get(part)):
+            found.append(f"{part}.batch_sampler.sorting_keys, lists: now names of fields")
     if found:
         raise ConfigurationError(
             f"the config has keys of AllenNLP 0.9: {'; '.join(found)}. See {PAGE}"
         )
+
+
+def _has_paddings(loader: Any) -> bool:
+    """Whether its sampler sorts by fields and paddings, as 0.9's iterators did."""
+    sampler = loader.get("batch_sampler") if isinstance(loader, dict) else None
+    keys = sampler.get("sorting_keys") if isinstance(sampler, dict) else None
+    return isinstance(keys, list) and any(isinstance(key, list) for key in keys)

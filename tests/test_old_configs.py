@@ -13,13 +13,16 @@ from elmo_plugin.old_configs import PAGE, check_not_of_0_9
 
 # The keys of a config that AllenNLP 0.9 shipped for NER with ELMo.
 OLD = {
-    "dataset_reader": {"type": "conll2003"},
+    "dataset_reader": {"type": "conll2003", "lazy": True},
     "train_data_path": "eng.train",
     "model": {
         "type": "crf_tagger",
         "regularizer": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]],
+        "text_field_embedder": {"elmo": {"type": "elmo_token_embedder"}},
     },
     "iterator": {"type": "basic", "batch_size": 64},
+    # As one who has read half of the page would write it.
+    "data_loader": {"batch_sampler": {"sorting_keys": [["tokens", "num_tokens"]]}},
     "trainer": {"optimizer": "adam", "cuda_device": [0, 1], "num_serialized_models_to_keep": 3},
 }
 
@@ -33,6 +36,9 @@ def test_every_key_is_named_with_what_takes_its_place(tmp_path):
         "trainer.num_serialized_models_to_keep: now checkpointer",
         "trainer.cuda_device, a list: now distributed",
         "model.regularizer, a list: now {regexes",
+        "dataset_reader.lazy: now data_loader: {max_instances_in_memory",
+        "model.text_field_embedder: now {token_embedders",
+        "data_loader.batch_sampler.sorting_keys, lists: now names of fields",
         PAGE,
     ):
         assert said in str(error.value)

@@ -22,7 +22,7 @@ def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]
     # Parameters
 
     width : `int`
-        `embedding_dim` of the biLM: 256 for the embedded one, 1024 for the Original.
+        `embedding_dim` of the biLM: 512 for the embedded one, 1024 for the Original.
     num_layers : `int`, optional (default = `3`)
         `mixture_size` of the biLM.
 
