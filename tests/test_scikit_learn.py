@@ -58,6 +58,8 @@ def test_errors(bilm_files):
         ElmoTransformer(pooling="sum", **bilm_files).fit(TEXTS)
     with pytest.raises(ValueError, match="found the string 'The cat' for a list of texts"):
         ElmoTransformer(**bilm_files).fit_transform("The cat")
+    with pytest.raises(ValueError, match="batch_size is 0, expected 1 or more"):
+        ElmoTransformer(batch_size=0, **bilm_files).fit_transform(TEXTS)
     with pytest.raises(NotFittedError):
         ElmoTransformer(**bilm_files).transform(TEXTS)
     with pytest.raises(FileNotFoundError, match="there is no file orginal"):

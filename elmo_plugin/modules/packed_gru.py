@@ -123,8 +123,9 @@ class BothDirections(torch.autograd.Function):
         ctx: Any, grad_outputs: torch.Tensor, grad_last: torch.Tensor
     ) -> Tuple[Optional[torch.Tensor], ...]:
         """Gradients of all but the rows."""
-        inputs, forward_weight, backward_weight, state_weights = ctx.saved_tensors[:4]
-        initial, gates, outputs, state_candidates = ctx.saved_tensors[4:]
+        # Read once: of gradient checkpointing they can be had no second time.
+        inputs, forward_weight, backward_weight, state_weights, *others = ctx.saved_tensors
+        initial, gates, outputs, state_candidates = others
         rows: PackedRows = ctx.rows
         size = initial.size(2)
         previous = torch.cat([initial, outputs], dim=1)[:, rows.before]

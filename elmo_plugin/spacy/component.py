@@ -206,6 +206,8 @@ class ElmoComponent(Pipe):
                 torch.save(self.bilm.state_dict(), aside)
         else:
             save_weights(self.bilm, path / WEIGHTS_FILE)
+            # An earlier model's, by which `from_disk` would go.
+            (path / TENSORS_FILE).unlink(missing_ok=True)
         with whole_file(path / OPTIONS_FILE) as aside:
             srsly.write_json(aside, options_dict(self.bilm.options))
 
@@ -228,7 +230,11 @@ class ElmoComponent(Pipe):
         self._files = (options, Path(path) / WEIGHTS_FILE)
         if tensors.is_file():
             self._files = (options_dict(read_options(options)), None)
-            self.bilm.load_state_dict(plain_tensors(tensors, "file of weights"))
+            weights = plain_tensors(tensors, "file of weights")
+            try:
+                self.bilm.load_state_dict(weights)
+            except RuntimeError as error:
+                raise ValueError(f"{tensors} does not fit {options}: {error}") from error
         assert self.bilm is not None  # loaded now: the folder may go
         return self
 

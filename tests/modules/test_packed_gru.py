@@ -6,6 +6,7 @@ import torch
 from allennlp.common import Params
 from allennlp.modules.seq2seq_encoders import Seq2SeqEncoder
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin.modules.packed_gru import PackedGru, PackedGruSeq2SeqEncoder, PackedRows
 
@@ -122,6 +123,19 @@ def test_gradients_are_the_numeric_ones():
         *(parameter.detach().clone().requires_grad_() for parameter in module.parameters()),
     ]
     assert torch.autograd.gradcheck(function, arguments)
+
+
+def test_gradient_checkpointing():
+    _, ours = twins()
+    packed = pack_padded_sequence(padded([4, 2]), [4, 2], batch_first=True)
+
+    def gradients(run):
+        ours.zero_grad()
+        run(lambda: ours(packed)[1].square().sum()).backward()
+        return [parameter.grad.clone() for parameter in ours.parameters()]
+
+    found = gradients(lambda function: checkpoint(function, use_reentrant=False))
+    torch.testing.assert_close(found, gradients(lambda function: function()))
 
 
 def test_rows_of_a_batch():

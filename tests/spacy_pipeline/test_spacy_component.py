@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy
 import pytest
 import spacy
+import torch
 from spacy.tokens import Doc
 
 import elmo_plugin.spacy.component
 import elmo_plugin.spacy.mix  # noqa: F401
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from elmo_plugin.spacy.component import ElmoComponent
 from tests.many_langs_model import write_many_langs
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +115,21 @@ def test_a_model_of_many_langs_too(tmp_path):
     (tmp_path / "xx.model").rename(tmp_path / "gone")
     again = spacy.load(tmp_path / "saved")(doc_of(nlp, SENTENCES[2]))
     numpy.testing.assert_array_equal(again._.elmo, doc._.elmo)
+
+
+def test_saved_where_a_model_of_many_langs_was(pipeline, tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    torch.save({"a": torch.ones(2)}, folder / "weights.th")
+    with pytest.raises(FileNotFoundError, match=r"options\.json"):
+        ElmoComponent().from_disk(folder)
+    component = pipeline.get_pipe("elmo")
+    component.to_disk(folder)
+    assert not (folder / "weights.th").exists()
+    ElmoComponent().from_disk(folder)
+    torch.save({"a": torch.ones(2)}, folder / "weights.th")
+    with pytest.raises(ValueError, match=r"weights\.th does not fit .*options\.json"):
+        ElmoComponent().from_disk(folder)
 
 
 def test_errors_say_what_was_expected(bilm_files, tmp_path, pipeline):

@@ -158,6 +158,13 @@ class _Run:
                     f"input are others than when this run was interrupted ({count} were read); "
                     "expected the same, or --force without --resume to start again"
                 )
+            # The last batch of all may have been a part of one.
+            if self.journal.finished and next(sentences, None) is not None:
+                raise ValueError(
+                    f"{self.journal.folder}: the input has more than the {count} lines that were "
+                    "all of it when this run was interrupted; expected the same, or --force "
+                    "without --resume to start again"
+                )
             if self.progress is not None:
                 # Not counted into sentences per second.
                 self.progress.n = self.progress.initial = count

@@ -112,6 +112,11 @@ class Journal:
         """Of their text, as it was when they were committed."""
         return self._progress["digest"]
 
+    @property
+    def finished(self) -> bool:
+        """Whether these are all."""
+        return self._progress["finished"]
+
     def _clear(self) -> None:
         for path in self.folder.iterdir():
             if path.name != LOCK:

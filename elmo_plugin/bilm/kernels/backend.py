@@ -7,7 +7,7 @@ The door to the kernels, and the only one: the model calls `backend()`, and
 runs the definition instead of what is fast here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -83,13 +83,13 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def derived(
-    parameters: Sequence[torch.Tensor], what: str, precision: Precision, make: Callable[[], Derived]
+    parameters: Sequence[torch.Tensor], what: str, settings: Hashable, make: Callable[[], Derived]
 ) -> Derived:
     """
-    What `make` computes of these parameters in this precision and by this backend; computed again
+    What `make` computes of these parameters with these settings and by this backend; computed again
     when one has changed. See `derived.py` for which changes are seen.
     """
-    return _derived.derived(parameters, (what, _name.get(), precision), make)
+    return _derived.derived(parameters, (what, _name.get(), settings), make)
 
 
 def forget_derived(parameters: Sequence[torch.Tensor], what: str | None = None) -> None:

@@ -54,12 +54,14 @@ def derived(
     # Parameters
 
     parameters : `Sequence[torch.Tensor]`
-        All that it depends on, at least one.
+        All that it depends on. Of none, as a replica of `DataParallel`'s has, nothing is kept.
     what : `tuple[Hashable, ...]`
         Its name, and every setting that it depends on.
     make : `Callable[[], Derived]`
         Makes it, without arguments.
     """
+    if not parameters:
+        return make()
     first = parameters[0]
     entries = _known.get(id(first))
     entry = None if entries is None else entries.get(what)

@@ -58,16 +58,20 @@ class Int8Linear(IntegerLinear):
         many_rows: int,
     ) -> None:
         super().__init__(weight[:0])
-        integers, self._scales = in_integers(weight)
+        integers, self._scales = in_integers(weight.float())
         self._integers: torch.Tensor | None = integers.to(torch.int8)
         self._many_rows = many_rows
         self._kinds = few, many
         self._kernels: list[Int8Kernel | None] = [None, None]
 
     def _product(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        largest = _largest_by_row(rows)
-        kernel = self._kernel(int(len(rows) >= self._many_rows))
-        return kernel(rows * (LARGEST_INTEGER / largest)), largest
+        # Sums of integers do not fit 16 bits.
+        exact = rows.float()
+        largest = _largest_by_row(exact)
+        product = self._kernel(int(len(rows) >= self._many_rows))(
+            exact * (LARGEST_INTEGER / largest)
+        )
+        return product.to(rows.dtype), largest.to(rows.dtype)
 
     def _kernel(self, number: int) -> Int8Kernel:
         """Made when it is first needed: a sentence alone needs one of them."""

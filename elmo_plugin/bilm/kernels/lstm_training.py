@@ -222,8 +222,8 @@ class LstmLayerTraining(torch.autograd.Function):
     @differentiable_once
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of the first five."""
-        input_weight, state_weight, projection, first_cell = ctx.saved_tensors[:4]
-        sources, gated, outputs, *rows_of_steps = ctx.saved_tensors[4:]
+        input_weight, state_weight, projection, first_cell, *others = ctx.saved_tensors
+        sources, gated, outputs, *rows_of_steps = others  # checkpointing gives them once
         saved = Saved(*rows_of_steps)
         weight = _side_by_side(input_weight, state_weight, ctx.training_dtype)
         input_dim, projection_clip, matmul = ctx.input_dim, ctx.projection_clip, ctx.matmul

@@ -145,7 +145,7 @@ class BiLm(WeightsModule):
         """
         self.check(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
-        begin, end = self.batch_to_ids([self._token_embedder.boundaries])[0].to(inputs.device)
+        begin, end = self.batch_to_ids([self._token_embedder.boundaries])[0].to(inputs)
         ids = with_boundaries(inputs, lengths, begin, end)
         return self.run_ids(ids, lengths, self._token_embedder, start)
 
@@ -236,14 +236,13 @@ class BiLm(WeightsModule):
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
-        """
-        Forgets what earlier batches left behind; the next sentences start at zero (`"carry"`).
-        """
+        """In carry, forgets what earlier batches left behind: the next ones start at zero."""
         self._policy.carried = None
 
+    @torch.inference_mode(False)  # steps that train begin there, too
     @torch.no_grad()
     def _primed_state(self) -> BiLstmState:
-        """The state after the warm-up text, run again only when a parameter has changed."""
+        """The state after the warm-up text, run again only when a weight or a clip has changed."""
 
         def run() -> BiLstmState:
             zeros = self._elmo_lstm.initial_state(1)
@@ -253,7 +252,9 @@ class BiLm(WeightsModule):
                 state = self.run(ids.to(self.device), state).end
             return state
 
-        return derived(list(self.parameters()), "primed state", self.precision, run)
+        cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
+        clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
+        return derived(list(self.parameters()), "primed state", (self.precision, clips), run)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
         """`.to()`, `.double()` and the like move the state too."""

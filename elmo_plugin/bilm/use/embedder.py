@@ -147,10 +147,17 @@ class ElmoEmbedder:
 
         `Iterator[numpy.ndarray]`
             As from `embed_batch`, in order.
+
+        # Raises
+
+        `ValueError`
+            At once if `batch_size` is less than 1; as `embed_batch` when a batch is reached.
         """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
         iterator = iter(sentences)
-        while batch := list(itertools.islice(iterator, batch_size)):
-            yield from self.embed_batch(batch)
+        batches = iter(lambda: list(itertools.islice(iterator, batch_size)), [])
+        return itertools.chain.from_iterable(map(self.embed_batch, batches))
 
     def embed_file(
         self,

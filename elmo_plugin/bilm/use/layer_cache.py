@@ -44,9 +44,11 @@ class LayerCache:
     def __init__(self, place: str, most_bytes: int | None = None) -> None:
         self._arguments = (place, most_bytes)
         self._store: _Memory | BlobStore = (
-            _Memory(most_bytes or MOST_BYTES_IN_MEMORY)
+            _Memory(MOST_BYTES_IN_MEMORY if most_bytes is None else most_bytes)
             if place == "memory"
-            else BlobStore(Path(place).expanduser(), most_bytes or MOST_BYTES_ON_DISK)
+            else BlobStore(
+                Path(place).expanduser(), MOST_BYTES_ON_DISK if most_bytes is None else most_bytes
+            )
         )
         self._lock = threading.Lock()
         self.weights = WeightsDigest()
@@ -54,12 +56,13 @@ class LayerCache:
     @torch.no_grad()
     def layers(self, bilm: BiLm, inputs: torch.Tensor) -> dict[str, Any]:
         """
-        What `bilm(inputs)` gives; it runs only on sentences that are not here.
+        What `bilm(inputs)` gives; it runs only on sentences that are not here, and on all in
+        `"carry"`.
 
         # Parameters
 
         bilm : `BiLm`
-            Frozen, in `"reset"` or `"primed"`.
+            Frozen.
         inputs : `torch.Tensor`
             Character ids, shape `(batch_size, num_tokens, num_characters)`.
 
@@ -69,7 +72,9 @@ class LayerCache:
             See `BiLm.forward`.
         """
         bilm.check(inputs)
-        if any(parameter.dtype != torch.float32 for parameter in bilm.parameters()):
+        others = any(parameter.dtype != torch.float32 for parameter in bilm.parameters())
+        # Of a carried state a sentence's layers are never the same again.
+        if others or bilm.state == "carry":
             return bilm(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
         whole = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32

@@ -393,6 +393,22 @@ def test_journal_files_that_were_cut_are_seen(tmp_path):
         extract(bilm_of(), text(99), tmp_path / "out", Extraction(max_tokens=10), resume=True)
 
 
+def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch):
+    """In carry its last batch would not be that of a run over all lines."""
+    lines, bilm, write_file = text(30), bilm_of("carry"), extract_module.write_file
+
+    def full_disk(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(extract_module, "write_file", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4))
+    monkeypatch.setattr(extract_module, "write_file", write_file)
+    with pytest.raises(ValueError, match="the input has more than the 33 lines that were all"):
+        extract(bilm, [*lines, "a"], tmp_path / "out", Extraction(batch_size=4), resume=True)
+    assert extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4), resume=True) == 33
+
+
 def test_two_runs_do_not_write_to_one_output(tmp_path):
     journal = Journal(tmp_path / "out", {}, 4)
     for resume, restart in ((True, False), (False, True)):

@@ -10,6 +10,8 @@ from elmo_plugin.bilm.kernels.int8 import (
     works,
 )
 from elmo_plugin.bilm.kernels.int8_linear import TwoDigitLinear
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.tiny_bilm import random_bilm
 
 
 def whole_numbers(output_dim=48, input_dim=70):
@@ -22,6 +24,21 @@ def test_the_definition_by_hand():
     kernel = FloatInt8Kernel(torch.tensor([[127.0, -2.0]]), torch.tensor([0.5]))
     # -63.5 is rounded to the even -64.
     assert kernel(torch.tensor([[3.2, -63.5]])).tolist() == [[0.5 * (127 * 3 + 2 * 64)]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_weights_of_other_types(dtype):
+    bilm = random_bilm(dtype="int8").eval()
+    bilm.state = "reset"
+    ids = batch_to_ids([["The", "cat"], ["a"]])
+    with torch.no_grad():
+        expected = bilm(ids)["activations"]
+        found = bilm.to(dtype)(ids)["activations"]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        assert (
+            torch.nn.functional.cosine_similarity(one.float().flatten(), other.flatten(), 0) > 0.999
+        )
 
 
 @pytest.mark.parametrize("kind", [FbgemmInt8Kernel, OneDnnInt8Kernel])

@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -250,6 +253,59 @@ def test_primed_follows_the_weights(change):
     assert largest_difference(before, after) > 1e-3
 
 
+def test_primed_follows_a_clip():
+    bilm = bilm_in("primed")
+    before = vectors(bilm, SENTENCES)
+    for cell in bilm.lstm.layers("forward"):
+        cell.cell_clip = 0.01
+    after = vectors(bilm, SENTENCES)
+    bilm.forget_derived()
+    assert_close(after, vectors(bilm, SENTENCES))
+    assert largest_difference(before, after) > 1e-3
+
+
+def test_primed_in_a_replica_of_data_parallel():
+    """As `torch.nn.parallel.replicate` makes it: weights are no parameters there."""
+    bilm = bilm_in("primed")
+    replicas = {module: module._replicate_for_data_parallel() for module in bilm.modules()}
+    for module, replica in replicas.items():
+        for name, child in module.named_children():
+            replica._modules[name] = replicas[child]
+        for name, parameter in module._parameters.items():
+            setattr(replica, name, None if parameter is None else parameter.detach())
+    replica = replicas[bilm]
+    assert not list(replica.parameters())
+    assert_close(vectors(replica, SENTENCES), vectors(bilm, SENTENCES))
+
+
+def test_ids_of_32_bits():
+    bilm, ids = bilm_in("reset"), batch_to_ids(SENTENCES)
+    assert_close(bilm(ids.int())["activations"], bilm(ids)["activations"])
+
+
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_gradient_checkpointing(state):
+    """In a process of its own, too, where kernels are tried within the first step."""
+    code = f"""if True:
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        from elmo_plugin.bilm.model.characters import batch_to_ids
+        from tests.tiny_bilm import random_bilm
+        ids = batch_to_ids([["a", "cat"], ["The"]])
+        def gradients(run):
+            bilm = random_bilm()
+            bilm.state = {state!r}
+            run(lambda ids: bilm(ids)["activations"][-1], ids).sum().backward()
+            return [one.grad for one in bilm.parameters()]
+        found = gradients(lambda f, ids: checkpoint(f, ids, use_reentrant=False))
+        torch.testing.assert_close(found, gradients(lambda f, ids: f(ids)))
+    """
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3]
+    )
+    assert child.returncode == 0, child.stderr
+
+
 def test_primed_runs_the_warm_up_text_once():
     bilm = bilm_in("primed")
     vectors(bilm, SENTENCES)
@@ -314,11 +370,12 @@ def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
     with torch.inference_mode():
         bilm(batch_to_ids(SENTENCES[:3]))
     other(batch_to_ids(SENTENCES[:3]))
-    found, expected = (one(batch_to_ids(SENTENCES))["activations"] for one in (bilm, other))
-    assert_close(found, expected)
-    if requires_grad:
-        found[-1].sum().backward()
-        assert bilm.lstm.forward_layer_0.input_linearity.weight.grad.any()
+    for some in (SENTENCES[:1], SENTENCES):
+        found, expected = (one(batch_to_ids(some))["activations"] for one in (bilm, other))
+        assert_close(found, expected)
+        if requires_grad:
+            found[-1].sum().backward()
+            assert bilm.lstm.forward_layer_0.input_linearity.weight.grad.any()
     with torch.inference_mode():
         bilm(batch_to_ids(SENTENCES))
 

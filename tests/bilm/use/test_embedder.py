@@ -142,6 +142,11 @@ def test_other_sizes_than_the_published_ones(tmp_path):
     assert embedder.embed_sentence(["a", "b"]).shape == (4, 2, 12)
 
 
+def test_a_batch_has_a_sentence(files):
+    with pytest.raises(ValueError, match="batch_size is 0, expected 1 or more"):
+        ElmoEmbedder(*files).embed_sentences([["a"]], batch_size=0)
+
+
 def test_a_string_is_no_sentence():
     embedder = ElmoEmbedder()
     for call in (
