@@ -296,11 +296,11 @@ def test_bad_utf8_is_an_error_with_its_line_unless_replaced(tmp_path):
         ]
 
 
-@pytest.mark.parametrize("bad", ["\ud800", "\udbff", "\udc00", "\udc7f", "\udd00", "\udfff"])
+@pytest.mark.parametrize("bad", [0xD800, 0xDBFF, 0xDC00, 0xDC7F, 0xDD00, 0xDFFF])
 def test_a_lone_surrogate_is_no_byte(tmp_path, bad):
     """As `json.loads` can give one."""
-    lines = ["fine", f"a {bad} b\udce9\n"]
-    with pytest.raises(ValueError, match=rf"line 2: the code point U\+{ord(bad):X} is not UTF-8"):
+    lines = ["fine", f"a {chr(bad)} b\udce9\n"]
+    with pytest.raises(ValueError, match=rf"line 2: the code point U\+{bad:X} is not UTF-8"):
         extract(bilm_of(), lines, tmp_path / "out")
     found = list(read_sentences(lines, replace_bad_utf8=True))
     assert [sentence.tokens for sentence in found] == [["fine"], ["a", "\ufffd", "b\ufffd"]]
