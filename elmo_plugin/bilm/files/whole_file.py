@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,6 +88,23 @@ def _mode(path: Path) -> int | None:
 def _host() -> str:
     # Of all of the name: workers' may differ in its end alone.
     return hashlib.blake2b(socket.gethostname().encode(), digest_size=6).hexdigest()
+
+
+def check_no_folder(paths: Iterable[Path]) -> None:
+    """
+    # Parameters
+
+    paths : `Iterable[Path]`
+        What is about to be removed.
+
+    # Raises
+
+    `ValueError`
+        If one is a folder, which no run makes.
+    """
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            raise ValueError(f"{path} is a folder, expected a file; nothing was removed")
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
