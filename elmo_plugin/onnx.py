@@ -161,7 +161,8 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     `ValueError`
         If the biLM's state is `"carry"`: feed the states that come out to the next call instead. If
-        it is a model of ELMoForManyLangs, whose token layer reads dictionaries.
+        it is a model of ELMoForManyLangs, whose token layer reads dictionaries. If the exporter has
+        fixed `batch_size` or `num_tokens`; no file is written then.
     """
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("found an ELMoForManyLangs model, expected one of bilm-tf's kind")
@@ -175,7 +176,9 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     model = OnnxBilm(bilm).eval()
     start = model.start()
-    ids = bilm.batch_to_ids([["a", "b", "c"], ["d"]])
+    # Sizes that none of a biLM's are likely to have: torch.export may take one that another size
+    # has too for the same, and fix it.
+    ids = bilm.batch_to_ids([["a", "b", "c"], *[["d"]] * 6])
     dim = torch.export.Dim
     states = {1: dim("num_states", min=1)}
     with torch.no_grad():
@@ -193,6 +196,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
         )
     assert program is not None
     proto = program.model_proto
+    _check_free(proto, path)
     for name, tensor in zip(STATES, start):
         proto.graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
     for key, value in (
@@ -202,3 +206,15 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
         proto.metadata_props.add(key=key, value=value)
     with whole_file(path) as aside:
         onnx.save(proto, str(aside))
+
+
+def _check_free(proto: Any, path: str | Path) -> None:
+    """The exporter fixes a size without a word where it takes it for a constant."""
+    (ids,) = (one for one in proto.graph.input if one.name == IDS)
+    shape = [one.dim_param or one.dim_value for one in ids.type.tensor_type.shape.dim]
+    for axis, name in enumerate(("batch_size", "num_tokens")):
+        if not isinstance(shape[axis], str):
+            raise ValueError(
+                f"{path} was not written: {name} of {IDS} is {shape[axis]} in the exported graph, "
+                f"whose shape is {shape}; expected any {name}"
+            )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -9,12 +10,13 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
 from tests.tiny_bilm import BATCHES, random_bilm, write
 
 REASON = "onnx and onnxruntime are not installed"
 NO_ONNX = importlib.util.find_spec("onnx") is None
 STATES = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
-# None of them the exported shape, of two sentences and three tokens.
+# None of them the exported shape, of seven sentences and three tokens.
 SHAPES = [*BATCHES, [["one"]], [["w"] * 40, ["x"], ["y", "z"]], [["Überraschung", "a" * 80]]]
 
 
@@ -96,6 +98,54 @@ def test_no_clip_no_skip_no_highway_no_projection(tmp_path):
     ids = batch_to_ids(BATCHES[0])
     (layers,) = session.run(["layers"], {"character_ids": ids.numpy()})
     numpy.testing.assert_allclose(layers, expected(bilm, ids), atol=1e-5, rtol=0)
+
+
+# With the example batch of two sentences that there once was, its graph took two sentences alone.
+OF_TWO = ElmoOptions(
+    projection_dim=64,
+    cell_size=128,
+    num_layers=2,
+    char_embedding_dim=16,
+    filters=((1, 32), (2, 32)),
+    num_highways=2,
+)
+
+
+@pytest.mark.libraries
+def test_no_size_of_the_model_fixes_that_of_the_batch(tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason=REASON)
+    from elmo_plugin.onnx import export_onnx
+
+    bilm = random_bilm(OF_TWO).eval()
+    with torch.no_grad():
+        for parameter in bilm.parameters():
+            parameter *= 0.3  # sums of ten times as many products, rounded as in the tiny one
+    bilm.state = "reset"
+    export_onnx(bilm, tmp_path / "bilm.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "bilm.onnx"))
+    assert session.get_inputs()[0].shape == ["batch_size", "num_tokens", 50]
+    for batch in BATCHES:
+        ids = batch_to_ids(batch)
+        (layers,) = session.run(["layers"], {"character_ids": ids.numpy()})
+        numpy.testing.assert_allclose(layers, expected(bilm, ids), atol=1e-5, rtol=0)
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize(("axis", "name"), [(0, "batch_size"), (1, "num_tokens")])
+def test_a_fixed_size_is_an_error_and_no_file(tmp_path, monkeypatch, axis, name):
+    helper = pytest.importorskip("onnx", reason=REASON).helper
+    from elmo_plugin.onnx import export_onnx
+
+    shape = ["batch_size", "num_tokens", 50]
+    shape[axis] = 7
+    ids = helper.make_tensor_value_info("character_ids", 7, shape)
+    program = SimpleNamespace(model_proto=helper.make_model(helper.make_graph([], "g", [ids], [])))
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
+    bilm = random_bilm().eval()
+    bilm.state = "reset"
+    with pytest.raises(ValueError, match=rf"x\.onnx was not written: {name} of .* is 7 in the exp"):
+        export_onnx(bilm, tmp_path / "x.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def fails(capsys, arguments, message):

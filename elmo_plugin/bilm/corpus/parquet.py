@@ -146,7 +146,7 @@ def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
     `ValueError`
         If it is not complete.
     `OSError`
-        If a part is damaged.
+        If a part is damaged, or not there; the text names it.
     """
     folder = Path(folder)
     if not (folder / COMPLETE).is_file():
@@ -160,8 +160,13 @@ def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[CorpusLine]:
-    _, parquet = pyarrow_modules()
     for path in paths:
+        yield from _lines_of(path)
+
+
+def _lines_of(path: Path) -> Iterator[CorpusLine]:
+    arrow, parquet = pyarrow_modules()
+    try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as part:
             shape = json.loads(part.schema_arrow.metadata[ABOUT])["shape"]
             for group in range(part.num_row_groups):
@@ -173,3 +178,7 @@ def _lines(paths: Sequence[Path]) -> Iterator[CorpusLine]:
                     # A copy: a view would keep the whole group.
                     array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
                     yield CorpusLine(file, line, text, array.copy())
+    except FileNotFoundError:  # it has the name
+        raise
+    except (arrow.ArrowException, OSError) as error:
+        raise OSError(f"{path}: {error}") from error

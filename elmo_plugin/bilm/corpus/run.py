@@ -30,7 +30,7 @@ from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import lock_folder
 from elmo_plugin.bilm.files.names import NAMED_BILMS
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.files.whole_file import check_no_folder, whole_file
 
 ENGINES = ("local", "ray")
 UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
@@ -91,7 +91,8 @@ def embed_corpus(
 
     `ValueError`
         If `engine`, `workers` or `timeout` cannot be; if a line is not UTF-8, before anything is
-        computed; if the folder is of another text, biLM or settings, or in use.
+        computed; if the folder is of another text, biLM or settings, or in use; if what `force`
+        would throw away is a folder.
     `OSError`
         If shards failed three times; the text names them. All others are there.
     """
@@ -135,10 +136,12 @@ def _from_anywhere(name: str | Path | None) -> str | None:
     return str(Path(name).absolute() if is_file else name)
 
 
-def _clear(output: Path) -> None:
-    for pattern in (COMPLETE, "part-*.parquet", PLAN):
-        for path in output.glob(pattern):
-            path.unlink()
+def _old_files(output: Path) -> list[Path]:
+    """In the order in which they are removed."""
+    patterns = (COMPLETE, "part-*.parquet", PLAN)
+    paths = [path for pattern in patterns for path in output.glob(pattern)]
+    check_no_folder(paths)
+    return paths
 
 
 def _planned(
@@ -151,6 +154,7 @@ def _planned(
 ) -> Plan:
     """The plan that is there, if it is of the same, or a new one, with `force` in any case."""
     output, root = Path(place.folder), Path(place.root)
+    old_files = _old_files(output) if force else []
     names = find_files(inputs, root)
     files = [InputFile(name, (root / name).stat().st_size) for name in names]
     model = load_for(settings.state, place)
@@ -180,8 +184,8 @@ def _planned(
         plan.shards.append(shard)
         last = shard.ranges[-1]
         _say(progress, f"planning: {len(plan.shards)} shards, {names[last.file]}")
-    if force:  # now that nothing of the input can be wrong
-        _clear(output)
+    for path in old_files:  # now that nothing of the input can be wrong
+        path.unlink()
     plan.save(output)
     return plan
 

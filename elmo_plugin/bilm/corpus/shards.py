@@ -52,7 +52,7 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     # Returns
 
     `list[str]`
-        Each file once.
+        Each file once, by the first of its names.
 
     # Raises
 
@@ -61,7 +61,7 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     `ValueError`
         If it is none, but a folder or a pipe.
     """
-    found: dict[str, None] = {}
+    found: dict[Path, str] = {}
     for name in map(str, inputs):
         files = [name]
         if not (root / name).exists():
@@ -69,13 +69,14 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
             files = [file for file in matches if (root / file).is_file()]
         if not files:
             raise FileNotFoundError(f"there is no file {name}")
-        found.update(dict.fromkeys(files))
-    for file in found:
+        for file in files:
+            found.setdefault((root / file).resolve(), file)
+    for file in found.values():
         if not (root / file).is_file():
             raise ValueError(f"{file} is a folder or a device, expected a file of text")
         if not is_unicode(file):
             raise ValueError(f"the file's name is {quoted(file)}, expected one in UTF-8")
-    return list(found)
+    return list(found.values())
 
 
 def cut(

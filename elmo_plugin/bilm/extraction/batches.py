@@ -1,10 +1,13 @@
 """Which sentences run together."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 # Sentences are sorted by length within this many batches' worth of tokens.
 WINDOW_BATCHES = 16
+# Surrogates but for U+DC80 to U+DCFF, which `surrogateescape` makes of bytes.
+NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Sentence(NamedTuple):
@@ -31,7 +34,7 @@ def read_sentences(
         Lines of text; from a file opened with `errors="surrogateescape"`, whose bad bytes are found
         here.
     replace_bad_utf8 : `bool`, optional (default = `False`)
-        Whether what is not UTF-8 becomes U+FFFD, in place of an error.
+        Whether what is not UTF-8, bytes or a lone surrogate, becomes U+FFFD, in place of an error.
     name : `str`, optional (default = `"input"`)
         What to call the input in an error.
 
@@ -47,11 +50,20 @@ def read_sentences(
         except UnicodeEncodeError as error:
             if not replace_bad_utf8:
                 raise ValueError(
-                    f"{name}, line {number}: the byte 0x{ord(text[error.start]) & 0xFF:02x} is not "
-                    "UTF-8; expected UTF-8 text, or --replace-bad-utf8"
+                    f"{name}, line {number}: {_spelled(text[error.start])} is not UTF-8; expected "
+                    "UTF-8 text, or --replace-bad-utf8"
                 ) from error
+            text = NO_BYTES.sub("\ufffd", text)
             text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         yield Sentence(text, text.split())
+
+
+def _spelled(bad: str) -> str:
+    """A lone surrogate: one that stands for a byte, or one that was in the text."""
+    code_point = ord(bad)
+    if NO_BYTES.match(bad):
+        return f"the code point U+{code_point:04X}"
+    return f"the byte 0x{code_point & 0xFF:02x}"
 
 
 def windows(

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,10 +20,12 @@ import numpy
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import lock_folder
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.files.text import quoted
+from elmo_plugin.bilm.files.whole_file import check_no_folder, whole_file
 
 VECTORS, SENTENCES, LENGTHS = "vectors.bin", "sentences.jsonl", "lengths.bin"
 NOTHING = {"sentences": 0, "tokens": 0, "text_bytes": 0, "digest": "", "finished": False}
+AS_WRITTEN = "expected it as the run wrote it; --force without --resume starts again"
 
 
 class Journal:
@@ -47,7 +49,8 @@ class Journal:
 
     `ValueError`
         If there is an interrupted run and neither is asked for; if another process is at work on
-        it; or if its settings are others: the text names them.
+        it; if its settings are others: the text names them; if a file of it is damaged; or if
+        `OUTPUT.partial` is a file, or holds a folder.
     """
 
     def __init__(
@@ -62,7 +65,12 @@ class Journal:
         self.token_bytes = token_bytes
         self._progress: dict[str, Any] = dict(NOTHING)
         is_new = not self.folder.exists()
-        self.folder.mkdir(exist_ok=True)
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise ValueError(
+                f"{self.folder} is a file, expected none or the folder of an interrupted run"
+            ) from error
         self._lock = lock_folder(self.folder)
         try:
             self._begin(settings, is_new, resume, restart)
@@ -71,6 +79,7 @@ class Journal:
             raise
 
     def _begin(self, settings: dict[str, Any], is_new: bool, resume: bool, restart: bool) -> None:
+        check_no_folder(self.folder.iterdir())  # it is all removed in the end
         if restart and not resume:
             self._clear()
             is_new = True
@@ -86,7 +95,7 @@ class Journal:
         else:
             self._check(settings)
             if (self.folder / "progress.json").exists():
-                self._progress = _read_json(self.folder / "progress.json")
+                self._progress = _read_json(self.folder / "progress.json", NOTHING)
         self._tokens = self.num_tokens
         self._vectors, self._sentences, self._lengths = (
             self._open(name, size)
@@ -265,7 +274,7 @@ def remove_leftover(output: Path, digest: str) -> None:
     folder = output.with_name(output.name + ".partial")
     note = folder / "progress.json"
     if note.exists():
-        progress = _read_json(note)
+        progress = _read_json(note, NOTHING)
         if progress["finished"] and progress["digest"] == digest:
             shutil.rmtree(folder)
 
@@ -275,5 +284,11 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
         aside.write_text(json.dumps(content))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+def _read_json(path: Path, keys: Iterable[str] = ()) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}), {AS_WRITTEN}") from error
+    if not isinstance(content, dict) or not content.keys() >= set(keys):
+        raise ValueError(f"{path} holds {quoted(content)}, {AS_WRITTEN}")
+    return content

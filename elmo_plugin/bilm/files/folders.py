@@ -3,6 +3,7 @@ A biLM in one folder, or in a ZIP of one: as the NLPL repository (http://vectors
 and simple_elmo keep them, and ELMoForManyLangs.
 """
 
+import errno
 import shutil
 import tempfile
 import zipfile
@@ -16,6 +17,11 @@ from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.options import ElmoOptions
 
+try:
+    from lzma import LZMAError
+except ImportError:  # Pythons are built without it
+    LZMAError = zlib.error  # type: ignore[misc, assignment]
+
 OPTIONS = "options.json"
 # NLPL's and simple_elmo's name, and the one that is released and exported.
 WEIGHTS = ("model.hdf5", "weights.hdf5")
@@ -25,7 +31,11 @@ EXPECTED = (
 )
 # What is read of a ZIP, and how much at most: of weights, ten times the Original's.
 SMALL_FILES, LARGE_FILES = {".json": 1 << 20, ".dic": 1 << 30}, {".hdf5": 1 << 32, ".pkl": 1 << 32}
+# What reading a damaged ZIP raises, beside OSErrors.
+DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
 MOST_ENTRIES = 1 << 12
+# Bytes of a name; that of most file systems.
+MOST_NAME = 255
 
 
 def is_folder(path: Path) -> bool:
@@ -65,7 +75,10 @@ def unpacked(path: Path, with_weights: bool = True) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(path) as archive:
                 _unpack(archive, path, Path(folder), with_weights)
-        except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+        except (*DAMAGE, OSError) as error:
+            # bzip2's have no number, and EINVAL is of a place before the file; not a full disk's.
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise
             raise ValueError(f"{path} is not a whole ZIP, {EXPECTED}: {error}") from error
         with _named(path, Path(folder)):
             yield Path(folder)
@@ -153,10 +166,17 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
         name = PurePosixPath(entry.filename)
         if name.parent not in places:
             continue
+        is_long = len(name.name.encode("utf-8", "surrogateescape")) > MOST_NAME
         if name.suffix not in wanted:
             # There, so that what a folder holds is known, but empty.
-            (folder / name.name).touch()
+            if not is_long:
+                (folder / name.name).touch()
             continue
+        if is_long:
+            raise ValueError(
+                f"{path}: the name of the entry {quoted(entry.filename)} is too long for a file, "
+                f"expected at most {MOST_NAME} bytes"
+            )
         if entry.flag_bits & 1:
             raise ValueError(f"{path}: {name.name} is encrypted, expected a plain ZIP")
         if entry.file_size > wanted[name.suffix]:

@@ -1,5 +1,6 @@
 """Where a biLM's files are: names, paths and URLs to local files."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,23 @@ def _is_whole(source: str | Path | None) -> bool:
     named = str(source)
     if named in NAMED_BILMS:
         return True
-    return named.endswith(".zip") if "://" in named else is_folder(Path(named).expanduser())
+    if "://" in named:
+        return named.endswith(".zip")
+    path = _existing(named)
+    return path is not None and is_folder(path)
+
+
+def _existing(location: str) -> Path | None:
+    """The file or folder of this path, if there is one."""
+    try:
+        path = Path(location).expanduser()
+        return path if path.is_file() or path.is_dir() else None
+    except RuntimeError:  # a home of nobody
+        return None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return None
 
 
 def local_file(location: str, argument: str) -> Path:
@@ -146,8 +163,8 @@ def local_file(location: str, argument: str) -> Path:
         "with this package"
     )
     if "://" not in location:
-        path = Path(location).expanduser()
-        if not (path.is_file() or path.is_dir()):
+        path = _existing(location)
+        if path is None:
             raise FileNotFoundError(
                 f"{argument}: there is no file {location}, and the names are "
                 f"{', '.join(NAMED_BILMS)}; {advice}"

@@ -27,9 +27,11 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 TENSORFLOW_FORGET_BIAS = 1.0
 # In the files that `save_weights` writes; HDF5 has no checksum of plain datasets.
 CHECKSUM = "elmo_plugin_crc32"
+STORED_TYPES = ("float16", "float32", "float64")
 
 # Parts of parameters, and what belongs there.
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
+Convert = Callable[[numpy.ndarray], numpy.ndarray]
 
 
 class Entry(NamedTuple):
@@ -133,13 +135,20 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     # Parameters
 
     bilm : `BiLm`
-        Any biLM but one of ELMoForManyLangs: that is a `ValueError`.
+        Any biLM but one of ELMoForManyLangs.
     path : `str | Path`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
-        How matrices are stored; bilm-tf and AllenNLP read any float type. Biases take at least
-        float32: AllenNLP adds the forget bias of 1 in the type of the file, and would round.
+        How matrices are stored, one of `STORED_TYPES`. Biases take at least float32: AllenNLP adds
+        the forget bias of 1 in the type of the file, and would round.
+
+    # Raises
+
+    `ValueError`
+        If the biLM or `dtype` is another; `path` is as it was then.
     """
+    if dtype not in STORED_TYPES:
+        raise ValueError(f"dtype is {dtype!r}, expected one of {STORED_TYPES}")
     checksum = 0
     with whole_file(path) as aside, h5py.File(aside, "w") as file:
         for entry in layout(bilm):
@@ -241,7 +250,7 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
         return [(inputs, kernel[:, :input_dim]), (states, kernel[:, input_dim:])]
 
     def get_kernel() -> numpy.ndarray:
-        return _swap_gates(torch.cat([inputs, states], dim=1).detach().cpu().numpy()).T
+        return _swap_gates(_array(torch.cat([inputs, states], dim=1))).T
 
     shape = (input_dim + cell.projection_dim, 4 * cell.cell_size)
     yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
@@ -262,31 +271,29 @@ def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
 
 def _plain(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
     """Stored as it is."""
-    return Entry(
-        key,
-        tuple(parameter.shape),
-        _putter(parameter, lambda array: sign * array),
-        _getter(parameter, lambda array: sign * array),
-    )
+    shape = tuple(parameter.shape)
+    return _entry(key, shape, parameter, lambda array: sign * array)
 
 
 def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
     """Stored transposed: TensorFlow multiplies from the other side."""
-    return Entry(
-        key,
-        tuple(reversed(parameter.shape)),
-        _putter(parameter, lambda array: sign * array.T),
-        _getter(parameter, lambda array: sign * array.T),
-    )
+    shape = tuple(reversed(parameter.shape))
+    return _entry(key, shape, parameter, lambda array: sign * array.T)
 
 
-def _putter(
-    parameter: torch.Tensor, convert: Callable[[numpy.ndarray], numpy.ndarray]
-) -> Callable[[numpy.ndarray], Values]:
+def _entry(key: str, shape: tuple[int, ...], parameter: torch.Tensor, convert: Convert) -> Entry:
+    return Entry(key, shape, _putter(parameter, convert), _getter(parameter, convert))
+
+
+def _putter(parameter: torch.Tensor, convert: Convert) -> Callable[[numpy.ndarray], Values]:
     return lambda array: [(parameter, convert(array))]
 
 
-def _getter(
-    parameter: torch.Tensor, convert: Callable[[numpy.ndarray], numpy.ndarray]
-) -> Callable[[], numpy.ndarray]:
-    return lambda: convert(parameter.detach().cpu().numpy())
+def _getter(parameter: torch.Tensor, convert: Convert) -> Callable[[], numpy.ndarray]:
+    return lambda: convert(_array(parameter))
+
+
+def _array(tensor: torch.Tensor) -> numpy.ndarray:
+    """NumPy has no bfloat16."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

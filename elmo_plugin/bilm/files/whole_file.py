@@ -6,7 +6,8 @@ import itertools
 import os
 import re
 import socket
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,23 +25,32 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     # Parameters
 
     path : `str | Path`
-        The file to make or replace.
+        The file to make or replace; the new one has its mode. A link stays, and what it leads to is
+        made or replaced.
 
     # Raises
 
+    `ValueError`
+        If it is no file but a folder, a pipe or a device, which a file would take the place of.
     `OSError`
         If it cannot be written, on a full disk for one; the text names `path`.
     """
-    path = Path(path)
+    mode = _mode(Path(path))
+    path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     aside = path.with_name(f".{path.name}.{_host()}.{os.getpid()}-{next(_numbers)}.part")
     _being_written.add(aside)
     try:
         with contextlib.suppress(OSError):
             sweep(path.parent, path.name)
-        # A new file, never what a link of this name leads to.
-        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        # A new file, never what a link of this name leads to; nobody reads what is half written of
+        # a file that is not theirs to read.
+        first_mode = 0o666 if mode is None else 0o600
+        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, first_mode))
         try:
             yield aside
+            if mode is not None:
+                with contextlib.suppress(PermissionError):  # on file systems without modes
+                    aside.chmod(mode)
             _to_disk(aside)
             aside.replace(path)
         finally:
@@ -62,9 +72,39 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         _to_disk(path.parent)
 
 
+def _mode(path: Path) -> int | None:
+    """Of the file that is to be replaced; `None` where there is none."""
+    try:
+        found = path.stat().st_mode
+    except OSError:  # if it is more than that there is none, making the file says so
+        return None
+    if not stat.S_ISREG(found):
+        raise ValueError(
+            f"{path} is a folder or a device, expected the name of a file to make or replace"
+        )
+    return found & 0o777
+
+
 def _host() -> str:
     # Of all of the name: workers' may differ in its end alone.
     return hashlib.blake2b(socket.gethostname().encode(), digest_size=6).hexdigest()
+
+
+def check_no_folder(paths: Iterable[Path]) -> None:
+    """
+    # Parameters
+
+    paths : `Iterable[Path]`
+        What is about to be removed.
+
+    # Raises
+
+    `ValueError`
+        If one is a folder, which no run makes.
+    """
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            raise ValueError(f"{path} is a folder, expected a file; nothing was removed")
 
 
 def sweep(folder: Path, name: str | None = None) -> None:

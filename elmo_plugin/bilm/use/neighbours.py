@@ -64,8 +64,19 @@ def nearest_neighbours(
     `list[list[Neighbour]]`
         For each layer, the nearest first. In the token layer, where context does not count, each
         word stands once; in the others each sentence does.
+
+    # Raises
+
+    `ValueError`
+        If the query has no such position, or `count` is below 1.
     """
     query = list(query)
+    if not 0 <= position < len(query):
+        raise ValueError(
+            f"position is {position}, expected that of a token of the query, which has {len(query)}"
+        )
+    if count < 1:
+        raise ValueError(f"count is {count}, expected 1 or more")
     wanted = query[position].lower()
     target = functional.normalize(_vectors(bilm, [query])[:, 0, position], dim=-1)
     best: list[_Best] = [_Best(count) for _ in range(len(target))]

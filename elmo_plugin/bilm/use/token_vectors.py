@@ -88,9 +88,11 @@ def write_token_vectors(
     # Raises
 
     `ValueError`
-        If a token holds white space, which a text file cannot have.
+        If there is no token, or one holds white space, which a text file cannot have.
     """
     path = Path(path)
+    if not tokens:
+        raise ValueError(f"{path}: the vocabulary has 0 tokens, expected 1 or more")
     with whole_file(path) as aside:
         if path.suffix in HDF5_SUFFIXES:
             _write_hdf5(bilm, tokens, aside)

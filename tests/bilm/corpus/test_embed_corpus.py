@@ -169,6 +169,18 @@ def test_what_cannot_begin_again_leaves_what_is_there(tmp_path, corpus, inputs, 
     assert {"plan.json", "complete.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.parametrize("name", ["part-000099.parquet", "complete.json", "plan.json"])
+def test_a_folder_is_not_thrown_away(tmp_path, corpus, name):
+    make(corpus)
+    path = tmp_path / "out" / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    before = sorted(one.name for one in path.parent.iterdir())
+    with pytest.raises(ValueError, match=rf"out/{name} is a folder, expected a file; nothing was"):
+        make(corpus, force=True)
+    assert sorted(one.name for one in path.parent.iterdir()) == sorted([*before, "lock"])
+
+
 def test_a_name_is_no_folder_of_that_name(tmp_path, corpus):
     (tmp_path / "embedded").mkdir()
     embed_corpus(["text/*.txt"], "out", SMALL, options_file="embedded")

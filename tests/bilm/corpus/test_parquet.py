@@ -89,14 +89,32 @@ def test_ray_reads_them(parts):
     check(sorted(rows, key=lambda row: row["line"]), shape_of(parts), parts)
 
 
+def copied(parts, folder):
+    for path in Path(parts[0]).parent.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder / "part-000000.parquet"
+
+
 def test_a_page_that_was_damaged_is_an_error(parts, tmp_path):
-    folder = Path(parts[0]).parent
-    for path in folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    part = parquet.ParquetFile(parts[0])
-    column = part.metadata.row_group(0).column(4)
-    content = bytearray(Path(parts[0]).read_bytes())
+    path = copied(parts, tmp_path)
+    column = parquet.ParquetFile(parts[0]).metadata.row_group(0).column(4)
+    content = bytearray(path.read_bytes())
     content[column.data_page_offset + column.total_compressed_size - 8] ^= 1
-    (tmp_path / "part-000000.parquet").write_bytes(content)
-    with pytest.raises(OSError, match="CRC"):
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=r"part-000000\.parquet: .*CRC"):
+        list(read_corpus(tmp_path))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_part_that_was_cut_is_named(parts, tmp_path, share):
+    path = copied(parts, tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(OSError, match=r"part-000000\.parquet: Parquet "):
+        list(read_corpus(tmp_path))
+
+
+def test_a_part_that_is_gone_is_named(parts, tmp_path):
+    copied(parts, tmp_path).unlink()
+    with pytest.raises(FileNotFoundError, match=r"part-000000\.parquet"):
         list(read_corpus(tmp_path))

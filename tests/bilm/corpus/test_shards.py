@@ -121,6 +121,8 @@ def test_files_are_found_once_and_in_order(tmp_path):
     assert find_files(["[x].txt"], tmp_path) == ["[x].txt"]
     assert find_files(["*"], tmp_path) == ["[x].txt", "a.txt", "b.txt"]
     assert find_files([tmp_path / "a.txt"], tmp_path) == [str(tmp_path / "a.txt")]
+    spellings = ["./a.txt", "a.txt", "more/../a.txt", tmp_path / "a.txt", "*.txt"]
+    assert find_files(spellings, tmp_path) == ["./a.txt", "[x].txt", "b.txt"]
     for wrong in ("*.text", "gone.txt", "mor?"):
         with pytest.raises(FileNotFoundError, match="there is no file "):
             find_files([wrong], tmp_path)

@@ -296,6 +296,17 @@ def test_bad_utf8_is_an_error_with_its_line_unless_replaced(tmp_path):
         ]
 
 
+@pytest.mark.parametrize("bad", [0xD800, 0xDBFF, 0xDC00, 0xDC7F, 0xDD00, 0xDFFF])
+def test_a_lone_surrogate_is_no_byte(tmp_path, bad):
+    """As `json.loads` can give one."""
+    lines = ["fine", f"a {chr(bad)} b\udce9\n"]
+    with pytest.raises(ValueError, match=rf"line 2: the code point U\+{bad:X} is not UTF-8"):
+        extract(bilm_of(), lines, tmp_path / "out")
+    found = list(read_sentences(lines, replace_bad_utf8=True))
+    assert [sentence.tokens for sentence in found] == [["fine"], ["a", "\ufffd", "b\ufffd"]]
+    assert extract(bilm_of(), lines, tmp_path / "out", replace_bad_utf8=True) == 2
+
+
 class Stop(Exception):
     pass
 
@@ -407,6 +418,51 @@ def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="the input has more than the 33 lines that were all"):
         extract(bilm, [*lines, "a"], tmp_path / "out", Extraction(batch_size=4), resume=True)
     assert extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4), resume=True) == 33
+
+
+@pytest.mark.usefixtures("commit_always")
+@pytest.mark.parametrize("name", ["settings.json", "progress.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '"\udcff"'])
+def test_journal_files_that_are_damaged_are_named(tmp_path, name, content):
+    wanted = Extraction(max_tokens=10)
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(text(99), 90), tmp_path / "out", wanted)
+    path = tmp_path / "out.partial" / name
+    path.write_text(content, errors="surrogateescape")
+    with pytest.raises(ValueError, match=rf"{path} (is damaged|holds).* --force without --resume"):
+        extract(bilm_of(), text(99), tmp_path / "out", wanted, resume=True)
+    assert extract(bilm_of(), text(99), tmp_path / "out", wanted, force=True) == len(text(99))
+
+
+def test_progress_without_all_of_its_keys_is_damaged(tmp_path):
+    Journal(tmp_path / "out", {}, 4).close()
+    (tmp_path / "out.partial" / "progress.json").write_text('{"sentences": 3}')
+    with pytest.raises(
+        ValueError, match=r"progress\.json holds \{'sentences': 3\}, expected it as"
+    ):
+        Journal(tmp_path / "out", {}, 4, resume=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"resume": True}, {"force": True}])
+def test_a_file_in_place_of_the_journal(tmp_path, more):
+    (tmp_path / "out.partial").write_text("precious")
+    with pytest.raises(ValueError, match=r"out\.partial is a file, expected none or the folder of"):
+        extract(bilm_of(), ["a"], tmp_path / "out", **more)
+    assert (tmp_path / "out.partial").read_text() == "precious"
+
+
+@pytest.mark.parametrize("more", [{"resume": True}, {"force": True}])
+def test_a_folder_in_the_journal_is_not_thrown_away(tmp_path, more):
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+    (tmp_path / "out.partial" / "mine").mkdir()
+    before = names(tmp_path / "out.partial")
+    with pytest.raises(
+        ValueError, match=r"out\.partial/mine is a folder, expected a file; nothing"
+    ):
+        extract(bilm_of(), ["a"] * 9, tmp_path / "out", **more)
+    assert names(tmp_path / "out.partial") == before
+    assert len(before) > 3
 
 
 def test_two_runs_do_not_write_to_one_output(tmp_path):

@@ -1,5 +1,6 @@
 """A biLM in a folder or a ZIP: what NLPL and simple_elmo give out, and what is refused."""
 
+import errno
 import json
 import re
 import shutil
@@ -177,6 +178,47 @@ def test_errors(nlpl, tmp_path, case):
     path = zipped(nlpl, tmp_path / "145.zip", compression=zipfile.ZIP_STORED)
     spoil(path)
     with pytest.raises((ValueError, FileNotFoundError), match=expected):
+        load_bilm(path)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_however_it_is_packed(nlpl, tmp_path, compression):
+    """Each of them has errors of its own, and more than one."""
+    path = zipped(nlpl, tmp_path / "145.zip", compression=compression)
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo("model.hdf5")
+    start = entry.header_offset + 30 + len(entry.filename)
+    for place in (0, 2, 4, 6, 9, 20, entry.compress_size // 2):
+        damaged = bytearray(content)
+        for index in range(start + place, start + place + 4):
+            damaged[index] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"145\.zip is not a whole ZIP, expected a biLM's"):
+            load_bilm(path)
+
+
+def test_a_disk_that_is_full_is_no_damage(nlpl, tmp_path, monkeypatch):
+    path = zipped(nlpl, tmp_path / "145.zip")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        load_bilm(path)
+
+
+def test_names_too_long_for_a_file(nlpl, tmp_path):
+    path = zipped(nlpl, tmp_path / "145.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("n" * 300, "not read")
+    load_bilm(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("ü" * 140 + ".json", "{}")
+    with pytest.raises(
+        ValueError, match=r"145\.zip: the name of the entry 'ü+'\.\.\. is too long for a file, exp"
+    ):
         load_bilm(path)
 
 

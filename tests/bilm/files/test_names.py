@@ -149,6 +149,22 @@ def test_a_missing_file_says_what_to_give(files):
         load_bilm(files.options, "nowhere/w.hdf5")
 
 
+@pytest.mark.parametrize("name", ["~nosuchuser/x", "x" * 5000, "x/" * 2500], ids=["~", "x", "x/"])
+def test_a_path_that_can_be_none_is_a_missing_file(files, name):
+    with pytest.raises(
+        FileNotFoundError, match=f"options_file: there is no file {name}, .*{ADVICE}"
+    ):
+        load_bilm(name, files.weights)
+    with pytest.raises(
+        FileNotFoundError, match=f"weight_file: there is no file {name}, .*{ADVICE}"
+    ):
+        load_bilm(files.options, name)
+    with pytest.raises(
+        FileNotFoundError, match=f"options_file: there is no file {name}, .*{ADVICE}"
+    ):
+        load_bilm(name)
+
+
 def test_an_unreachable_url_says_how_to_give_a_local_file(files, offline):
     with pytest.raises(
         FileNotFoundError,

@@ -138,6 +138,27 @@ def test_float16_is_half_the_size(tmp_path):
     assert (tmp_path / "float16").stat().st_size < 0.6 * (tmp_path / "float32").stat().st_size
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float", None, torch.float32])
+def test_other_types_are_refused_before_anything_is_written(tmp_path, dtype):
+    path = tmp_path / "weights.hdf5"
+    path.write_text("precious")
+    with pytest.raises(ValueError, match=rf"dtype is {dtype!r}, expected one of \('float16', 'flo"):
+        save_weights(random_bilm(), path, dtype=dtype)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_bilm_in_bfloat16_is_saved_as_it_is(tmp_path, dtype):
+    bilm = random_bilm().bfloat16()
+    save_weights(bilm, tmp_path / "bfloat16", dtype=dtype)
+    save_weights(bilm.float(), tmp_path / "float32", dtype=dtype)
+    assert (tmp_path / "bfloat16").read_bytes() == (tmp_path / "float32").read_bytes()
+    again = random_bilm(seed=2).bfloat16()
+    load_weights(again, tmp_path / "bfloat16")
+    assert all(map(torch.equal, parameters(again).values(), parameters(bilm.bfloat16()).values()))
+
+
 def refused(bilm, path, *words, error=ValueError):
     """Loading fails with all of these words, and changes nothing."""
     before = parameters(bilm)

@@ -1,5 +1,6 @@
 import os
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,63 @@ def test_no_link_is_written_through(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as aside:
         aside.write_text("theirs")
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path, kind):
+    path = tmp_path / "a"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        (tmp_path / "b").mkdir()
+        path.symlink_to(tmp_path / "b")
+    before, found = path.lstat(), names(tmp_path)
+    with (
+        pytest.raises(ValueError, match=r"a is a folder or a device, expected the name of a file"),
+        whole_file(path),
+    ):
+        raise AssertionError("the block was run")
+    after = path.lstat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert names(tmp_path) == found
+
+
+def test_a_device_is_not_replaced():
+    with (
+        pytest.raises(ValueError, match=r"/dev/null is a folder or a device"),
+        whole_file(os.devnull),
+    ):
+        raise AssertionError("the block was run")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_file_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    with whole_file(path) as aside:
+        assert stat.S_IMODE(aside.stat().st_mode) == 0o600
+        aside.write_text("new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_target_is_written(tmp_path, is_there):
+    (tmp_path / "store").mkdir()
+    target, link = tmp_path / "store" / "b.txt", tmp_path / "a.txt"
+    if is_there:
+        target.write_text("old")
+    link.symlink_to(Path("store") / "b.txt")
+    with whole_file(link) as aside:
+        assert aside.parent == target.parent
+        aside.write_text("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["a.txt", "store"]
+    assert names(target.parent) == ["b.txt"]
 
 
 FULL = """

@@ -53,3 +53,18 @@ def test_the_token_layer_names_each_word_once():
     words = [n.word for n in nearest_neighbours(bilm_of(), QUERY, 1, SENTENCES, 500)[0]]
     assert words[0] == "cat"
     assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("query", "position", "count", "message"),
+    [
+        (["a", "b"], 5, 1, "position is 5, expected that of a token of the query, which has 2"),
+        (["a", "b"], 2, 1, "position is 2"),
+        (["a", "b"], -1, 1, "position is -1"),
+        ([], 0, 1, "position is 0, expected that of a token of the query, which has 0"),
+        (["a", "b"], 1, 0, "count is 0, expected 1 or more"),
+    ],
+)
+def test_what_cannot_be_asked_for(query, position, count, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbours(bilm_of(), query, position, SENTENCES, count)

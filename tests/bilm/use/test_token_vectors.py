@@ -119,3 +119,11 @@ def test_white_space_in_a_token_is_an_error_in_text_only(tmp_path, bilm):
         write_token_vectors(bilm, ["a", "New York"], tmp_path / "v.txt")
     assert list(tmp_path.iterdir()) == []
     write_token_vectors(bilm, ["a", "New York"], tmp_path / "v.hdf5")
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.hdf5"])
+def test_no_token_at_all_is_an_error(tmp_path, bilm, name):
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ValueError, match=rf"{name}: the vocabulary has 0 tokens, expected 1 or mo"):
+        write_token_vectors(bilm, [], tmp_path / name)
+    assert (tmp_path / name).read_text() == "precious"
