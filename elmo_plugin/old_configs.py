@@ -43,23 +43,23 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
     """
     found: list[str] = []
     for part, gone in _GONE.items():
-        inside = config.get(part) if part else config
-        if not isinstance(inside, dict):
-            continue
+        inside = _inside(config, part) if part else config
         for key, instead in gone.items():
             if key in inside:
                 found.append(f"{part + '.' if part else ''}{key}: now {instead}")
-    trainer, model = config.get("trainer"), config.get("model")
-    if isinstance(trainer, dict) and isinstance(trainer.get("cuda_device"), list):
+    if isinstance(_inside(config, "trainer").get("cuda_device"), list):
         found.append("trainer.cuda_device, a list: now distributed: {cuda_devices: [...]}")
+    model = _inside(config, "model")
     for key in ("regularizer", "initializer"):
-        if isinstance(model, dict) and isinstance(model.get(key), list):
+        if isinstance(model.get(key), list):
             found.append(f"model.{key}, a list: now {{regexes: [...]}}")
-    embedder = model.get("text_field_embedder") if isinstance(model, dict) else None
+    embedder = model.get("text_field_embedder")
     if isinstance(embedder, dict) and not {"token_embedders", "type"} & embedder.keys():
         found.append("model.text_field_embedder: now {token_embedders: {...}}")
     for part in ("data_loader", "validation_data_loader"):
-        if _has_paddings(config.get(part)):
+        # Fields and paddings, as iterators had them.
+        keys = _inside(config, part, "batch_sampler").get("sorting_keys")
+        if isinstance(keys, list) and any(isinstance(key, list) for key in keys):
             found.append(f"{part}.batch_sampler.sorting_keys, lists: now names of fields")
     if found:
         raise ConfigurationError(
@@ -67,8 +67,8 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
         )
 
 
-def _has_paddings(loader: Any) -> bool:
-    """Whether its sampler sorts by fields and paddings, as 0.9's iterators did."""
-    sampler = loader.get("batch_sampler") if isinstance(loader, dict) else None
-    keys = sampler.get("sorting_keys") if isinstance(sampler, dict) else None
-    return isinstance(keys, list) and any(isinstance(key, list) for key in keys)
+def _inside(config: Any, *names: str) -> dict[str, Any]:
+    """What stands there; nothing, where it is not made of keys."""
+    for name in names:
+        config = config.get(name) if isinstance(config, dict) else None
+    return config if isinstance(config, dict) else {}

@@ -27,6 +27,16 @@ OPTIONS = ElmoOptions(
     projection_clip=0.4,
 )
 
+# For models around it, which are slow enough.
+SMALLEST = ElmoOptions(
+    projection_dim=3,
+    cell_size=5,
+    num_layers=2,
+    char_embedding_dim=4,
+    filters=((1, 2), (2, 3)),
+    num_highways=1,
+)
+
 # Lengths, rows and order differ; words come back, one is long, one is not ASCII.
 BATCHES = [
     [["The", "cat", "sat"], ["Dogs", "bark", "at", "the", "moon", "."], ["Yes"]],

@@ -25,7 +25,7 @@ from allennlp.models import Model
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
+from tests.tiny_bilm import SMALLEST
 
 PAIRS = [
     ("A young woman sings in the park .", "Nobody is singing", "contradiction"),
@@ -40,15 +40,7 @@ TEXTS = [
     ("a very , very dull book .", "1"),
     ("Brilliant !", "4"),
 ]
-BILM = ElmoOptions(
-    projection_dim=3,
-    cell_size=5,
-    num_layers=2,
-    char_embedding_dim=4,
-    filters=((1, 2), (2, 3)),
-    num_highways=1,
-)
-EMBEDDING_DIM = BILM.embedding_dim
+EMBEDDING_DIM = SMALLEST.embedding_dim
 
 
 def lstm(input_size: int) -> Dict[str, Any]:
@@ -145,10 +137,10 @@ NAMES = list(cases({}))
 
 
 def write_bilm(folder: Path) -> Dict[str, str]:
-    bilm = BiLm(BILM)
+    bilm = BiLm(SMALLEST)
     fill(bilm)
     save_weights(bilm, folder / "weights.hdf5")
-    (folder / "options.json").write_text(json.dumps(options_dict(BILM)), encoding="utf-8")
+    (folder / "options.json").write_text(json.dumps(options_dict(SMALLEST)), encoding="utf-8")
     return {
         "options_file": str(folder / "options.json"),
         "weight_file": str(folder / "weights.hdf5"),

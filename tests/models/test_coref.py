@@ -13,7 +13,6 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.model.options import ElmoOptions
 from tests.models import numpy_coref
 from tests.models.coref_cases import (
     CONTEXT_DIM,
@@ -25,6 +24,7 @@ from tests.models.coref_cases import (
     reader,
     tensors,
 )
+from tests.tiny_bilm import SMALLEST
 
 GENRES = ["talk", "news"]
 LSTM = {"type": "coupled_lstm", "input_size": WORD_DIM, "hidden_size": CONTEXT_DIM // 2}
@@ -38,14 +38,6 @@ PAPER = {
     "allow_crossing_spans": False,
     "max_antecedents": 9,
 }
-BILM = ElmoOptions(
-    projection_dim=3,
-    cell_size=5,
-    num_layers=2,
-    char_embedding_dim=4,
-    filters=((1, 2), (2, 3)),
-    num_highways=1,
-)
 
 
 def instance(seed=1, genre="news", reader_arguments=None, **arguments):
@@ -124,12 +116,12 @@ ELMO_INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_charact
 def elmo(tmp_path):
     """The model's arguments for ELMo at the input, of a small biLM with random weights."""
     torch.manual_seed(3)
-    save_weights(BiLm(BILM), tmp_path / "weights.hdf5")
+    save_weights(BiLm(SMALLEST), tmp_path / "weights.hdf5")
     return {
-        "context_layer": {**LSTM, "input_size": WORD_DIM + BILM.embedding_dim},
+        "context_layer": {**LSTM, "input_size": WORD_DIM + SMALLEST.embedding_dim},
         "use_input_elmo": True,
         "elmo": {
-            "options": options_dict(BILM),
+            "options": options_dict(SMALLEST),
             "pretrained_file": str(tmp_path / "weights.hdf5"),
             "state": "reset",
             "dropout": 0.0,

@@ -17,17 +17,9 @@ import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
+from tests.tiny_bilm import SMALLEST
 
 ROOT = Path(__file__).parents[2]
-BILM = ElmoOptions(
-    projection_dim=3,
-    cell_size=5,
-    num_layers=2,
-    char_embedding_dim=4,
-    filters=((1, 2), (2, 3)),
-    num_highways=1,
-)
 NUM_EPOCHS = 3
 
 
@@ -51,12 +43,15 @@ def config(tmp_path):
 
     def build():
         config = Params.from_file(str(ROOT / "training_config/coref_elmo.jsonnet")).as_dict()
-        save_weights(BiLm(BILM), tmp_path / "weights.hdf5")
-        elmo = {"options": options_dict(BILM), "pretrained_file": str(tmp_path / "weights.hdf5")}
+        save_weights(BiLm(SMALLEST), tmp_path / "weights.hdf5")
+        elmo = {
+            "options": options_dict(SMALLEST),
+            "pretrained_file": str(tmp_path / "weights.hdf5"),
+        }
         config["model"]["elmo"].update(elmo)
         # A cached vector has the last bits of the batch that it was first seen in.
         del config["model"]["elmo"]["cache"]
-        config["model"]["context_layer"]["input_size"] = 32 + 3 * 8 + BILM.embedding_dim
+        config["model"]["context_layer"]["input_size"] = 32 + 3 * 8 + SMALLEST.embedding_dim
         config["model"]["max_training_sentences"] = 2
         for key in ("train_data_path", "validation_data_path"):
             config[key] = str(ROOT / "examples/coref/dev.gold_conll")

@@ -12,12 +12,12 @@ import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences, windows
-from elmo_plugin.bilm.extraction.journal import Journal, remove_leftover
+from elmo_plugin.bilm.extraction.journal import EXPECTED_THE_SAME, Journal, remove_leftover
 from elmo_plugin.bilm.extraction.layouts import read_about, write_file
 from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
 from elmo_plugin.bilm.extraction.vectors import window_vectors
 from elmo_plugin.bilm.files.digest import fingerprint
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.files.whole_file import check_replaceable, whole_file
 from elmo_plugin.bilm.kernels.processors import processor
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -90,8 +90,7 @@ def extract(
     output = Path(output)
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
-    if output.exists() and not output.is_file():
-        raise ValueError(f"{output} is a folder or a device, expected the name of a file to make")
+    check_replaceable(output)
     settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
@@ -156,14 +155,13 @@ class _Run:
                 raise ValueError(
                     f"{self.journal.folder}: the first {self.journal.num_sentences} lines of the "
                     f"input are others than when this run was interrupted ({count} were read); "
-                    "expected the same, or --force without --resume to start again"
+                    f"{EXPECTED_THE_SAME}"
                 )
             # The last batch of all may have been a part of one.
             if self.journal.finished and next(sentences, None) is not None:
                 raise ValueError(
                     f"{self.journal.folder}: the input has more than the {count} lines that were "
-                    "all of it when this run was interrupted; expected the same, or --force "
-                    "without --resume to start again"
+                    f"all of it when this run was interrupted; {EXPECTED_THE_SAME}"
                 )
             if self.progress is not None:
                 # Not counted into sentences per second.

@@ -25,6 +25,7 @@ from elmo_plugin.bilm.files.whole_file import check_no_folder, whole_file
 
 VECTORS, SENTENCES, LENGTHS = "vectors.bin", "sentences.jsonl", "lengths.bin"
 NOTHING = {"sentences": 0, "tokens": 0, "text_bytes": 0, "digest": "", "finished": False}
+EXPECTED_THE_SAME = "expected the same, or --force without --resume to start again"
 AS_WRITTEN = "expected it as the run wrote it; --force without --resume starts again"
 
 
@@ -137,8 +138,7 @@ class Journal:
             if before.get(name) != settings.get(name):
                 raise ValueError(
                     f"{self.folder}: {name} was {before.get(name)!r} when this run began and is "
-                    f"{settings.get(name)!r} now; expected the same, or --force without --resume "
-                    "to start again"
+                    f"{settings.get(name)!r} now; {EXPECTED_THE_SAME}"
                 )
 
     def _open(self, name: str, size: int) -> BinaryIO:

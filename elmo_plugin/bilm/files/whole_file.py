@@ -35,6 +35,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     `OSError`
         If it cannot be written, on a full disk for one; the text names `path`.
     """
+    check_replaceable(Path(path))
     mode = _mode(Path(path))
     path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     aside = path.with_name(f".{path.name}.{_host()}.{os.getpid()}-{next(_numbers)}.part")
@@ -50,7 +51,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             yield aside
             if mode is not None:
                 with contextlib.suppress(PermissionError):  # on file systems without modes
-                    aside.chmod(mode)
+                    aside.chmod(mode & 0o777)
             _to_disk(aside)
             aside.replace(path)
         finally:
@@ -72,17 +73,31 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         _to_disk(path.parent)
 
 
-def _mode(path: Path) -> int | None:
-    """Of the file that is to be replaced; `None` where there is none."""
-    try:
-        found = path.stat().st_mode
-    except OSError:  # if it is more than that there is none, making the file says so
-        return None
-    if not stat.S_ISREG(found):
+def check_replaceable(path: Path) -> None:
+    """
+    # Parameters
+
+    path : `Path`
+        What is about to be made or replaced, maybe after hours.
+
+    # Raises
+
+    `ValueError`
+        If it is no file but a folder, a pipe or a device.
+    """
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
         raise ValueError(
             f"{path} is a folder or a device, expected the name of a file to make or replace"
         )
-    return found & 0o777
+
+
+def _mode(path: Path) -> int | None:
+    """Of what is there, if anything is."""
+    try:
+        return path.stat().st_mode
+    except OSError:  # if it is more than that there is none, making the file says so
+        return None
 
 
 def _host() -> str:

@@ -68,9 +68,8 @@ class Int8Linear(IntegerLinear):
         # Sums of integers do not fit 16 bits.
         exact = rows.float()
         largest = _largest_by_row(exact)
-        product = self._kernel(int(len(rows) >= self._many_rows))(
-            exact * (LARGEST_INTEGER / largest)
-        )
+        kernel = self._kernel(int(len(rows) >= self._many_rows))
+        product = kernel(exact * (LARGEST_INTEGER / largest))
         return product.to(rows.dtype), largest.to(rows.dtype)
 
     def _kernel(self, number: int) -> Int8Kernel:

@@ -43,12 +43,11 @@ class LayerCache:
 
     def __init__(self, place: str, most_bytes: int | None = None) -> None:
         self._arguments = (place, most_bytes)
+        in_memory = place == "memory"
+        if most_bytes is None:
+            most_bytes = MOST_BYTES_IN_MEMORY if in_memory else MOST_BYTES_ON_DISK
         self._store: _Memory | BlobStore = (
-            _Memory(MOST_BYTES_IN_MEMORY if most_bytes is None else most_bytes)
-            if place == "memory"
-            else BlobStore(
-                Path(place).expanduser(), MOST_BYTES_ON_DISK if most_bytes is None else most_bytes
-            )
+            _Memory(most_bytes) if in_memory else BlobStore(Path(place).expanduser(), most_bytes)
         )
         self._lock = threading.Lock()
         self.weights = WeightsDigest()
