@@ -4,6 +4,8 @@ what it chooses changes how fast a number comes, not which.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -32,6 +34,13 @@ from elmo_plugin.bilm.kernels.training_linear import weight_gradient as _weight_
 def wants_gradient(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether autograd is to follow what is computed of these."""
     return torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """In the block products are taken as they are asked for, whatever autocast says outside."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 # --- products with a frozen weight ---------------------------------------------------------------
@@ -193,7 +202,7 @@ def training_linear(
     if training_dtype is None and torch.is_autocast_enabled(device):
         training_dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
     product_dtype = getattr(torch, training_dtype) if training_dtype else weight.dtype
-    with torch.autocast(device, enabled=False):
+    with without_autocast(rows.device):
         return TrainingLinear.apply(
             rows.to(weight.dtype), weight, bias, training_dtype, matmul_for(rows, product_dtype)
         )

@@ -18,20 +18,28 @@ class _Entry(NamedTuple):
     parameters: list["weakref.ref[torch.Tensor]"]
     # Shares each parameter's memory: while it is held, no other tensor can come to lie there.
     aliases: list[torch.Tensor]
+    places: list[int]
     versions: list[int]
     value: Any
 
     def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
-        return len(self.parameters) == len(parameters) and all(
-            known() is one and alias.data_ptr() == one.data_ptr() and version == _version(one)
-            for known, alias, version, one in zip(
-                self.parameters, self.aliases, self.versions, parameters
-            )
-        )
+        # Asked at every call of every layer, so without calls of its own.
+        for known, place, version, one in zip(
+            self.parameters, self.places, self.versions, parameters
+        ):
+            if known() is not one or one.data_ptr() != place:
+                return False
+            if version != NO_VERSION and one._version != version:
+                return False
+        return len(self.parameters) == len(parameters)
+
+
+# Of tensors made in inference mode, of whose changes PyTorch keeps no record.
+NO_VERSION = -1
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+    return NO_VERSION if tensor.is_inference() else tensor._version
 
 
 # By the first parameter's id, then by what is derived.
@@ -74,7 +82,8 @@ def derived(
             weakref.ref(first, lambda _: _known.pop(number, None)),
             *(weakref.ref(one) for one in parameters[1:]),
         ]
-        entry = _Entry(references, aliases, versions, make())
+        places = [one.data_ptr() for one in parameters]
+        entry = _Entry(references, aliases, places, versions, make())
         _known.setdefault(number, {})[what] = entry
     return entry.value
 

@@ -72,7 +72,7 @@ def _encode_frozen(
     def prepack(weight: torch.Tensor, many_rows: bool, precise: bool) -> LinearKernel:
         return chooser.linear_kernel(weight, dtype, many_rows, precise)
 
-    with torch.autocast(character_ids.device.type, enabled=False):
+    with chooser.without_autocast(character_ids.device):
         linears: Linears = derived(
             weights.tensors, (PREPACKED, dtype), lambda: prepacked_linears(weights, prepack)
         )
@@ -104,15 +104,16 @@ def lstm_layer(
     """See `Backend.lstm_layer`."""
     inputs = inputs.to(weights.input.dtype)
     hidden, cell = hidden.detach(), cell.detach().contiguous()
-    with torch.autocast(inputs.device.type, enabled=False):
-        if chooser.wants_gradient([inputs, *weights.tensors]):
+    tensors = weights.tensors
+    with chooser.without_autocast(inputs.device):
+        if chooser.wants_gradient([inputs, *tensors]):
             steps, matmul = chooser.training_steps(cell, precision.training_dtype)
             return LstmLayerTraining.apply(
-                inputs, *weights.tensors, hidden, cell, batch_sizes, weights.cell_clip,
+                inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
                 weights.projection_clip, precision.training_dtype, steps, matmul,
             )  # fmt: skip
         layer = derived(
-            weights.tensors,
+            tensors,
             (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
             lambda: chooser.frozen_lstm(weights, precision.dtype),
         )

@@ -99,14 +99,13 @@ class CompiledLstm(FrozenLstm):
         )
         outputs = hidden.new_empty(len(inputs), hidden.shape[1])
         start = 0
-        with torch.no_grad():
-            for products, sizes in self._input_products(inputs, batch_sizes):
-                found = outputs[start : start + len(products)]
-                compiled.frozen_layer(
-                    products, self._state, self._projection, hidden, cell, found, sizes,
-                    self._cell_clip, self._projection_clip,
-                )  # fmt: skip
-                start += len(products)
+        for products, sizes in self._input_products(inputs, batch_sizes):
+            found = outputs[start : start + len(products)]
+            compiled.frozen_layer(
+                products, self._state, self._projection, hidden, cell, found, sizes,
+                self._cell_clip, self._projection_clip,
+            )  # fmt: skip
+            start += len(products)
         return outputs, hidden, cell
 
 

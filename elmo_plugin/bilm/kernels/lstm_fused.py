@@ -9,6 +9,7 @@ when first used; where they cannot be, or err in a small trial, the plain operat
 """
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -152,11 +153,12 @@ def _trial(
         products = plain_matmul(hidden, weight, None)
         sums, previous = (products + addend).float(), cell.clone()
         expected = _by_autograd(sums, cell.float(), clip, grad_gated.float(), grad_cell.float())
-        gated = torch.empty_like(grad_gated)
+        # What a kernel leaves out must not lie there from an earlier trial.
+        gated = torch.full_like(grad_gated, math.nan)
         if training:
             steps = FusedTrainingSteps(clip, plain_matmul)
-            grad_sums = torch.empty_like(sums, dtype=product_dtype)
-            saved = Saved(torch.empty_like(sums), torch.empty_like(cell))
+            grad_sums = torch.full_like(sums, math.nan, dtype=product_dtype)
+            saved = Saved(torch.full_like(sums, math.nan), torch.full_like(cell, math.nan))
             steps.forward_step(hidden, weight, addend, cell, gated, saved)
             steps.backward_step(saved, previous, grad_gated, grad_cell, grad_sums)
             found = {"outputs": gated, "cells": cell}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 from elmo_plugin.bilm.kernels.same_bits import pad_rows
@@ -52,7 +53,11 @@ class FrozenLstm(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """As `Backend.lstm_layer`."""
         size = len(hidden)
-        if not (list(batch_sizes[:1]) == [size] and _are_one(inputs[:size], hidden, cell)):
+        if (
+            size < tuning.LEAST_SHARED
+            or list(batch_sizes[:1]) != [size]
+            or not _are_one(inputs[:size], hidden, cell)
+        ):
             return self._run(inputs, batch_sizes, hidden, cell)
         # The boundary that every sentence begins with, in a state that was not carried.
         first = self._run(inputs[:1], [1], hidden[:1], cell[:1])

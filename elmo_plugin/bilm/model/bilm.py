@@ -223,9 +223,9 @@ class BiLm(WeightsModule):
 
     def start_states_of(self, rows: Sequence[int]) -> BiLstmState:
         """The same of some rows of a batch, so that it may be run in parts, in any order."""
-        zeros = self._elmo_lstm.initial_state(len(rows))
-        primed = self._primed_state() if self.state == "primed" else None
-        return self._policy.start(rows, zeros, primed)
+        zeros = self._elmo_lstm.initial_state(1)
+        begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
+        return self._policy.start(rows, begin)
 
     def keep_states(self, *ends: LstmState) -> None:
         """In carry, later batches go on from these; rows past a small batch keep what they had."""

@@ -255,7 +255,8 @@ class BiLstm(torch.nn.Module):
         """
         outputs, hiddens, cells = [], [], []
         for layer, cell in enumerate(self.layers(direction)):
-            inputs = functional.dropout(inputs, dropout, self.training)
+            if dropout and self.training:
+                inputs = functional.dropout(inputs, dropout)
             output, final_hidden, final_cell = cell(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
             )

@@ -75,7 +75,8 @@ class ScalarMix(torch.nn.Module):
         weights = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0) * self.gamma
         mixed = weights[0] * layers[0]
         for weight, layer in zip(weights[1:], layers[1:]):
-            mixed = torch.addcmul(mixed, weight, layer)
+            # In place: no gradient needs the sum so far.
+            mixed.addcmul_(weight, layer)
         return mixed
 
 

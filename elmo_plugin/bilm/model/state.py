@@ -58,25 +58,21 @@ class StatePolicy:
             raise ValueError(f"state is {name!r}, expected one of {STATE_MODES}")
         self._name = name
 
-    def start(
-        self, rows: Sequence[int], zeros: LstmState, primed: BiLstmState | None
-    ) -> BiLstmState:
+    def start(self, rows: Sequence[int], begin: BiLstmState) -> BiLstmState:
         """
-        Where each of these rows of a batch starts, in either direction; `zeros` has one for each,
-        `primed` is the state after the warm-up text, of one sentence, in `"primed"`.
+        Where each of these rows of a batch starts, in either direction: where it ended, or as
+        `begin` has it, the state of one sentence.
         """
-        if primed is not None:
-            forward, backward = (
-                state.map(lambda values: values.expand(-1, len(rows), -1)) for state in primed
-            )
-        elif self.name == "carry" and self.carried is not None:
-            index = torch.tensor(list(rows), dtype=torch.long, device=zeros.hidden.device)
+        if self.name == "carry" and self.carried is not None:
+            index = torch.tensor(list(rows), dtype=torch.long, device=begin[0].hidden.device)
             forward, backward = (
                 _with_rows(state, rows).map(lambda values: values[:, index])
                 for state in self.carried
             )
         else:
-            forward = backward = zeros
+            forward, backward = (
+                state.map(lambda values: values.expand(-1, len(rows), -1)) for state in begin
+            )
         return forward, backward
 
     def keep(self, rows: Sequence[int], ends: BiLstmState) -> None:

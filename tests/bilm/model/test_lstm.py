@@ -76,6 +76,7 @@ def step_sizes(monkeypatch):
         return step(self, gates, hidden, cell)
 
     monkeypatch.setattr(PlainLstm, "_step", counted)
+    monkeypatch.setattr(tuning, "LEAST_SHARED", 2)
     return sizes
 
 
@@ -93,6 +94,15 @@ def test_sentences_that_begin_alike_take_their_first_step_as_one(step_sizes):
     assert step_sizes == [1, *BATCH_SIZES[1:]]
     assert torch.equal(hidden, before[0])
     assert torch.equal(cell_state, before[1])
+
+
+def test_few_sentences_that_begin_alike_take_it_each(step_sizes, monkeypatch):
+    cell, *start = cell_and_inputs()
+    begin_alike(*start)
+    inputs, *states = start
+    monkeypatch.setattr(tuning, "LEAST_SHARED", 5)
+    cell.requires_grad_(False)(inputs, BATCH_SIZES, *states)
+    assert step_sizes == BATCH_SIZES
 
 
 @pytest.mark.parametrize("other", range(3))
