@@ -256,7 +256,7 @@ class BiLstm(torch.nn.Module):
         outputs, hiddens, cells = [], [], []
         for layer, cell in enumerate(self.layers(direction)):
             if dropout and self.training:
-                inputs = functional.dropout(inputs, dropout)
+                inputs = functional.dropout(inputs, dropout, self.training)
             output, final_hidden, final_cell = cell(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
             )
