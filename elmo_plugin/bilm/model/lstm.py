@@ -255,7 +255,7 @@ class BiLstm(torch.nn.Module):
         """
         outputs, hiddens, cells = [], [], []
         for layer, cell in enumerate(self.layers(direction)):
-            if dropout and self.training:
+            if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
             output, final_hidden, final_cell = cell(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
