@@ -48,6 +48,13 @@ TOLERANCE = 1.05
 EXACT = ("onednn", "mkl")
 HALVES = ("fbgemm_float16", "two_digits")
 BFLOAT16 = (*HALVES, "steady_bfloat16")
+# Types of a layer's weights in C++ that may serve a `dtype`.
+IN_PLACE_OF = {
+    "float32": ("float32",),
+    "float16": ("float16", "int16"),
+    "bfloat16": ("bfloat16", "float16", "int16"),
+    "int8": ("int8",),
+}
 INT8 = {"int8 FBGEMM": int8.FbgemmInt8Kernel, "int8 oneDNN": int8.OneDnnInt8Kernel}
 
 Times = dict[str, dict[str, float]]
@@ -115,12 +122,13 @@ def measure_steps(clock: Callable[[], float] = time.perf_counter) -> Times:
         for _ in range(LAYERS)
     ]
     layers = {}
-    for dtype in (None, "float16", "bfloat16", "int8"):
-        for in_cpp in (False, True):
+    for in_cpp, names in ((False, tuple(IN_PLACE_OF)), (True, IN_CPP)):
+        for name in names:
+            dtype = None if name == "float32" else name
             if in_cpp and chooser.compiled_dtype(weights[0], dtype, in_cpp) is None:
                 continue
-            name = f"{dtype or 'float32'}, {CPP if in_cpp else LIBRARIES}"
-            layers[name] = [chooser.frozen_lstm(one, dtype, in_cpp) for one in weights]
+            made = [chooser.frozen_lstm(one, dtype, in_cpp) for one in weights]
+            layers[f"{name}, {CPP if in_cpp else LIBRARIES}"] = made
     found: Times = {name: {} for name in layers}
     for count in ROWS:
         inputs = torch.randn(STEPS * count, dim)
@@ -156,11 +164,10 @@ def compiled_layers(steps: Times) -> dict[str, str]:
     of weights in which it is the fastest.
     """
     found = {}
-    for dtype in IN_CPP:
+    for dtype, types in IN_PLACE_OF.items():
         libraries = steps.get(f"{dtype}, {LIBRARIES}", {})
         best = 1.0
-        # Half precision is the more exact one.
-        for weights in ("bfloat16", "float16") if dtype == "bfloat16" else (dtype,):
+        for weights in types:
             in_cpp = steps.get(f"{weights}, {CPP}")
             if in_cpp is None:
                 continue

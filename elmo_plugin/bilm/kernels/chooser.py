@@ -247,7 +247,7 @@ def compiled_dtype(
     name = "float32" if dtype is None or size <= tuning.MOST_EXACT else dtype
     if in_cpp is None:
         name = processors.row().compiled_layers.get(name, "")
-    if name == "float16" and size < tuning.LEAST_HALVED:
+    if name in ("float16", "int16") and size < tuning.LEAST_HALVED:
         name = "float32"
     if name not in processors.IN_CPP:
         return None

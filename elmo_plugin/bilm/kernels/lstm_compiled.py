@@ -8,7 +8,12 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.kernels import compiled, int8, reference
-from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, in_integers
+from elmo_plugin.bilm.kernels.int8_linear import (
+    Int8Linear,
+    TwoDigitLinear,
+    in_digits,
+    in_integers,
+)
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.large_pages import on_large_pages
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
@@ -17,13 +22,13 @@ from elmo_plugin.bilm.kernels.trial import passes
 
 # As in `panels.h`, and in `packed_panels.h` for types of which several share a lane.
 COLUMNS = 32
-IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4}
+IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4, torch.int16: 4}
 # Rows of a weight that are converted at a time: what remains of their copies adds to the peak.
 ROWS_AT_ONCE = 64 * COLUMNS
 # The trial's largest error that is rounding; where rows are rounded, too, that of a number between
-# two others, a 127th part.
+# two others, a 127th part, or of 16 bits.
 TOLERANCE = 1e-5
-ROUNDED_TOLERANCE = 2e-2
+ROUNDED_TOLERANCE = {torch.bfloat16: 2e-2, torch.int8: 2e-2, torch.int16: 1e-4}
 
 
 # Each thread's place for products, kept: pages that come anew cost more than the products' tenth.
@@ -69,8 +74,8 @@ class CompiledLstm(FrozenLstm):
         Of float32, on a CPU.
     dtype : `torch.dtype`
         `torch.float32`, or `torch.float16` for weights in half precision; arithmetic is in float32.
-        `torch.bfloat16` and `torch.int8` for products of rows in this type, too, added up in
-        float32 or whole; integers as `Int8Linear` has them.
+        `torch.bfloat16`, `torch.int8` and `torch.int16` for products of rows in this type, too,
+        added up in float32 or whole; integers as `Int8Linear` and `TwoDigitLinear` have them.
     input_product_elements : `int`
         As in `FrozenLstm`.
     """
@@ -112,9 +117,10 @@ class CompiledLstm(FrozenLstm):
 def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
     A weight of float32, shape `(output_dim, input_dim)`, as panels of 32 of its rows in `dtype`,
-    shape `(output_dim / 32, input_dim, 32)`; in `torch.bfloat16` and `torch.int8` with two or four
-    inputs' numbers together. The latter are unsigned, with their scales' bytes behind each panel,
-    shape `(output_dim / 32, 32 * (input_dim + 4))`.
+    shape `(output_dim / 32, input_dim, 32)`; in `torch.bfloat16` with two inputs' numbers together.
+    In `torch.int8` with four, in `torch.int16` with four first digits and then their second ones:
+    unsigned bytes, with the scales' behind each panel, as `torch.uint8`, shape
+    `(output_dim / 32, 32 * (input_dim + 4))`, or `torch.int16`, `(.., 32 * (input_dim + 2))`.
     """
     if dtype == torch.float32:
         panels = on_large_pages((len(weight) // COLUMNS, weight.shape[1], COLUMNS), dtype)
@@ -130,19 +136,18 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _converted(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`in_panels` of some of a weight's rows, by way of several copies."""
-    scales = None
-    if dtype == torch.int8:
-        integers, scales = in_integers(rows)
-        numbers = integers.add_(int8.ZERO).to(torch.uint8)
-    else:
+    in_a_lane = IN_A_LANE.get(dtype, 1)
+    if dtype.is_floating_point:
         largest = torch.finfo(dtype).max
         numbers = rows.clamp(-largest, largest).to(dtype)
-    in_a_lane = IN_A_LANE.get(dtype, 1)
-    lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
-    panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
-    if scales is None:
-        return panels
-    return torch.cat([panels.flatten(1), scales.view(-1, COLUMNS).view(torch.uint8)], dim=1)
+        lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
+        return lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
+    *digits, scales = (in_digits if dtype == torch.int16 else in_integers)(rows)
+    integers = torch.stack(digits, dim=1).add_(int8.ZERO).to(torch.uint8)
+    lanes = integers.view(-1, COLUMNS, len(digits), rows.shape[1] // in_a_lane, in_a_lane)
+    panels = lanes.permute(0, 3, 2, 1, 4).flatten(1)
+    together = torch.cat([panels, scales.view(-1, COLUMNS).view(torch.uint8)], dim=1)
+    return together.view(torch.int16) if dtype == torch.int16 else together
 
 
 def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:
@@ -194,9 +199,9 @@ def _trial(dtype: torch.dtype) -> list[str]:
         # A few steps at a time.
         layer = CompiledLstm(weights, dtype, 30 * 4 * cell_size)
         found = layer(*start)
-        rounds = dtype in IN_A_LANE
-        tolerance = ROUNDED_TOLERANCE if rounds else TOLERANCE
-        expected = (with_rounded_rows if rounds else _in_double)(weights, dtype, *start)
+        tolerance = ROUNDED_TOLERANCE.get(dtype, TOLERANCE)
+        defined = with_rounded_rows if dtype in ROUNDED_TOLERANCE else _in_double
+        expected = defined(weights, dtype, *start)
     results = "outputs", "hidden states", "cells"
     return [
         name
@@ -240,6 +245,8 @@ def with_rounded_rows(
     def prepack(weight: torch.Tensor, many_rows: bool) -> LinearKernel:
         if dtype == torch.bfloat16:
             return _RoundedLinear(weight)
+        if dtype == torch.int16:
+            return TwoDigitLinear(weight, int8.FloatInt8Kernel)
         return Int8Linear(weight, int8.FloatInt8Kernel, int8.FloatInt8Kernel, 0)
 
     return PlainLstm(weights, prepack, 1, 1 << 20)(*start)

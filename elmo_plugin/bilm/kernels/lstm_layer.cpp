@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "digit_panels.h"
 #include "gates.h"
 #include "packed_panels.h"
 #include "panels.h"
@@ -39,7 +40,13 @@ struct Layout<BFloat16> {
 template <>
 struct Layout<Byte> {
   using Operand = PackedRows<Byte>;
-  static constexpr int64_t BEHIND = sizeof(float);
+  static constexpr int64_t BEHIND = sizeof(float) / sizeof(Byte);
+};
+
+template <>
+struct Layout<Digits> {
+  using Operand = PackedRows<Digits>;
+  static constexpr int64_t BEHIND = sizeof(float) / sizeof(Digits);
 };
 
 // The panel with a column of what comes out.
@@ -185,6 +192,7 @@ INPUT_PRODUCTS(input_products_float32, float)
 INPUT_PRODUCTS(input_products_float16, Half)
 INPUT_PRODUCTS(input_products_bfloat16, BFloat16)
 INPUT_PRODUCTS(input_products_uint8, Byte)
+INPUT_PRODUCTS(input_products_int16, Digits)
 
 // Inputs' products are those above, panels `panel_apart`. `hidden`, shape `(sizes[0], dim)`, and `cell` become those after each row's last
 // step.
@@ -200,3 +208,4 @@ FROZEN_LAYER(frozen_layer_float32, float)
 FROZEN_LAYER(frozen_layer_float16, Half)
 FROZEN_LAYER(frozen_layer_bfloat16, BFloat16)
 FROZEN_LAYER(frozen_layer_uint8, Byte)
+FROZEN_LAYER(frozen_layer_int16, Digits)

@@ -38,7 +38,7 @@ def biLMs(dtype, **changes):
 
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("dtype", COSINE)
-@pytest.mark.parametrize("processor", ["amx", "avx512_bf16"])
+@pytest.mark.parametrize("processor", ["amx", "avx512_bf16", "avx512_bf16_avx_vnni"])
 def test_every_layer_of_every_token_is_close(processor, dtype, private, monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
     monkeypatch.setattr(tuning, "MOST_EXACT", 0)

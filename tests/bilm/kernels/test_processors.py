@@ -32,11 +32,14 @@ RECORDED = sorted((ROOT / "benchmarks/products").glob("*.json"))
 WIDE = 300, 70
 
 
-def capable_of(monkeypatch, *, vendor="GenuineIntel", level="AVX512", **questions):
+def capable_of(
+    monkeypatch, *, vendor="GenuineIntel", level="AVX512", instructions="sse avx", **questions
+):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: level)
     monkeypatch.setattr(processors, "vendor", lambda: vendor)
+    monkeypatch.setattr(processors, "instructions", lambda: instructions)
     for question in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
         answer = questions.get(question, False)
         monkeypatch.setattr(torch.cpu, question, lambda answer=answer: answer, raising=False)
@@ -49,6 +52,9 @@ def test_a_processor_is_known_by_what_it_can_do(monkeypatch):
     assert capable_of(monkeypatch, **amx) == "amx"
     assert capable_of(monkeypatch, **bf16) == "avx512_bf16_slow"
     assert capable_of(monkeypatch, vendor="AuthenticAMD", **bf16) == "avx512_bf16"
+    both = {**bf16, "instructions": "avx avx_vnni avx512_bf16"}
+    assert capable_of(monkeypatch, vendor="AuthenticAMD", **both) == "avx512_bf16_avx_vnni"
+    assert capable_of(monkeypatch, **both) == "avx512_bf16_slow"
     # Unknown ones, and those that nobody measured.
     assert capable_of(monkeypatch, vendor="", **bf16) == "safe"
     assert capable_of(monkeypatch) == "safe"
@@ -144,13 +150,17 @@ def test_the_table_is_what_the_figures_say(path):
     assert chosen == ROWS[found["row"]]
 
 
-def test_on_amd_whole_runs_were_measured():
+@pytest.mark.parametrize(
+    ("name", "report"),
+    [("avx512_bf16", "2026-11-24-amd-quick"), ("avx512_bf16_avx_vnni", "2026-11-25-amd-family-26")],
+)
+def test_on_amd_whole_runs_were_measured(name, report):
     """Whole batches with that row: a `dtype` may gain nothing, but loses nothing."""
-    path = ROOT / "benchmarks/reports/2026-11-24-amd-quick.json"
+    path = ROOT / "benchmarks/reports" / f"{report}.json"
     report = json.loads(path.read_text("utf-8"))
     assert "AMD" in report["machine"]["processor"]
-    row = ROWS["avx512_bf16"]
-    assert row.compiled_layers == processors.EACH_IN_CPP
+    row = ROWS[name]
+    assert set(row.compiled_layers) == set(processors.EACH_IN_CPP)
     for case in report["inference"]:
         seconds = {name: one["seconds"] for name, one in case["contestants"].items()}
         for temperature in ("cold", "warm"):
@@ -200,8 +210,12 @@ def test_a_layer_in_cpp_may_be_more_exact():
         "float16, C++": {"1": 8.0, "64": 80.0},
     }
     assert tune.compiled_layers(steps) == {"bfloat16": "float16"}
+    steps["int16, C++"] = {"1": 7.9, "64": 80.0}
+    assert tune.compiled_layers(steps) == {"bfloat16": "int16"}
+    steps["float16, libraries"] = {"1": 8.0, "64": 82.0}
+    assert tune.compiled_layers(steps) == {"bfloat16": "int16", "float16": "int16"}
     steps["bfloat16, C++"]["1"] = 5.0
-    assert tune.compiled_layers(steps) == {"bfloat16": "bfloat16"}
+    assert tune.compiled_layers(steps) == {"bfloat16": "bfloat16", "float16": "int16"}
 
 
 def test_each_kernel_that_works_here_gives_the_product():
