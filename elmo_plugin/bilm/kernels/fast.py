@@ -89,8 +89,8 @@ def _token_cache(weights: TokenWeights, num_characters: int) -> TokenCache:
     width = sum(len(bias) for _, bias in weights.convolutions)
     if weights.projection is not None:
         width = len(weights.projection.bias)
-    capacity = max(1, tuning.TOKEN_CACHE_BYTES // (4 * width + 2 * num_characters))
-    return TokenCache(num_characters, width, capacity)
+    capacity = max(1, tuning.TOKEN_CACHE_BYTES // (4 * width + 4 * num_characters))
+    return TokenCache(width, capacity)
 
 
 def lstm_layer(

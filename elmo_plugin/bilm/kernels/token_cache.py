@@ -5,31 +5,25 @@ from collections.abc import Callable
 
 import torch
 
-from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows, row_hashes
-
 
 class TokenCache:
     """
-    Least recently used goes first. Tokens are found by a 64-bit hash and told apart by their
-    characters, so a collision costs a computation and never gives a wrong vector.
+    Least recently used goes first.
 
     # Parameters
 
-    num_characters : `int`
-        Character ids of a token.
     dim : `int`
         Width of a vector.
     capacity : `int`
         Tokens held, at least 1.
     """
 
-    def __init__(self, num_characters: int, dim: int, capacity: int) -> None:
+    def __init__(self, dim: int, capacity: int) -> None:
         self._capacity = capacity
         with torch.inference_mode(False):  # a cache made there is written to elsewhere too
-            # Character ids fit 16 bits.
-            self._ids = torch.empty(capacity, num_characters, dtype=torch.int16, device="cpu")
             self._table = torch.empty(capacity, dim, dtype=torch.float32, device="cpu")
-        self._slots: dict[int, int] = {}  # by hash, the least recently used first
+        # By the token's characters, the least recently used first.
+        self._slots: dict[bytes, int] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -57,36 +51,39 @@ class TokenCache:
     def _vectors_of(
         self, character_ids: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        touched = [self._touch(key) for key in row_hashes(character_ids).tolist()]
-        slots = torch.tensor(touched, dtype=torch.long)
-        known = slots >= 0
-        slots.clamp_(min=0)
-        known &= (self._ids[slots] == character_ids).all(dim=1)
+        tokens = _in_bytes(character_ids)
+        slots = [self._touch(token) for token in tokens]
         vectors = self._table[slots]
-        unknown = (~known).nonzero().squeeze(1)
-        if len(unknown):
-            distinct, inverse = distinct_rows(character_ids[unknown])
-            computed = compute(distinct)
-            vectors[unknown] = computed[inverse]
-            kept = distinct[-self._capacity :]
-            places = torch.tensor([self._place(key) for key in row_hashes(kept).tolist()])
-            self._ids[places] = kept.to(torch.int16)
-            self._table[places] = computed[-len(kept) :]
+        unknown = [row for row, slot in enumerate(slots) if slot < 0]
+        if unknown:
+            # Each once: which row, and which of those that are computed.
+            rows = {tokens[row]: row for row in unknown}
+            numbers = {token: number for number, token in enumerate(rows)}
+            computed = compute(character_ids[list(rows.values())])
+            vectors[unknown] = computed[[numbers[tokens[row]] for row in unknown]]
+            kept = list(rows)[-self._capacity :]
+            self._table[[self._place(token) for token in kept]] = computed[-len(kept) :]
         return vectors
 
-    def _touch(self, key: int) -> int:
-        slot = self._slots.pop(key, -1)
+    def _touch(self, token: bytes) -> int:
+        slot = self._slots.pop(token, -1)
         if slot >= 0:
-            self._slots[key] = slot
+            self._slots[token] = slot
         return slot
 
-    def _place(self, key: int) -> int:
-        """The slot of a token to be stored: its own, a free one, or the oldest's."""
-        if key in self._slots:
-            slot = self._slots.pop(key)
-        elif len(self._slots) < self._capacity:
+    def _place(self, token: bytes) -> int:
+        """The slot of a token to be stored: a free one, or the oldest's."""
+        if len(self._slots) < self._capacity:
             slot = len(self._slots)
         else:
             slot = self._slots.pop(next(iter(self._slots)))
-        self._slots[key] = slot
+        self._slots[token] = slot
         return slot
+
+
+def _in_bytes(character_ids: torch.Tensor) -> list[bytes]:
+    """Each token's characters."""
+    ids = character_ids.to(torch.int32).numpy()
+    size = ids.shape[1] * ids.itemsize
+    together = ids.tobytes()
+    return [together[start : start + size] for start in range(0, len(together), size)]
