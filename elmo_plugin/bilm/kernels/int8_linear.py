@@ -104,7 +104,9 @@ class TwoDigitLinear(IntegerLinear):
 
     def __init__(self, weight: torch.Tensor, kernel: type[Int8Kernel]) -> None:
         super().__init__(weight[:0])
-        high, low, scales = in_digits(weight)
+        largest = _largest_by_row(weight)
+        high, low = _digits(weight, largest)
+        scales = largest.squeeze(1) * (BASE / float(LARGEST_PAIR) ** 2)
         self._high, self._low = kernel(high, scales), kernel(low, scales)
 
     def _product(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,17 +125,6 @@ def in_integers(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     largest = _largest_by_row(weight)
     return (weight / largest).mul_(127).round_(), largest.squeeze(1) / 127**2
-
-
-def in_digits(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """
-    Whole numbers from -127 to 127, of which the first counts `BASE` times the second, and what a
-    product with two such is worth, divided by `BASE`, shape `(output_dim,)`, but for a row's
-    largest value.
-    """
-    largest = _largest_by_row(weight)
-    high, low = _digits(weight, largest)
-    return high, low, largest.squeeze(1) * (BASE / float(LARGEST_PAIR) ** 2)
 
 
 def _digits(rows: torch.Tensor, largest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,12 +8,8 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.kernels import compiled, int8, reference
-from elmo_plugin.bilm.kernels.int8_linear import (
-    Int8Linear,
-    TwoDigitLinear,
-    in_digits,
-    in_integers,
-)
+from elmo_plugin.bilm.kernels.int8_linear import Int8Linear, in_integers
+from elmo_plugin.bilm.kernels.int16_linear import Int16Linear, in_int16
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.large_pages import on_large_pages
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
@@ -22,7 +18,7 @@ from elmo_plugin.bilm.kernels.trial import passes
 
 # As in `panels.h`, and in `packed_panels.h` for types of which several share a lane.
 COLUMNS = 32
-IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4, torch.int16: 4}
+IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4, torch.int16: 2}
 # Rows of a weight that are converted at a time: what remains of their copies adds to the peak.
 ROWS_AT_ONCE = 64 * COLUMNS
 # The trial's largest error that is rounding; where rows are rounded, too, that of a number between
@@ -75,7 +71,7 @@ class CompiledLstm(FrozenLstm):
     dtype : `torch.dtype`
         `torch.float32`, or `torch.float16` for weights in half precision; arithmetic is in float32.
         `torch.bfloat16`, `torch.int8` and `torch.int16` for products of rows in this type, too,
-        added up in float32 or whole; integers as `Int8Linear` and `TwoDigitLinear` have them.
+        added up in float32 or whole; integers as `Int8Linear` and `Int16Linear` have them.
     input_product_elements : `int`
         As in `FrozenLstm`.
     """
@@ -118,9 +114,9 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
     A weight of float32, shape `(output_dim, input_dim)`, as panels of 32 of its rows in `dtype`,
     shape `(output_dim / 32, input_dim, 32)`; in `torch.bfloat16` with two inputs' numbers together.
-    In `torch.int8` with four, in `torch.int16` with four first digits and then their second ones:
-    unsigned bytes, with the scales' behind each panel, as `torch.uint8`, shape
-    `(output_dim / 32, 32 * (input_dim + 4))`, or `torch.int16`, `(.., 32 * (input_dim + 2))`.
+    So in `torch.int16`, and in `torch.int8` with four, unsigned; these have their scales' bytes
+    behind each panel, shapes `(output_dim / 32, 32 * (input_dim + 2))` and
+    `(output_dim / 32, 32 * (input_dim + 4))`, the latter in `torch.uint8`.
     """
     if dtype == torch.float32:
         panels = on_large_pages((len(weight) // COLUMNS, weight.shape[1], COLUMNS), dtype)
@@ -136,18 +132,21 @@ def in_panels(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _converted(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`in_panels` of some of a weight's rows, by way of several copies."""
-    in_a_lane = IN_A_LANE.get(dtype, 1)
-    if dtype.is_floating_point:
+    scales = None
+    if dtype == torch.int16:
+        numbers, scales = in_int16(rows)
+    elif dtype == torch.int8:
+        integers, scales = in_integers(rows)
+        numbers = integers.add_(int8.ZERO).to(torch.uint8)
+    else:
         largest = torch.finfo(dtype).max
         numbers = rows.clamp(-largest, largest).to(dtype)
-        lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
-        return lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
-    *digits, scales = (in_digits if dtype == torch.int16 else in_integers)(rows)
-    integers = torch.stack(digits, dim=1).add_(int8.ZERO).to(torch.uint8)
-    lanes = integers.view(-1, COLUMNS, len(digits), rows.shape[1] // in_a_lane, in_a_lane)
-    panels = lanes.permute(0, 3, 2, 1, 4).flatten(1)
-    together = torch.cat([panels, scales.view(-1, COLUMNS).view(torch.uint8)], dim=1)
-    return together.view(torch.int16) if dtype == torch.int16 else together
+    in_a_lane = IN_A_LANE.get(dtype, 1)
+    lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
+    panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
+    if scales is None:
+        return panels
+    return torch.cat([panels.flatten(1), scales.view(-1, COLUMNS).view(panels.dtype)], dim=1)
 
 
 def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:
@@ -246,7 +245,7 @@ def with_rounded_rows(
         if dtype == torch.bfloat16:
             return _RoundedLinear(weight)
         if dtype == torch.int16:
-            return TwoDigitLinear(weight, int8.FloatInt8Kernel)
+            return Int16Linear(weight)
         return Int8Linear(weight, int8.FloatInt8Kernel, int8.FloatInt8Kernel, 0)
 
     return PlainLstm(weights, prepack, 1, 1 << 20)(*start)

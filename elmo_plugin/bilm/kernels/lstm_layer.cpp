@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "digit_panels.h"
 #include "gates.h"
+#include "int16_panels.h"
 #include "packed_panels.h"
 #include "panels.h"
 
@@ -44,9 +44,9 @@ struct Layout<Byte> {
 };
 
 template <>
-struct Layout<Digits> {
-  using Operand = PackedRows<Digits>;
-  static constexpr int64_t BEHIND = sizeof(float) / sizeof(Digits);
+struct Layout<Int16> {
+  using Operand = PackedRows<Int16>;
+  static constexpr int64_t BEHIND = sizeof(float) / sizeof(Int16);
 };
 
 // The panel with a column of what comes out.
@@ -192,7 +192,7 @@ INPUT_PRODUCTS(input_products_float32, float)
 INPUT_PRODUCTS(input_products_float16, Half)
 INPUT_PRODUCTS(input_products_bfloat16, BFloat16)
 INPUT_PRODUCTS(input_products_uint8, Byte)
-INPUT_PRODUCTS(input_products_int16, Digits)
+INPUT_PRODUCTS(input_products_int16, Int16)
 
 // Inputs' products are those above, panels `panel_apart`. `hidden`, shape `(sizes[0], dim)`, and `cell` become those after each row's last
 // step.
@@ -208,4 +208,4 @@ FROZEN_LAYER(frozen_layer_float32, float)
 FROZEN_LAYER(frozen_layer_float16, Half)
 FROZEN_LAYER(frozen_layer_bfloat16, BFloat16)
 FROZEN_LAYER(frozen_layer_uint8, Byte)
-FROZEN_LAYER(frozen_layer_int16, Digits)
+FROZEN_LAYER(frozen_layer_int16, Int16)

@@ -25,11 +25,8 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// Weights that share a lane; of a lane's, those that lie in one vector.
 template <class Weight>
-constexpr int64_t IN_A_VECTOR = sizeof(float) / sizeof(Weight);
-template <class Weight>
-constexpr int64_t IN_A_LANE = IN_A_VECTOR<Weight>;
+constexpr int64_t IN_A_LANE = sizeof(float) / sizeof(Weight);
 
 // What an unsigned byte is more than it is worth.
 constexpr int32_t ZERO = 128;
@@ -96,27 +93,21 @@ inline void pack(const float* from, int64_t dim, BFloat16* to, float*) {
   }
 }
 
-// A row's scale; above zero for zeros, too.
-inline float largest_of(const float* from, int64_t dim) {
+// `about`: the row's scale, and what `ZERO` adds to each of its sums.
+inline void pack(const float* from, int64_t dim, int8_t* to, float* about) {
   // Absolute values are in the order of their bits, and a NaN's are above all.
   int32_t most = 0;
   for (int64_t k = 0; k < dim; ++k) {
     const int32_t bits = bits_of(from[k]) & 0x7fffffff;
     most = bits > most ? bits : most;
   }
-  const float largest = with_bits(most);
-  return largest < 1e-30f ? 1e-30f : largest;
-}
-
-// The last bits of the whole number next to `number * scale`: 1.5 * 2^23, added, leaves them there.
-inline int32_t last_bits(float number, float scale) { return bits_of(std::fma(number, scale, 12582912.0f)); }
-
-// `about`: the row's scale, and what `ZERO` adds to each of its sums.
-inline void pack(const float* from, int64_t dim, int8_t* to, float* about) {
-  const float largest = largest_of(from, dim), scale = 127.0f / largest;
+  float largest = with_bits(most);
+  largest = largest < 1e-30f ? 1e-30f : largest;
+  const float scale = 127.0f / largest;
   int32_t total = 0;
   for (int64_t k = 0; k < dim; ++k) {
-    to[k] = static_cast<int8_t>(last_bits(from[k], scale));
+    // Added, 1.5 * 2^23 leaves the nearest whole number in the last bits.
+    to[k] = static_cast<int8_t>(bits_of(std::fma(from[k], scale, 12582912.0f)));
     total += to[k];
   }
   about[0] = largest;
@@ -127,8 +118,8 @@ inline void pack(const float* from, int64_t dim, int8_t* to, float* about) {
 template <class Weight>
 struct PackedRows {
   using Number = typename Weight::Number;
-  // Floats about a row.
-  static constexpr int64_t ABOUT = 3;
+  // Of floats about a row.
+  static constexpr int64_t ABOUT = 2;
 
   float* places;
   int64_t count, dim;
@@ -150,7 +141,7 @@ struct PackedRows {
 
 // --- products ---
 
-// How sums begin, and what comes out.
+// How sums begin, and what comes out of all parts'.
 inline Integers begun(const Byte*, const float* about) { return filled(-bits_of(about[1])); }
 inline Vector begun(const BFloat16*, const float*) { return filled(0.0f); }
 inline Vector ended(const Byte*, Integers sums, const float* scales, const float* about) {
@@ -158,73 +149,72 @@ inline Vector ended(const Byte*, Integers sums, const float* scales, const float
 }
 inline Vector ended(const BFloat16*, Vector sums, const float*, const float*) { return sums; }
 
-// How they go on with the next part: as they were left.
-template <class Sums>
-void resume(Sums& sums, const float* left) {
+// Between two parts they are left as they are, where a part's number does not say otherwise.
+template <class Weight, class Sums>
+void resume(const Weight*, Sums& sums, const float* left) {
   std::memcpy(&sums, left, sizeof sums);
 }
-template <class Sums>
-Sums to_leave(const Sums& sums, const float*, bool) {
+template <class Weight, class Sums>
+Sums to_leave(const Weight*, const Sums& sums, const float*, bool) {
   return sums;
 }
 
-template <class Weight>
-using Sums = decltype(begun(static_cast<const Weight*>(nullptr), nullptr));
-// Of which one takes so many vectors.
-template <class Weight>
-constexpr int IN_VECTORS = sizeof(Sums<Weight>) / sizeof(Vector);
-
-// As many bytes as a part in half precision has.
+// Of a part: as many bytes as one in half precision has. Of what is added up before sums are left: all of it, or fewer.
 template <class Weight>
 constexpr int64_t DEEP = DEPTH * sizeof(Half) / sizeof(Weight);
+template <class Weight>
+constexpr int64_t BLOCK = DEEP<Weight>;
 
 // Products of rows with a part of each panel. Sums are kept between the parts, numbers come out of the last. Meanwhile what lies `ahead` is
 // asked for, as in `panels.h`.
 template <int ROWS, int PANELS, class Weight>
 void multiply(const PackedRows<Weight>& rows, int64_t start, int64_t k, Part<Weight> part, int64_t panels_apart, float* sums,
               int64_t sums_apart, const float* scales, const char* ahead, int64_t step) {
+  using Sums = decltype(begun(part.weights, sums));
   constexpr int WIDTH = PANELS * VECTORS;
   constexpr int64_t IN_LANE = IN_A_LANE<Weight>;
-  Sums<Weight> sum[ROWS][WIDTH];
   const typename Weight::Number* row_of[ROWS];
 #pragma GCC unroll 64
-  for (int row = 0; row < ROWS; ++row) {
-    row_of[row] = rows.numbers(start + row) + k;
+  for (int row = 0; row < ROWS; ++row) row_of[row] = rows.numbers(start + row) + k;
+  for (int64_t done = 0, end; done < part.depth; done = end) {
+    end = part.depth - done < BLOCK<Weight> ? part.depth : done + BLOCK<Weight>;
+    const bool first = k + done == 0, last = k + end == rows.dim;
+    Sums sum[ROWS][WIDTH];
 #pragma GCC unroll 64
-    for (int v = 0; v < WIDTH; ++v)
-      if (k == 0)
-        sum[row][v] = begun(part.weights, rows.about(start + row));
-      else
-        resume(sum[row][v], sums + row * sums_apart + v * LANES);
-  }
-  for (int64_t lane = 0; lane < part.depth / IN_LANE; ++lane)
+    for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 64
-    for (int panel = 0; panel < PANELS; ++panel) {
-      if (PANELS == 1) ask_for_next<COLUMNS * IN_LANE * sizeof(Weight)>(ahead + lane * step, step);
+      for (int v = 0; v < WIDTH; ++v)
+        if (first)
+          sum[row][v] = begun(part.weights, rows.about(start + row));
+        else
+          resume(part.weights, sum[row][v], sums + row * sums_apart + v * LANES);
+    for (int64_t lane = done / IN_LANE; lane < end / IN_LANE; ++lane)
 #pragma GCC unroll 64
-      for (int row = 0; row < ROWS; ++row)
+      for (int panel = 0; panel < PANELS; ++panel) {
+        if (PANELS == 1) ask_for_next(ahead + lane * step, step);
 #pragma GCC unroll 64
-        for (int v = 0; v < VECTORS; ++v) {
-          Sums<Weight>& one = sum[row][panel * VECTORS + v];
-          const Weight* weights = part.weights + panel * panels_apart + lane * COLUMNS * IN_LANE + v * LANES * IN_A_VECTOR<Weight>;
-          one = add_products(one, weights, row_of[row] + lane * IN_LANE);
-        }
-    }
-  const bool last = k + part.depth == rows.dim;
+        for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 64
-  for (int row = 0; row < ROWS; ++row)
-#pragma GCC unroll 64
-    for (int v = 0; v < WIDTH; ++v) {
-      float* place = sums + row * sums_apart + v * LANES;
-      const auto left = to_leave(sum[row][v], place, k > 0);
-      if (last) {
-        const float* scale = scales + v / VECTORS * panels_apart * static_cast<int64_t>(sizeof(Weight)) / static_cast<int64_t>(sizeof(float));
-        const Vector product = ended(part.weights, left, scale + v % VECTORS * LANES, rows.about(start + row));
-        std::memcpy(place, &product, sizeof product);
-      } else {
-        std::memcpy(place, &left, sizeof left);
+          for (int v = 0; v < VECTORS; ++v) {
+            Sums& one = sum[row][panel * VECTORS + v];
+            one = add_products(one, part.weights + panel * panels_apart + (lane * COLUMNS + v * LANES) * IN_LANE, row_of[row] + lane * IN_LANE);
+          }
       }
-    }
+#pragma GCC unroll 64
+    for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 64
+      for (int v = 0; v < WIDTH; ++v) {
+        float* place = sums + row * sums_apart + v * LANES;
+        const auto left = to_leave(part.weights, sum[row][v], place, !first);
+        if (last) {
+          const float* scale = scales + v / VECTORS * panels_apart * static_cast<int64_t>(sizeof(Weight)) / static_cast<int64_t>(sizeof(float));
+          const Vector product = ended(part.weights, left, scale + v % VECTORS * LANES, rows.about(start + row));
+          std::memcpy(place, &product, sizeof product);
+        } else {
+          std::memcpy(place, &left, sizeof left);
+        }
+      }
+  }
 }
 
 template <class Weight>
@@ -239,7 +229,7 @@ void multiply_panel(const PackedRows<Weight>& rows, int64_t count, const Weight*
   for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
     const Part<Weight> part = part_of(panel, k, rows.dim, DEEP<Weight>);
     const char* next = reinterpret_cast<const char*>(part.weights + part.depth * COLUMNS);
-    in_groups<MOST_ROWS / IN_VECTORS<Weight>>(count, next, part.depth / IN_LANE, COLUMNS * IN_LANE * sizeof(Weight), [&](auto number, int64_t start, const char* ahead, int64_t step) {
+    in_groups(count, next, part.depth / IN_LANE, COLUMNS * sizeof(float), [&](auto number, int64_t start, const char* ahead, int64_t step) {
       multiply<number.value, 1>(rows, start, k, part, 0, sums + start * sums_apart, sums_apart, scales_of(panel, rows.dim), ahead, step);
     });
   }
@@ -252,13 +242,8 @@ void multiply_few(const PackedRows<Weight>& rows, int64_t count, const Weight* p
   for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
     const Part<Weight> part = part_of(panels, k, rows.dim, DEEP<Weight>);
     with_rows<FEW_ROWS>(count, [&](auto number) {
-      // As many as there are vectors for.
-      constexpr int PANELS = number.value == 1 ? TOGETHER : TOGETHER / IN_VECTORS<Weight>;
-      for (int panel = 0; panel < TOGETHER; panel += PANELS) {
-        const int64_t here = panel * panels_apart;
-        multiply<number.value, PANELS>(rows, 0, k, {part.weights + here, part.depth}, panels_apart, sums + panel * COLUMNS, sums_apart,
-                                       scales_of(panels + here, rows.dim), nullptr, 0);
-      }
+      multiply<number.value, TOGETHER>(rows, 0, k, part, panels_apart, sums, sums_apart, scales_of(panels, rows.dim), nullptr,
+                                       0);
     });
   }
 }

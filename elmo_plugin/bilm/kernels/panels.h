@@ -127,13 +127,10 @@ struct Part {
 // themselves, and faster when nothing is asked for.
 constexpr int TOGETHER = 4;
 
-// Lines of the next part, `step` bytes each time, at most so many as are multiplied meanwhile.
-template <int64_t BYTES>
-void ask_for_next(const char* ahead, int64_t step) {
+// Lines of the next part, `step` bytes each time, at most as many as a row of a panel has.
+inline void ask_for_next(const char* ahead, int64_t step) {
   __builtin_prefetch(ahead, 0, SECOND);
-#pragma GCC unroll 64
-  for (int64_t line = LINE; line < BYTES; line += LINE)
-    if (step > line) __builtin_prefetch(ahead + line, 0, SECOND);
+  if (step > LINE) __builtin_prefetch(ahead + LINE, 0, SECOND);
 }
 
 // Products of rows, `APART` apart, with a part of each panel, or added to what is there. Meanwhile what lies `ahead` of a single panel is
@@ -150,7 +147,7 @@ void multiply(const float* rows, Part<Weight> part, int64_t panels_apart, float*
   for (int64_t k = 0; k < part.depth; ++k) {
 #pragma GCC unroll 64
     for (int panel = 0; panel < PANELS; ++panel) {
-      if (PANELS == 1) ask_for_next<COLUMNS * sizeof(Weight)>(ahead + k * step, step);
+      if (PANELS == 1) ask_for_next(ahead + k * step, step);
       Vector weight[VECTORS];
 #pragma GCC unroll 64
       for (int v = 0; v < VECTORS; ++v) weight[v] = load(part.weights + panel * panels_apart + k * COLUMNS + v * LANES);
@@ -173,10 +170,7 @@ void multiply(const float* rows, Part<Weight> part, int64_t panels_apart, float*
 }
 
 // Rows are multiplied in so many groups of about the same size.
-template <int MOST>
-int64_t groups_of(int64_t count) {
-  return (count + MOST - 1) / MOST;
-}
+inline int64_t groups_of(int64_t count) { return (count + MOST_ROWS - 1) / MOST_ROWS; }
 
 // Calls with a number of rows that is known when this is compiled, up to `ROWS`.
 template <int ROWS, class Function>
@@ -191,13 +185,13 @@ void with_rows(int64_t count, Function function) {
 
 // Calls with each group of rows: their number, the first, and what is asked for meanwhile. Groups share the next part, of which there are
 // `lines`, so many bytes each.
-template <int MOST, class Function>
+template <class Function>
 void in_groups(int64_t count, const char* next, int64_t lines, int64_t bytes, Function function) {
-  const int64_t groups = groups_of<MOST>(count), step = bytes / groups;
+  const int64_t groups = groups_of(count), step = bytes / groups;
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t start = group * count / groups, end = (group + 1) * count / groups;
     const char* ahead = next + group * lines * step;
-    with_rows<MOST>(end - start, [&](auto number) { function(number, start, ahead, step); });
+    with_rows<MOST_ROWS>(end - start, [&](auto number) { function(number, start, ahead, step); });
   }
 }
 
@@ -237,12 +231,12 @@ void multiply_panel(const Rows& rows, int64_t count, const Weight* panel, float*
     const Weight* ahead = following == nullptr ? part.weights + part.depth * COLUMNS : following + k * COLUMNS;
     const char* next = reinterpret_cast<const char*>(ahead);
     const auto multiply_groups = [&](auto some) {
-      in_groups<MOST_ROWS>(count, next, part.depth, COLUMNS * sizeof(Weight), [&](auto number, int64_t start, const char* lines, int64_t step) {
+      in_groups(count, next, part.depth, COLUMNS * sizeof(Weight), [&](auto number, int64_t start, const char* lines, int64_t step) {
         multiply<number.value, 1>(rows.at(start, k), some, 0, sums + start * sums_apart, sums_apart, k > 0, lines, step);
       });
     };
     if constexpr (sizeof(Weight) < sizeof(float)) {
-      if (groups_of<MOST_ROWS>(count) >= WIDENED_FOR) {
+      if (groups_of(count) >= WIDENED_FOR) {
         alignas(64) float wide[DEPTH * COLUMNS];
         multiply_groups(widened(part, wide));
         continue;

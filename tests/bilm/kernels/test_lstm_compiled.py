@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ comp
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16]
 # Of which rows are rounded, too: how much a number may differ that lies between two others, and how
-# much most do, since products of whole numbers of 16 bits are added up in float32.
-ROUNDED = {torch.bfloat16: (0.03, 1e-6), torch.int8: (0.03, 1e-6), torch.int16: (3e-4, 2e-5)}
+# much most do, since those of whole numbers of 16 bits are added up in float32, too.
+ROUNDED = {torch.bfloat16: (0.03, 1e-6), torch.int8: (0.03, 1e-6), torch.int16: (2e-3, 2e-5)}
 CLIPS = [(0.5, 0.3), (None, None)]
 # Falling, at once and slowly; more rows than are multiplied at a time, and one.
 BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23], [300, 259]]
@@ -202,32 +202,53 @@ def test_bytes_in_panels():
     assert scales.flatten().tolist() == pytest.approx([1 / 127] * 64)
 
 
-def test_digits_in_panels():
-    """By hand: 32,385 is 127 times 255. Four numbers' first digits, then their second ones."""
-    weight = torch.zeros(32, 8)
-    weight[3] = torch.tensor([32385.0, -32385, 255, 127, 0.6, 128, -129, 0])
+def test_integers_of_16_bits_in_panels():
+    """By hand: numbers of two rows, one whose largest number bounds its scale, and one its norm."""
+    weight = torch.zeros(32, 128)
+    weight[3, :3] = torch.tensor([1.0, -0.5, 1 / 32767])
+    weight[5] = -2.0
     panels = in_panels(weight, torch.int16)
-    assert (panels.shape, panels.dtype) == ((1, 32 * (8 + 2)), torch.int16)
-    found = panels.view(torch.uint8)[0, : 32 * 16].view(2, 2, 32, 4)
-    assert (found[:, :, 3] - 128).char().tolist() == [
-        [[127, -127, 1, 0], [0, 0, 0, 127]],
-        [[0, 1, -1, 0], [1, -127, 126, 0]],
-    ]
-    assert panels[:, 32 * 8 :].contiguous().view(torch.float32)[0, 3] == pytest.approx(255 / 32385)
+    assert (panels.shape, panels.dtype) == ((1, 32 * (128 + 2)), torch.int16)
+    pairs = panels[0, : 32 * 128].view(64, 32, 2)
+    assert pairs[:2, 3].tolist() == [[32767, -16384], [1, 0]]
+    norm = 2 * math.sqrt(128)
+    assert pairs[:, 5].unique().tolist() == [round(-2.0 * 65532 / norm)]
+    scales = panels[:, 32 * 128 :].contiguous().view(torch.float32)[0]
+    assert scales[3] == pytest.approx(1 / 32767 / 32750)
+    assert scales[5] == pytest.approx(norm / 65532 / 32750)
+
+
+def product(rows, weight, dtype):
+    """Of rows with a weight in this type."""
+    found = torch.empty(len(weight) // 32, len(rows), 32)
+    compiled.input_products(rows, in_panels(weight, dtype), torch.zeros(len(weight)), found)
+    return found.transpose(0, 1).reshape(len(rows), -1)
+
+
+@pytest.mark.parametrize("dim", [32, 128, 160, 512, 4096])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
+def test_integers_of_16_bits_do_not_overflow(dim, scale):
+    """Products as large as they can be for their norms, of one sign; and of one number alone."""
+    weight, rows = torch.zeros(64, dim), torch.zeros(5, dim)
+    weight[:32], rows[:2] = scale, scale
+    weight[1, dim // 2 :], rows[1, dim // 2 :] = -scale, -scale
+    weight[32:, 7], rows[2:4, 7] = scale, -scale
+    expected = rows.double() @ weight.t().double()
+    found = product(rows, weight, torch.int16)
+    assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
+    assert not found[4].any()
 
 
 @pytest.mark.parametrize("dim", [32, 288, 4096])
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 7, 30])
-def test_two_digits_are_more_exact_than_halves(dim, count):
+def test_integers_of_16_bits_are_more_exact_than_halves(dim, count):
     """Of numbers of about the same size; their means are not zero."""
     weight, rows = torch.randn(64, dim) + 0.2, torch.randn(count, dim) + 0.5
     expected = rows.double() @ weight.t().double()
-    errors = []
-    for dtype in (torch.float16, torch.int16):
-        found = torch.empty(2, count, 32)
-        compiled.input_products(rows, in_panels(weight, dtype), torch.zeros(64), found)
-        errors.append((found.transpose(0, 1).reshape(count, 64) - expected).norm())
-    assert errors[1] < errors[0] <= 4e-4 * expected.norm()
+    whole, half = ((product(rows, weight, dtype) - expected).norm() for dtype in (
+        torch.int16, torch.float16,
+    ))  # fmt: skip
+    assert whole < half <= 4e-4 * expected.norm()
 
 
 def test_by_hand():
@@ -263,20 +284,23 @@ FAULTS = [
     (None, "FROZEN_LAYER(frozen_layer_", "FROZEN_LAYER("),
     ("int8", "filled(-bits_of(about[1]))", "filled(0)"),
     ("int8", "about[0] = largest;", "about[0] = 1.0f;"),
-    ("int8", "k + part.depth == rows.dim", "true"),
+    ("int8", "last = k + end == rows.dim", "last = true"),
     ("int8", "bits > most ? bits : most", "bits"),
     ("int8", "BEHIND = sizeof(float)", "BEHIND = 0"),
     ("int8", "gated.finish(size);", ""),
     ("bfloat16", "(bits >> 16 & 1)) >> 16", "(bits >> 16 & 1)) >> 15"),
     ("bfloat16", "filled(0.0f); }", "filled(1.0f); }"),
     ("int8", "before.finish(staying);", ""),
-    ("float16", "{filled(-bits_of(about[1])), filled", "{filled(0), filled"),
-    ("float16", "(total_first + total_second) * ZERO", "total_second * ZERO"),
-    ("float16", "add_products(sums.second, first, row_second)", "sums.second"),
-    ("float16", "first + COLUMNS * IN_A_LANE<Digits>", "first"),
     ("float16", "add ? sum + load(left) : sum", "sum"),
-    ("float16", "sums = {filled(0), filled(0)}; }", "}"),
-    ("float16", "filled(BASE)", "filled(256.0f)"),
+    (
+        "float16",
+        "Integers& sums, const float*) { sums = filled(0); }",
+        "Integers&, const float*) {}",
+    ),
+    ("float16", "BLOCK<Int16> = 128", "BLOCK<Int16> = 4096"),
+    ("float16", "32750.0f / about[0]", "32000.0f / about[0]"),
+    ("float16", "most = bits > most ? bits : most;\n  }\n  const", "}\n  const"),
+    ("float16", "sizeof(float) / sizeof(Int16)", "0"),
 ]
 
 

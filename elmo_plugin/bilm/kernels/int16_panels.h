@@ -1,0 +1,74 @@
+// Products of rows with a frozen weight of whole numbers of 16 bits on a CPU, two of which share a lane; `packed_panels.h` has what is common.
+//
+// Sums are whole within a block of 128 numbers, and in float32 over the blocks in their order. No sum is larger than the product of two
+// Euclidean norms, so none passes 2^31 where a row is scaled so that its block of the largest norm has 32,750, and a weight's row so that none
+// of its blocks has more than 65,532, nor a number more than 32,767: rounding adds less than six to a norm, and 65,538 * 32,756 < 2^31. The
+// weight's scales lie behind a panel. (`int16_linear.py` has the same numbers.)
+
+#pragma once
+
+#include "packed_panels.h"
+
+namespace {
+
+struct Int16 {
+  using Number = Int16;
+  int16_t number;
+};
+
+template <>
+constexpr int64_t BLOCK<Int16> = 128;
+
+inline Integers add_products(Integers sums, const Int16* weights, const Int16* row) {
+#ifdef __AVX512VNNI__
+  int32_t two;
+  std::memcpy(&two, row, sizeof two);
+  return (Integers)_mm512_dpwssd_epi32((__m512i)sums, _mm512_loadu_si512(weights), _mm512_set1_epi32(two));
+#else
+  int32_t lanes[LANES];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  for (int lane = 0; lane < LANES; ++lane)
+    for (int j = 0; j < 2; ++j) lanes[lane] += weights[lane * 2 + j].number * row[j].number;
+  std::memcpy(&sums, lanes, sizeof lanes);
+  return sums;
+#endif
+}
+
+// The largest norm of a block; of less than 1e-15, squares would be too small for float32.
+inline float largest_norm(const float* from, int64_t dim) {
+  constexpr int64_t SUMS = 16;  // of squares, at a time
+  int32_t most = 0;
+  for (int64_t start = 0; start < dim; start += BLOCK<Int16>) {
+    float squares[SUMS] = {};
+    for (int64_t k = start; k < start + BLOCK<Int16> && k < dim; k += SUMS)
+      for (int64_t j = 0; j < SUMS; ++j) squares[j] = std::fma(from[k + j], from[k + j], squares[j]);
+    for (int64_t some = SUMS / 2; some > 0; some /= 2)
+      for (int64_t j = 0; j < some; ++j) squares[j] += squares[j + some];
+    // In the order of their bits, where a NaN is above all.
+    const int32_t bits = bits_of(squares[0]) & 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  const float norm = std::sqrt(with_bits(most));
+  return norm < 1e-15f ? 1e-15f : norm;
+}
+
+// `about`: the row's scale.
+inline void pack(const float* from, int64_t dim, Int16* to, float* about) {
+  about[0] = largest_norm(from, dim);
+  const float scale = 32750.0f / about[0];
+  // Added, 1.5 * 2^23 leaves the nearest whole number in the last bits.
+  for (int64_t k = 0; k < dim; ++k) to[k].number = static_cast<int16_t>(bits_of(std::fma(from[k], scale, 12582912.0f)));
+}
+
+inline Integers begun(const Int16*, const float*) { return filled(0); }
+
+inline void resume(const Int16*, Integers& sums, const float*) { sums = filled(0); }
+
+inline Vector to_leave(const Int16*, const Integers& sums, const float* left, bool add) {
+  const Vector sum = __builtin_convertvector(sums, Vector);
+  return add ? sum + load(left) : sum;
+}
+
+inline Vector ended(const Int16*, Vector sums, const float* scales, const float* about) { return sums * (load(scales) * filled(about[0])); }
+
+}  // namespace
