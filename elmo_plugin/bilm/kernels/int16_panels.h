@@ -23,7 +23,8 @@ inline Integers add_products(Integers sums, const Int16* weights, const Int16* r
 #ifdef __AVX512VNNI__
   int32_t two;
   std::memcpy(&two, row, sizeof two);
-  return (Integers)_mm512_dpwssd_epi32((__m512i)sums, _mm512_loadu_si512(weights), _mm512_set1_epi32(two));
+  // Weights last, so that they may be read by the instruction itself.
+  return (Integers)_mm512_dpwssd_epi32((__m512i)sums, _mm512_set1_epi32(two), _mm512_loadu_si512(weights));
 #else
   int32_t lanes[LANES];
   std::memcpy(lanes, &sums, sizeof lanes);

@@ -80,6 +80,7 @@ class BiLm(WeightsModule):
         # AllenNLP's word for `mixture_size`; `Elmo(module=...)` asks any biLM for it.
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
+        self._boundary_ids = self.batch_to_ids([self._token_embedder.boundaries])[0]
         self._elmo_lstm = self.lstm_class(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -145,7 +146,7 @@ class BiLm(WeightsModule):
         """
         self.check(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
-        begin, end = self.batch_to_ids([self._token_embedder.boundaries])[0].to(inputs)
+        begin, end = self._boundary_ids.to(inputs)
         ids = with_boundaries(inputs, lengths, begin, end)
         return self.run_ids(ids, lengths, self._token_embedder, start)
 
