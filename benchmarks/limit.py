@@ -22,7 +22,13 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.rounds import Clock, seconds
-from elmo_plugin.bilm.kernels import compiled, int8, lstm_compiled, prepacked_linear
+from elmo_plugin.bilm.kernels import (
+    compiled,
+    int8,
+    lstm_compiled,
+    prepacked_linear,
+    processors,
+)
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 # Rows, inputs, outputs: some of the Original's input products, and a square one. What comes out is
@@ -31,7 +37,7 @@ SHAPES = ((256, 512, 16384), (1024, 1024, 1024))
 TRIES = 5
 # Of the weights that a core keeps in its own cache, and of such a layer.
 OWN_BYTES, OWN_DIM, OWN_STEPS = 5 * 256 * 128 * 4, 256, 200
-# Bytes of an element of a weight. In float16 what is multiplied is float32.
+# Bytes of an element of a weight. Libraries multiply float32 where weights are in half precision.
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 Product = Callable[[], Any]
@@ -104,7 +110,7 @@ class Machine:
         threads, found = torch.get_num_threads(), {}
         torch.set_num_threads(1)
         for dtype, item_bytes in ITEM_BYTES.items():
-            torch_dtype = getattr(torch, dtype)
+            torch_dtype = getattr(torch, processors.row().compiled_layers.get(dtype, dtype))
             if compiled.compiler() is None or not lstm_compiled.works(torch_dtype):
                 continue
             cells = OWN_BYTES // (5 * OWN_DIM * item_bytes)

@@ -16,9 +16,9 @@ from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
 from elmo_plugin.bilm.kernels.trial import passes
 
-# As in `panels.h`, and in `packed_panels.h` for types of which several share a lane.
+# As in `panels.h`; numbers of the other types share a lane of 32 bits, as in `packed_panels.h`.
 COLUMNS = 32
-IN_A_LANE = {torch.bfloat16: 2, torch.int8: 4, torch.int16: 2}
+SHARING_A_LANE = (torch.bfloat16, torch.int8, torch.int16)
 # Rows of a weight that are converted at a time: what remains of their copies adds to the peak.
 ROWS_AT_ONCE = 64 * COLUMNS
 # The trial's largest error that is rounding; where rows are rounded, too, that of a number between
@@ -141,12 +141,15 @@ def _converted(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     else:
         largest = torch.finfo(dtype).max
         numbers = rows.clamp(-largest, largest).to(dtype)
-    in_a_lane = IN_A_LANE.get(dtype, 1)
-    lanes = numbers.view(-1, COLUMNS, rows.shape[1] // in_a_lane, in_a_lane)
-    panels = lanes.transpose(1, 2).reshape(len(lanes), -1, COLUMNS)
-    if scales is None:
-        return panels
-    return torch.cat([panels.flatten(1), scales.view(-1, COLUMNS).view(panels.dtype)], dim=1)
+    # What shares a lane moves as one number.
+    lanes = numbers.contiguous().view(torch.int32) if dtype in SHARING_A_LANE else numbers
+    panels = lanes.unflatten(0, (-1, COLUMNS)).transpose(1, 2)
+    if scales is not None:
+        behind = scales.view(-1, 1, COLUMNS).view(torch.int32)
+        return torch.cat([panels, behind], dim=1).flatten(1).view(numbers.dtype)
+    if dtype in SHARING_A_LANE:
+        panels = panels.contiguous().view(numbers.dtype)
+    return panels.reshape(len(panels), -1, COLUMNS)
 
 
 def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:

@@ -362,7 +362,7 @@ def test_small_layers_are_exact(monkeypatch):
     monkeypatch.setattr(chooser.tuning, "MOST_EXACT", 0)
     assert types() == [torch.float32, torch.float32, None, torch.int8]
     assert types("avx512_bf16")[2] == torch.bfloat16
-    # In two digits, were it larger.
+    # In whole numbers of 16 bits, were it larger.
     assert types("avx512_bf16_avx_vnni")[1] == torch.float32
     with use_processor("avx512_bf16_slow"):  # in half precision, were it larger
         assert chooser.compiled_dtype(weights, "bfloat16") == torch.float32
