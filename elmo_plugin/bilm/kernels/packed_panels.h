@@ -120,6 +120,8 @@ struct PackedRows {
   using Number = typename Weight::Number;
   // Of floats about a row.
   static constexpr int64_t ABOUT = 2;
+  // With half as many panels for twice as many rows; in `panels.h` that is slower than one panel that is asked for in advance.
+  static constexpr int FEW = 2 * FEW_ROWS;
 
   float* places;
   int64_t count, dim;
@@ -235,15 +237,19 @@ void multiply_panel(const PackedRows<Weight>& rows, int64_t count, const Weight*
   }
 }
 
-// The same of `FEW_ROWS` at most with `TOGETHER` panels, `panels_apart`.
+// The same of `FEW` at most with `TOGETHER` panels, `panels_apart`.
 template <class Weight>
 void multiply_few(const PackedRows<Weight>& rows, int64_t count, const Weight* panels, int64_t panels_apart, float* sums,
                   int64_t sums_apart) {
   for (int64_t k = 0; k < rows.dim; k += DEEP<Weight>) {
     const Part<Weight> part = part_of(panels, k, rows.dim, DEEP<Weight>);
-    with_rows<FEW_ROWS>(count, [&](auto number) {
-      multiply<number.value, TOGETHER>(rows, 0, k, part, panels_apart, sums, sums_apart, scales_of(panels, rows.dim), nullptr,
-                                       0);
+    with_rows<PackedRows<Weight>::FEW>(count, [&](auto number) {
+      constexpr int PANELS = number.value > FEW_ROWS ? TOGETHER / 2 : TOGETHER;
+      for (int panel = 0; panel < TOGETHER; panel += PANELS) {
+        const int64_t here = panel * panels_apart;
+        multiply<number.value, PANELS>(rows, 0, k, {part.weights + here, part.depth}, panels_apart, sums + panel * COLUMNS, sums_apart,
+                                       scales_of(panels + here, rows.dim), nullptr, 0);
+      }
     });
   }
 }

@@ -203,6 +203,9 @@ Part<Weight> part_of(const Weight* panel, int64_t k, int64_t dim, int64_t depth 
 
 // Rows in parts of `DEPTH`, each part of all rows in one place: `(parts, count, APART)`.
 struct Rows {
+  // So many are multiplied with several panels at a time.
+  static constexpr int FEW = FEW_ROWS;
+
   float* places;
   int64_t count, dim;
 
@@ -260,7 +263,7 @@ void multiply_few(const Rows& rows, int64_t count, const Weight* panels, int64_t
 // Products with `TOGETHER` panels, side by side.
 template <class Operand, class Weight>
 void multiply_panels(const Operand& rows, int64_t count, const Weight* panels, int64_t panels_apart, float* sums, int64_t sums_apart) {
-  if (count <= FEW_ROWS) return multiply_few(rows, count, panels, panels_apart, sums, sums_apart);
+  if (count <= Operand::FEW) return multiply_few(rows, count, panels, panels_apart, sums, sums_apart);
   for (int panel = 0; panel < TOGETHER; ++panel)
     multiply_panel(rows, count, panels + panel * panels_apart, sums + panel * COLUMNS, sums_apart);
 }
