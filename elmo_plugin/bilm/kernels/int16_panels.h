@@ -26,12 +26,7 @@ inline Integers add_products(Integers sums, const Int16* weights, const Int16* r
   // Weights last, so that they may be read by the instruction itself.
   return (Integers)_mm512_dpwssd_epi32((__m512i)sums, _mm512_set1_epi32(two), _mm512_loadu_si512(weights));
 #else
-  int32_t lanes[LANES];
-  std::memcpy(lanes, &sums, sizeof lanes);
-  for (int lane = 0; lane < LANES; ++lane)
-    for (int j = 0; j < 2; ++j) lanes[lane] += weights[lane * 2 + j].number * row[j].number;
-  std::memcpy(&sums, lanes, sizeof lanes);
-  return sums;
+  return add_one_by_one(sums, &weights->number, &row->number);
 #endif
 }
 
@@ -45,9 +40,7 @@ inline float largest_norm(const float* from, int64_t dim) {
       for (int64_t j = 0; j < SUMS; ++j) squares[j] = std::fma(from[k + j], from[k + j], squares[j]);
     for (int64_t some = SUMS / 2; some > 0; some /= 2)
       for (int64_t j = 0; j < some; ++j) squares[j] += squares[j + some];
-    // In the order of their bits, where a NaN is above all.
-    const int32_t bits = bits_of(squares[0]) & 0x7fffffff;
-    most = bits > most ? bits : most;
+    most = larger(most, squares[0]);
   }
   const float norm = std::sqrt(with_bits(most));
   return norm < 1e-15f ? 1e-15f : norm;
@@ -57,8 +50,7 @@ inline float largest_norm(const float* from, int64_t dim) {
 inline void pack(const float* from, int64_t dim, Int16* to, float* about) {
   about[0] = largest_norm(from, dim);
   const float scale = 32750.0f / about[0];
-  // Added, 1.5 * 2^23 leaves the nearest whole number in the last bits.
-  for (int64_t k = 0; k < dim; ++k) to[k].number = static_cast<int16_t>(bits_of(std::fma(from[k], scale, 12582912.0f)));
+  for (int64_t k = 0; k < dim; ++k) to[k].number = static_cast<int16_t>(nearest(from[k], scale));
 }
 
 inline Integers begun(const Int16*, const float*) { return filled(0); }
@@ -70,6 +62,6 @@ inline Vector to_leave(const Int16*, const Integers& sums, const float* left, bo
   return add ? sum + load(left) : sum;
 }
 
-inline Vector ended(const Int16*, Vector sums, const float* scales, const float* about) { return sums * (load(scales) * filled(about[0])); }
+inline Vector ended(const Int16*, Vector sums, const float* scales, const float* about) { return scaled(sums, scales, about); }
 
 }  // namespace

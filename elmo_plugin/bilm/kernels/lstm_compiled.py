@@ -141,15 +141,15 @@ def _converted(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     else:
         largest = torch.finfo(dtype).max
         numbers = rows.clamp(-largest, largest).to(dtype)
+    if dtype not in SHARING_A_LANE:
+        return numbers.unflatten(0, (-1, COLUMNS)).transpose(1, 2)
     # What shares a lane moves as one number.
-    lanes = numbers.contiguous().view(torch.int32) if dtype in SHARING_A_LANE else numbers
+    lanes = numbers.contiguous().view(torch.int32)
     panels = lanes.unflatten(0, (-1, COLUMNS)).transpose(1, 2)
-    if scales is not None:
-        behind = scales.view(-1, 1, COLUMNS).view(torch.int32)
-        return torch.cat([panels, behind], dim=1).flatten(1).view(numbers.dtype)
-    if dtype in SHARING_A_LANE:
-        panels = panels.contiguous().view(numbers.dtype)
-    return panels.reshape(len(panels), -1, COLUMNS)
+    if scales is None:
+        return panels.contiguous().view(dtype).view(len(panels), -1, COLUMNS)
+    behind = scales.view(-1, 1, COLUMNS).view(torch.int32)
+    return torch.cat([panels, behind], dim=1).flatten(1).view(numbers.dtype)
 
 
 def usable(weights: LstmWeights, dtype: torch.dtype) -> bool:

@@ -1,4 +1,4 @@
-// Products of rows with a frozen weight of bytes or bfloat16 on a CPU, of which several are multiplied and added up in one lane of a vector;
+// Products of rows with a frozen weight of bytes or bfloat16 (`int16_panels.h`: whole numbers of 16 bits) on a CPU, of which several are multiplied and added up in one lane of a vector;
 // `panels.h` has what is common.
 //
 // Numbers of a row that share a lane lie together in a panel, shape `(input_dim / 4, 32, 4)` or `(input_dim / 2, 32, 2)`.
@@ -49,6 +49,18 @@ typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
 
 inline Integers filled(int32_t value) { return value - Integers{}; }
 
+// The same where a processor has no instruction for it.
+template <class Weight, class Number>
+Integers add_one_by_one(Integers sums, const Weight* weights, const Number* row) {
+  constexpr int IN_LANE = sizeof(int32_t) / sizeof(Number);
+  int32_t lanes[LANES];
+  std::memcpy(lanes, &sums, sizeof lanes);
+  for (int lane = 0; lane < LANES; ++lane)
+    for (int j = 0; j < IN_LANE; ++j) lanes[lane] += weights[lane * IN_LANE + j] * row[j];
+  std::memcpy(&sums, lanes, sizeof lanes);
+  return sums;
+}
+
 // `sums` and the products of as many weights as there are, with a row's numbers for one lane.
 inline Integers add_products(Integers sums, const Byte* weights, const int8_t* row) {
 #ifdef __AVX512VNNI__
@@ -56,12 +68,7 @@ inline Integers add_products(Integers sums, const Byte* weights, const int8_t* r
   std::memcpy(&four, row, sizeof four);
   return (Integers)_mm512_dpbusd_epi32((__m512i)sums, _mm512_loadu_si512(weights), _mm512_set1_epi32(four));
 #else
-  int32_t lanes[LANES];
-  std::memcpy(lanes, &sums, sizeof lanes);
-  for (int lane = 0; lane < LANES; ++lane)
-    for (int j = 0; j < 4; ++j) lanes[lane] += weights[lane * 4 + j].bits * row[j];
-  std::memcpy(&sums, lanes, sizeof lanes);
-  return sums;
+  return add_one_by_one(sums, &weights->bits, row);
 #endif
 }
 
@@ -93,21 +100,25 @@ inline void pack(const float* from, int64_t dim, BFloat16* to, float*) {
   }
 }
 
+// The bits of the larger absolute value: they are in its order, and a NaN's are above all.
+inline int32_t larger(int32_t most, float value) {
+  const int32_t bits = bits_of(value) & 0x7fffffff;
+  return bits > most ? bits : most;
+}
+
+// The last bits of the whole number next to `value * scale`: 1.5 * 2^23, added, leaves them there.
+inline int32_t nearest(float value, float scale) { return bits_of(std::fma(value, scale, 12582912.0f)); }
+
 // `about`: the row's scale, and what `ZERO` adds to each of its sums.
 inline void pack(const float* from, int64_t dim, int8_t* to, float* about) {
-  // Absolute values are in the order of their bits, and a NaN's are above all.
   int32_t most = 0;
-  for (int64_t k = 0; k < dim; ++k) {
-    const int32_t bits = bits_of(from[k]) & 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
+  for (int64_t k = 0; k < dim; ++k) most = larger(most, from[k]);
   float largest = with_bits(most);
   largest = largest < 1e-30f ? 1e-30f : largest;
   const float scale = 127.0f / largest;
   int32_t total = 0;
   for (int64_t k = 0; k < dim; ++k) {
-    // Added, 1.5 * 2^23 leaves the nearest whole number in the last bits.
-    to[k] = static_cast<int8_t>(bits_of(std::fma(from[k], scale, 12582912.0f)));
+    to[k] = static_cast<int8_t>(nearest(from[k], scale));
     total += to[k];
   }
   about[0] = largest;
@@ -146,8 +157,9 @@ struct PackedRows {
 // How sums begin, and what comes out of all parts'.
 inline Integers begun(const Byte*, const float* about) { return filled(-bits_of(about[1])); }
 inline Vector begun(const BFloat16*, const float*) { return filled(0.0f); }
+inline Vector scaled(Vector sums, const float* scales, const float* about) { return sums * (load(scales) * filled(about[0])); }
 inline Vector ended(const Byte*, Integers sums, const float* scales, const float* about) {
-  return __builtin_convertvector(sums, Vector) * (load(scales) * filled(about[0]));
+  return scaled(__builtin_convertvector(sums, Vector), scales, about);
 }
 inline Vector ended(const BFloat16*, Vector sums, const float*, const float*) { return sums; }
 

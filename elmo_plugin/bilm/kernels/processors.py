@@ -63,9 +63,9 @@ MKL = Kernels("onednn_uncopied", "mkl", "mkl")
 HALF = Kernels("two_digits", "fbgemm_float16", "fbgemm_float16")
 HALF_STATES = HALF._replace(input="steady_bfloat16")
 STEADY_BFLOAT16 = Kernels("steady_bfloat16", "steady_bfloat16", "steady_bfloat16")
-# Types of weights for which there are layers in C++.
-IN_CPP = ("float32", "float16", "bfloat16", "int8", "int16")
+# Every `dtype`'s own type of weights; all types for which there are layers in C++.
 EACH_IN_CPP = {name: name for name in ("float32", "float16", "bfloat16", "int8")}
+IN_CPP = (*EACH_IN_CPP, "int16")
 
 ROWS = {
     # Intel with AMX, measured 2026-11; layers of int8 in C++, which need no AMX, on one of the same

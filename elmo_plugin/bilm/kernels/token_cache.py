@@ -53,7 +53,7 @@ class TokenCache:
     ) -> torch.Tensor:
         tokens = _in_bytes(character_ids)
         slots = [self._touch(token) for token in tokens]
-        vectors = self._table[slots]
+        vectors = self._table[slots]  # of unknown ones whatever is there, to be overwritten
         unknown = [row for row, slot in enumerate(slots) if slot < 0]
         if unknown:
             # Each once: which row, and which of those that are computed.

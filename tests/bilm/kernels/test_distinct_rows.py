@@ -23,6 +23,11 @@ def test_distinct_rows_of_colliding_hashes(monkeypatch):
     assert len(distinct) == len(set(map(tuple, rows.tolist())))
 
 
+def test_hashes_of_real_tokens_differ():
+    ids = batch_to_ids([[f"{a}{b}" for a in range(100) for b in "abcdefghij"]])[0]
+    assert len(row_hashes(ids).unique()) == 1000
+
+
 def test_hashes_do_not_depend_on_the_default_device():
     _odd_numbers.cache_clear()
     ids = torch.arange(10, device="cpu").view(2, 5)

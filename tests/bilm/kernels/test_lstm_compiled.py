@@ -299,7 +299,7 @@ FAULTS = [
     ),
     ("float16", "BLOCK<Int16> = 128", "BLOCK<Int16> = 4096"),
     ("float16", "32750.0f / about[0]", "32000.0f / about[0]"),
-    ("float16", "most = bits > most ? bits : most;\n  }\n  const", "}\n  const"),
+    ("float16", "most = larger(most, squares[0]);", ""),
     ("float16", "sizeof(float) / sizeof(Int16)", "0"),
 ]
 
