@@ -131,8 +131,8 @@ struct PackedRows {
   using Number = typename Weight::Number;
   // Of floats about a row.
   static constexpr int64_t ABOUT = 2;
-  // With half as many panels for twice as many rows; in `panels.h` that is slower than one panel that is asked for in advance.
-  static constexpr int FEW = 2 * FEW_ROWS;
+  // Four and five rows with half as many panels. Six, and in `panels.h` any, are slower so than with one panel that is asked for in advance.
+  static constexpr int FEW = 5 * FEW_ROWS / 3;
 
   float* places;
   int64_t count, dim;
