@@ -3,17 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Of what is compared with, and of the optional engines: each has an environment of its own.
+# Targets whose packages are installed in an environment of their own.
 BESIDE := peers libraries interop ray
 PIP := -m pip --disable-pip-version-check install
 
-# Nothing here needs the network once set up, and two cores are shared by torch and the tests.
+# Torch and the tests share the cores. Nothing needs the network after the set-up.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
-# Of the quick tests; some of the slow ones want the machine for themselves.
+# Processes of the tests. Tests of one `xdist_group` run in one of them.
 TEST_PROCESSES ?= 2
 
-.PHONY: help install demo test test-slow lint types format bench $(filter-out ray,$(BESIDE)) test-ray wheel check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray wheel check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,6 +31,7 @@ $(STAMP): requirements.txt constraints.txt setup.py
 	$(BIN)/python $(PIP) -r requirements.txt
 	$(BIN)/python $(PIP) --no-deps allennlp==2.10.1
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m elmo_plugin --version
 	@touch $@
 
 demo: $(STAMP)  ## train NER with and without ELMo on the sample data, and compare
@@ -40,7 +41,7 @@ test: lint types  ## lint, types and the quick tests
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 test-slow: $(STAMP)  ## the slow tests
-	$(BIN)/python -m pytest -m 'slow and not gpu and not peers and not interop'
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m 'slow and not gpu and not peers and not interop'
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -56,7 +57,7 @@ format: $(STAMP)  ## format the sources, fix what ruff can fix
 bench: $(STAMP)  ## benchmarks
 	$(BIN)/python -m benchmarks
 
-# The run-time set is not installed twice: these environments look into the other.
+# These environments also see the packages in .venv, so that the pinned set is not installed twice.
 $(BESIDE:%=.venv-%/.installed): .venv-%/.installed: $(STAMP) requirements-%.txt
 	$(BIN)/python -m venv .venv-$*
 	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
@@ -68,22 +69,37 @@ peers: .venv-peers/.installed  ## compare with allennlp-models (installs it in .
 	.venv-peers/bin/python -m pytest -m peers
 
 libraries: .venv-libraries/.installed  ## compare with TensorFlow, onnxruntime, sentence-transformers (installs them in .venv-libraries)
-	.venv-libraries/bin/python -m pytest -m libraries tests/test_onnx.py tests/test_sentence_transformers.py tests/bilm/files/bilm_tf_run
+	.venv-libraries/bin/python -m pytest -m libraries tests/docs tests/test_onnx.py tests/test_sentence_transformers.py tests/bilm/files/bilm_tf_run
 
 interop: .venv-interop/.installed  ## run old programs and other ELMos unchanged, and compare (installs them in .venv-interop)
 	.venv-interop/bin/python -m pytest -m interop tests/interop
 
-test-ray: .venv-ray/.installed  ## embed-corpus, on Ray too (installs it in .venv-ray)
+test-ray: .venv-ray/.installed  ## embed-corpus on Ray (installs it in .venv-ray)
 	.venv-ray/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/commands/test_embed_corpus_command.py
 
-wheel: $(STAMP)  ## build dist/*.whl: the core, with the configs
+# Needs neither torch nor AllenNLP: the reference is read from the sources.
+.venv-docs/.installed: requirements-docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python $(PIP) -r requirements-docs.txt
+	@touch $@
+
+docs: .venv-docs/.installed  ## build the documentation in site/ and check it (installs MkDocs in .venv-docs)
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	.venv-docs/bin/python -m pytest -m site tests/docs/test_site.py
+
+# Needs no set-up: pip builds the wheel in an environment of its own.
+wheel:  ## build dist/*.whl: the core, with the configs and the C++ kernels
 	rm -rf build dist
-	$(BIN)/python -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation -w dist .
+	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m pip --disable-pip-version-check wheel --no-deps -w dist .
 	rm -rf build
 
-check-wheel: wheel  ## install it in an environment of its own, without AllenNLP and then with it, and use it
+check-wheel: wheel  ## install the wheel in a clean environment, without AllenNLP and then with it, and use it
 	.ci/check_wheel
 
-clean:  ## remove what make and the tools made
-	rm -rf $(VENV) $(BESIDE:%=.venv-%) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+release: install  ## check everything and build the wheel (CONTRIBUTING.md, "Release")
+	.ci/run
+	$(MAKE) wheel
+
+clean:  ## remove everything that make and the tools made
+	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

@@ -1,12 +1,12 @@
 """
-Speed and memory of the biLM beside AllenNLP's, in one process in turn.
+Measure speed and memory of the biLM and of AllenNLP's, in alternating rounds.
 
     python -m benchmarks --quick        # about ten minutes on two cores
     python -m benchmarks                # every shape, batch size and precision
 
-Writes `benchmarks/reports/DATE.json` and a table of it, `DATE.md`. CPU only. Nothing else should
-run meanwhile: a round during which the machine slows down is repeated, but what slows down all of
-it shows only in the rate of `torch.mm` that the report gives.
+Writes the measurements to `benchmarks/reports/DATE.json` and their tables to `DATE.md`. CPU only.
+Nothing else should run on the machine. A round in which the machine slows down is repeated. If the
+machine is slow all the time, only the rate of `torch.mm` in the report shows that.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from benchmarks import (
     inference,
     memory,
     ner_epoch,
+    noisy_neighbours,
     pretraining,
     startup,
 )
@@ -34,13 +35,13 @@ from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
 
-# (shape, batch size, rounds)
+# Model size, batch size, number of rounds.
 QUICK = [("original", 1, 5), ("original", 64, 3), ("original", 256, 3), ("small", 32, 5)]
 FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
 FULL.insert(4, ("original", 256, 3))
-# Lines for extraction: quickly, whole.
+# Number of lines to extract in the quick and in the full run.
 LINES = 1_000, 20_000
-# As many sentences as extraction runs abreast; stock would take a minute and gigabytes.
+# Largest batch to measure AllenNLP with: a larger one takes it a minute and gigabytes.
 LARGEST_WITH_STOCK = 64
 
 
@@ -82,17 +83,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for shape in ("original", "small"):
             files = write_weights(shape, Path(folder))
-            contest = inference.Contest(files, rates)
+            comparison = inference.Comparison(files, rates)
             for _, size, rounds in [case for case in cases if case[0] == shape]:
                 note(f"{shape}, batch {size}")
                 public = size == 64 or not options.quick
                 stock = size <= LARGEST_WITH_STOCK
-                found = contest.run(size, rounds, clock, public and stock, stock)
+                found = comparison.run(size, rounds, clock, public and stock, stock)
                 results["inference"].append({"shape": shape, "batch_size": size, **found})
             if shape == "original":
                 note("LSTM alone; memory")
-                results["lstm"] = contest.lstm_rate(64, 3 if options.quick else 7, clock)
-                del contest
+                results["lstm"] = comparison.lstm_rate(64, 3 if options.quick else 7, clock)
+                del comparison
                 results["preparation"] = inference.preparation(files, clock)
                 dtypes = [dtype or "float32" for dtype in inference.DTYPES]
                 results["memory"] = {
@@ -108,6 +109,8 @@ def main() -> None:
                     which: fine_tuning.measure(which, files, options.threads)
                     for which in ("stock", "ours")
                 }
+                note("noisy neighbours")
+                results["noisy_neighbours"] = noisy_neighbours.run(files, options.threads)
                 note("extraction")
                 count = LINES[0] if options.quick else LINES[1]
                 results["extraction"] = extraction.run(files, count, options.threads)

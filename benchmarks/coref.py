@@ -1,16 +1,17 @@
 """
-Speed and peak memory of `coref` at the paper's sizes, in a process of its own, one thread.
+Speed and peak memory of the model `coref` at the paper's sizes, with one thread.
 
-    python -m benchmarks.coref                           both, and prediction; prints a table
-    python -m benchmarks.coref step|concatenated|predict NUM_TOKENS
+    python -m benchmarks.coref                     # every measurement, each in a new process
+    python -m benchmarks.coref step|concatenated|predict NUM_TOKENS       # one measurement
 
-`step` is a training step (loss, gradients, clipping, Adam) on a window of NUM_TOKENS random words
-in sentences of 20; `concatenated` the same with the vectors of all pairs side by side, which is how
-allennlp-models scores them; `predict` a forward pass without gradients. Words' vectors (500
-dimensions) and ELMo (1024) are given, at random: the biLM has benchmarks of its own.
+`step` is a training step (loss, gradients, clipping, Adam) on a document of NUM_TOKENS random words
+in sentences of 20. `concatenated` is the same step with the concatenated vectors of all pairs in
+memory, which is how allennlp-models scores pairs. `predict` is a forward pass without gradients.
+Word vectors (500 dimensions) and ELMo's (1024) are random numbers, so that the biLM takes no time.
 
-Prints JSON: processor seconds of a step (the median of a few, after one to warm up), the loss, and
-megabytes (2^20 bytes): before there is a model, and the peak from then on.
+The first command prints a table. The second prints JSON: CPU seconds of a step (median of a few,
+after a warm-up step) and the loss. Memory is in MB (2^20 bytes), before the model is built and at
+the peak.
 """
 
 import json
@@ -30,7 +31,7 @@ from allennlp.nn import Activation
 from benchmarks.memory import status
 from elmo_plugin.models.coref import CoreferenceResolver
 from elmo_plugin.modules.coref import pairs
-from elmo_plugin.modules.coref.antecedents import Antecedents
+from elmo_plugin.modules.coref.pairs import Antecedents
 from elmo_plugin.modules.coupled_lstm import CoupledLstm
 
 WORD_DIM, ELMO_DIM, HIDDEN, FEATURE = 500, 1024, 200, 20
@@ -40,7 +41,7 @@ STEPS = 3
 
 
 class Given(TextFieldEmbedder):
-    """Vectors that are there already."""
+    """Embedder that returns its input, so that a batch contains ready vectors."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Given(TextFieldEmbedder):
 
 
 class GivenElmo(torch.nn.Module):
-    """ELMo's vectors that are there already."""
+    """Stand-in for `Elmo` that returns its input, so that a batch contains ready vectors."""
 
     num_output_representations = 1
 
@@ -118,7 +119,7 @@ def document(num_tokens: int) -> dict[str, Any]:
         "text": {
             "words": {"vectors": torch.randn(1, num_tokens, WORD_DIM)},
             "elmo": {"elmo_tokens": torch.randn(1, num_tokens, ELMO_DIM)},
-            # What the tokens' mask is made from.
+            # AllenNLP computes the token mask from this tensor.
             "ids": {"tokens": torch.ones(1, num_tokens, dtype=torch.long)},
         },
         "spans": torch.tensor([spans]),
@@ -134,7 +135,7 @@ def concatenated(
     feedforward: FeedForward,
     scorer: torch.nn.Linear,
 ) -> torch.Tensor:
-    """`pair_scores` in one product over the padded pairs' whole vectors."""
+    """Compute `pair_scores` from the concatenated vectors of all pairs, padding included."""
     mask = antecedents.mask
     left = embeddings.unsqueeze(2).expand(-1, -1, mask.size(2), -1)
     rows = torch.arange(len(embeddings)).view(-1, 1, 1)
@@ -168,7 +169,7 @@ def steps(kind: str, num_tokens: int) -> tuple[list[float], float]:
 
 
 def measure(kind: str, num_tokens: int) -> dict[str, Any]:
-    """The measurement in a new process."""
+    """Measure `step`, `concatenated` or `predict` in a new process, and return its JSON output."""
     command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens)]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1]
@@ -185,10 +186,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if kind == "concatenated":
         pairs.pair_scores = concatenated  # type: ignore[assignment]
-    # A first step of any optimizer imports modules of PyTorch.
+    # The first step of any optimizer imports modules of PyTorch, which take memory.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     before = status("VmRSS")
-    # The kernel's high-water mark starts again here.
+    # Reset the kernel's high-water mark of this process's memory.
     Path("/proc/self/clear_refs").write_text("5")
     seconds, loss = steps(kind, num_tokens)
     found = {"seconds": statistics.median(seconds), "least": min(seconds), "loss": loss}

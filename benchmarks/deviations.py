@@ -1,10 +1,10 @@
 """
-How far lower precision is from float32, layer by layer, on a trained biLM.
+Deviation of lower precision from float32 in each layer of a trained biLM.
 
     python -m benchmarks.deviations [--options NAME_OR_FILE --weights FILE] [--sentences FILE]
 
-Sentences: columns as in CoNLL, the token first, a blank line between sentences. The biLM starts at
-zero for each. Cosine and deviation are of a token's vector in a layer with its float32 one.
+The sentences are in CoNLL columns, the token first. Each starts with a zero LSTM state. The command
+compares each token's vectors with its float32 vectors, and prints cosines and deviations by layer.
 """
 
 import argparse
@@ -27,7 +27,10 @@ def read(path: Path) -> list[list[str]]:
 
 @torch.no_grad()
 def layers(options: str, weights: str, dtype: str, sentences: list[list[str]]) -> torch.Tensor:
-    """Shape `(mixture_size, number of tokens, embedding_dim)`, boundaries left out."""
+    """
+    Return the layers of all tokens, shape `(mixture_size, num_tokens, embedding_dim)`, without the
+    vectors of sentence boundaries.
+    """
     bilm = load_bilm(options, weights, dtype=dtype, state="reset").eval()
     found = []
     for start in range(0, len(sentences), BATCH_SIZE):

@@ -1,11 +1,12 @@
 """
-`embed-corpus` on this machine: tokens a second of one worker and of two, one thread each; or the
-peak memory of the driver and of its workers for short inputs and long ones.
+Speed or memory of `embed-corpus` on this machine: tokens per second of one worker and of two, with
+one thread each; or with `--memory`, peak memory for a short and for a long input.
 
     python -m benchmarks.embed_corpus [--options-file O --weight-file W] [--tokens 100000]
     python -m benchmarks.embed_corpus --memory 10000 1000000
 
-Nothing else should run while the rate is taken. Memory is Linux's VmHWM of each process.
+Nothing else should run on the machine while speed is measured. Memory is Linux's VmHWM, of the
+driver and of its largest worker.
 """
 
 import argparse
@@ -28,7 +29,7 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "moon", "."]
 
 
 class Times(tqdm):
-    """When each batch was told of."""
+    """Progress bar that records the time of each batch."""
 
     def __init__(self):
         self.told = []
@@ -39,7 +40,7 @@ class Times(tqdm):
             self.told.append((time.perf_counter(), n))
 
     def rate(self):
-        """Tokens a second, from the first batch on: workers load their biLM before."""
+        """Return tokens per second after the first batch, so without the time to load the biLM."""
         (first, _), *later = self.told
         return sum(n for _, n in later) / (later[-1][0] - first)
 
@@ -60,7 +61,7 @@ def rate(lines, folder, workers, options, weights):
 
 
 def peaks(command):
-    """Peak memory of a process and of the largest of its children, in MB, and its seconds."""
+    """Run a command; return its peak memory in MB, that of its largest child, and its seconds."""
     start = time.perf_counter()
     driver = subprocess.Popen(command)
     of_driver = of_worker = 0.0
@@ -81,7 +82,7 @@ def peaks(command):
 def high_water(process):
     try:
         status = Path(f"/proc/{process}/status").read_text()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0.0
     return max(
         (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")),

@@ -1,12 +1,12 @@
 """
-A training step of the task models' encoders against AllenNLP's, in turn in one process.
+Speed of a training step of our `alternating_lstm` and `packed_gru` and of AllenNLP's encoders.
 
     OMP_NUM_THREADS=2 python benchmarks/encoders.py
 
-`alternating_lstm` in the sizes of the paper's SRL with ELMo, `packed_gru` in those of its SQuAD's
-first encoder with ELMo and of the free stand-in's first two (training_config/stand_in). Float32; a
-step is forward, backward and the optimizer's zeroing of gradients. Each row is the median of
-`--rounds` rounds; a round runs one step of either encoder.
+`alternating_lstm` has the sizes of the paper's SRL model with ELMo. `packed_gru` has the sizes of
+the first encoder in the paper's SQuAD model with ELMo, and of the first two encoders in
+experiments/table1/configs. Weights are float32. A step sets gradients to zero and runs the forward
+and the backward pass. A round is one step of each encoder; the table has medians over `--rounds`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from allennlp.modules.seq2seq_encoders.pytorch_seq2seq_wrapper import (
     StackedAlternatingLstmSeq2SeqEncoder,
 )
 
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 from elmo_plugin.modules.alternating_lstm import AlternatingLstmSeq2SeqEncoder
 from elmo_plugin.modules.packed_gru import PackedGruSeq2SeqEncoder
 
@@ -31,7 +31,7 @@ GRU = GruSeq2SeqEncoder, PackedGruSeq2SeqEncoder
 
 
 class Case(NamedTuple):
-    """`encoders`: stock's class and ours. `sizes`: their arguments."""
+    """Two encoder classes to compare, AllenNLP's first, and their arguments."""
 
     name: str
     encoders: tuple[type, type]
@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    keep_freed_memory()  # as the commands do
+    keep_freed_memory()  # as this package's commands do
     rng = random.Random(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {rounds} rounds")
     for case in CASES:

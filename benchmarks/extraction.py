@@ -1,12 +1,12 @@
 """
-Tokens a second of `python -m elmo_plugin elmo`, and of AllenNLP's `Elmo` in batches of 64, from the
-start of the process to the finished file.
+Tokens per second of the command `elmo` and of AllenNLP's `Elmo` in batches of 64, from the start
+of the process to the finished file.
 
     python -m benchmarks.extraction OPTIONS WEIGHTS [--lines 20000] [--text FILE]
 
-Without `--text`, a line a sentence, those of `examples/text` again and again. Both write the
-average of the layers of each line in float32. AllenNLP's own command is gone since 1.0; here its
-module runs in the order of the lines, a dataset a line, as that command did.
+The text has a sentence per line; without `--text`, the lines of `examples/text` are repeated. Both
+write the average of the layers in float32, one dataset per line. AllenNLP has had no such command
+since 1.0, so a loop over its module stands for it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BATCH_SIZE = 64
 
 
 def write_lines(path: Path, count: int, text: Path | None) -> int:
-    """So many lines that are not blank; returns their tokens."""
+    """Write `count` non-blank lines of the text to a file, and return their number of tokens."""
     sources = SAMPLE if text is None else [text]
     lines = [line.split() for one in sources for line in one.read_text("utf-8").splitlines()]
     chosen = list(itertools.islice(itertools.cycle([line for line in lines if line]), count))
@@ -37,7 +37,7 @@ def write_lines(path: Path, count: int, text: Path | None) -> int:
 def run(
     files: tuple[str, str], count: int, threads: int, text: Path | None = None
 ) -> dict[str, Any]:
-    """Seconds and tokens a second of both."""
+    """Return seconds and tokens per second of the command `elmo` and of AllenNLP's `Elmo`."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     found: dict[str, Any] = {"lines": count}
     with tempfile.TemporaryDirectory() as name:
@@ -63,7 +63,7 @@ def run(
 
 
 def stock(options: str, weights: str, source: str, output: str) -> None:
-    """The whole run by AllenNLP's module."""
+    """Write the vectors of all lines with AllenNLP's `Elmo`."""
     import h5py
     import torch
     from allennlp.modules.elmo import Elmo, batch_to_ids
@@ -73,7 +73,7 @@ def stock(options: str, weights: str, source: str, output: str) -> None:
     with torch.no_grad(), h5py.File(output, "w") as file:
         for first in range(0, len(lines), BATCH_SIZE):
             batch = lines[first : first + BATCH_SIZE]
-            # Its mixture starts as the average.
+            # Without training, its mix is the average of the layers.
             vectors = elmo(batch_to_ids(batch))["elmo_representations"][0].numpy()
             for row, tokens in enumerate(batch):
                 file.create_dataset(str(first + row), data=vectors[row, : len(tokens)])

@@ -1,6 +1,6 @@
 """
-Peak memory of `python -m elmo_plugin elmo` for 2,000 and for 200,000 sentences of 20 words on
-average: what does not depend on the length of the input.
+Peak memory of the command `elmo` for 2,000 and for 200,000 sentences of 20 words on average. It
+should not depend on the length of the input.
 
     python benchmarks/extraction_memory.py --options-file O --weight-file W [--layout ragged]
 """
@@ -25,7 +25,7 @@ def write_sentences(path, count):
 
 
 def measure(arguments):
-    """Peak memory of a process in MB, and its seconds."""
+    """Run a command; return its peak memory in MB and its seconds."""
     start = time.perf_counter()
     child = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ)
     _, status, usage = os.wait4(child, 0)

@@ -1,12 +1,12 @@
 """
-A training step of a tagger whose biLM trains, in a process of its own.
+Speed and memory of a training step of a tagger that also trains its biLM.
 
     python -m benchmarks.fine_tuning stock|ours OPTIONS WEIGHTS
 
-ELMo with `requires_grad`, a linear layer, cross entropy, Adam; 32 sentences of 10 to 30 tokens, the
-same for both. Prints JSON: seconds of a step (the median of a few, after one to warm up), its loss,
-and megabytes (2^20 bytes): before there is a model, and the peak from then on. AllenNLP is imported
-in both.
+The tagger is AllenNLP's or our ELMo with `requires_grad`, a linear layer and cross-entropy, trained
+with Adam on the same 32 sentences of 10 to 30 tokens. Prints JSON: seconds of a step (median of a
+few, after one warm-up step) and the loss. Memory is in MB (2^20 bytes), before the model is built
+and at the peak after that. AllenNLP is imported in both cases.
 """
 
 import json
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
-    """The measurement in a new process."""
+    """Measure a training step in a new process, and return its JSON output."""
     command = [sys.executable, "-m", "benchmarks.fine_tuning", which, *files]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(
@@ -42,16 +42,16 @@ def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
 
 def main() -> None:
     which, *files = sys.argv[1:]
-    # A first step of any optimizer imports modules of PyTorch.
+    # The first step of any optimizer imports modules of PyTorch, which take memory.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     sentences = Sentences()
     before = status("VmRSS")
-    # The kernel's high-water mark starts again here.
+    # Reset the kernel's high-water mark of this process's memory.
     Path("/proc/self/clear_refs").write_text("5")
     torch.manual_seed(0)
     kind: Any = StockElmo if which == "stock" else Elmo
     elmo = kind(*files, 1, dropout=0.0, requires_grad=True).train()
-    torch.manual_seed(0)  # each drew as many numbers as its own parameters take
+    torch.manual_seed(0)  # the two ELMo modules draw different amounts of random numbers
     tagger = torch.nn.Linear(elmo.get_output_dim(), NUM_TAGS)
     parameters = [*elmo.parameters(), *tagger.parameters()]
     optimizer = torch.optim.Adam([one for one in parameters if one.requires_grad], lr=1e-4)
@@ -59,10 +59,10 @@ def main() -> None:
     for _ in range(1 + STEPS):
         ids = batch_to_ids(sentences.tokens(BATCH_SIZE))
         start = time.perf_counter()
-        optimizer.zero_grad()  # before the pass, as AllenNLP's trainer does
+        optimizer.zero_grad()  # before the forward pass, as in AllenNLP's trainer
         output = elmo(ids)
         logits = tagger(output["elmo_representations"][0])
-        # Tags that can be learned: by the tokens' first letters.
+        # Tags depend on the tokens' first letters, so that they can be learned.
         tags = (ids[..., 1] % NUM_TAGS)[output["mask"]]
         loss = torch.nn.functional.cross_entropy(logits[output["mask"]], tags)
         loss.backward()

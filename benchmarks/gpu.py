@@ -1,12 +1,13 @@
 """
-Speed and memory of the biLM on a GPU: fused steps (`bilm/kernels/lstm_fused.py`) beside plain ones.
+Speed and memory of the biLM on a GPU, with the fused LSTM steps of `bilm/kernels/lstm_fused.py` and
+with plain PyTorch.
 
     python -m benchmarks.gpu --quick    # three batch sizes, few rounds
     python -m benchmarks.gpu            # every batch size, both sizes of pretraining
 
-Needs a GPU and no AllenNLP; where AllenNLP imports, its biLM runs too. Writes
-`benchmarks/reports/DATE-gpu.json` and a table of it, `.md`. Nothing else should use the GPU
-meanwhile. `--device cpu --tiny` only shows that the command runs: there fused steps are plain ones.
+AllenNLP is not needed; if it is installed, its biLM is measured too. Writes
+`benchmarks/reports/DATE-gpu.json`, and tables as `.md`. Nothing else should use the GPU. `--device
+cpu --tiny` only tests the command: on a CPU there are no fused steps.
 """
 
 import argparse
@@ -41,7 +42,7 @@ Work = Callable[[], Any]
 
 
 class Sizes(NamedTuple):
-    """What is run."""
+    """Batch sizes and model sizes to measure."""
 
     options: ElmoOptions
     batch_sizes: tuple[int, ...]
@@ -59,14 +60,14 @@ TINY = Sizes(TINY_OPTIONS, (1, 3), (TINY_OPTIONS,), 4, 50, 10)
 
 
 class Benchmark:
-    """On one device."""
+    """Measurements of inference and of pretraining on one device."""
 
     def __init__(self, device: str, sizes: Sizes, rounds: int) -> None:
         self._device, self._sizes, self._rounds = device, sizes, rounds
         self._rate = MatrixRate(self.clock, device=device)
 
     def clock(self) -> float:
-        """Seconds, when all that was started is done."""
+        """Wait until the device is idle, and return the time in seconds."""
         self.synchronize()
         return time.perf_counter()
 
@@ -76,7 +77,7 @@ class Benchmark:
 
     @torch.no_grad()
     def inference(self) -> list[dict[str, Any]]:
-        """A frozen biLM, every batch size."""
+        """Measure a frozen biLM at every batch size."""
         torch.manual_seed(0)
         original = BiLm(self._sizes.options, state="reset")
         models: dict[str, Any] = {}
@@ -102,12 +103,12 @@ class Benchmark:
             exact = outputs["plain float32"]
             num_tokens: list[int] = []
 
-            def contestants() -> dict[str, Work]:
+            def candidates() -> dict[str, Work]:
                 ids = sentences.batch(size)  # noqa: B023
                 num_tokens.append(int((ids > 0).any(dim=-1).sum()))  # noqa: B023
                 return works(ids.to(self._device))
 
-            found = self._in_turn(contestants, memory, lambda: statistics.median(num_tokens))  # noqa: B023
+            found = self._in_turn(candidates, memory, lambda: statistics.median(num_tokens))  # noqa: B023
             found["largest_deviation"] = {
                 name: max(float((a - b).abs().max()) for a, b in zip(output, exact))
                 for name, output in outputs.items()
@@ -116,7 +117,7 @@ class Benchmark:
         return cases
 
     def pretraining(self) -> list[dict[str, Any]]:
-        """Loss and gradients of a batch."""
+        """Measure the forward and backward pass of a pretraining batch, for each model size."""
         return [self._pretraining(options) for options in self._sizes.pretraining]
 
     def _pretraining(self, options: ElmoOptions) -> dict[str, Any]:
@@ -129,17 +130,17 @@ class Benchmark:
                 models[f"{kind} {dtype or 'float32'}"] = model.to(self._device).train()
         sentences = Sentences()
 
-        def contestants() -> dict[str, Work]:
+        def candidates() -> dict[str, Work]:
             batch = batch_of(sentences, sizes.streams, NUM_STEPS, sizes.num_words, self._device)
             return {name: _work(name, lambda m=m: step(m, batch)) for name, m in models.items()}
 
-        memory, losses = self._memory(contestants())
-        found = self._in_turn(contestants, memory, lambda: sizes.streams * NUM_STEPS)
+        memory, losses = self._memory(candidates())
+        found = self._in_turn(candidates, memory, lambda: sizes.streams * NUM_STEPS)
         losses = {name: float(loss) for name, loss in losses.items()}
         return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
 
     def _memory(self, works: dict[str, Work]) -> tuple[dict[str, float | None], dict[str, Any]]:
-        """Megabytes beyond what is held, once all is compiled and prepared; what is given."""
+        """Return for each candidate the MB that memory grows at its peak, and its output."""
         memory: dict[str, float | None] = {}
         outputs = {}
         for name, work in works.items():
@@ -156,19 +157,19 @@ class Benchmark:
 
     def _in_turn(
         self,
-        contestants: Callable[[], dict[str, Work]],
+        candidates: Callable[[], dict[str, Work]],
         memory: dict[str, float | None],
         num_tokens: Callable[[], float],
     ) -> dict[str, Any]:
-        found = in_turn(contestants, self._rounds, self.clock, self._rate)
-        for name, one in found["contestants"].items():
+        found = in_turn(candidates, self._rounds, self.clock, self._rate)
+        for name, one in found["candidates"].items():
             one["tokens_per_second"] = num_tokens() / one["seconds"]
             one["peak"] = memory[name]
         return found
 
 
 def _work(name: str, work: Work) -> Work:
-    """With the steps that the name says."""
+    """Return the call to measure; without fused steps if its name begins with `plain`."""
     return work if not name.startswith("plain") else lambda: _plainly(work)
 
 
@@ -188,12 +189,12 @@ def plain_steps() -> Iterator[None]:
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
-    bilm._elmo_lstm._states = None  # AllenNLP's
+    bilm._elmo_lstm._states = None  # AllenNLP's biLM carries its state; start at zero
     return bilm(ids)["activations"]
 
 
 def stock_bilm(bilm: BiLm, device: str) -> Any:
-    """AllenNLP's with the same weights, where it imports and runs."""
+    """Return AllenNLP's biLM with the same weights, or `None` if it cannot be imported or run."""
     try:
         from allennlp.modules.elmo import _ElmoBiLm
 
@@ -204,13 +205,13 @@ def stock_bilm(bilm: BiLm, device: str) -> Any:
             stock = _ElmoBiLm(str(options), str(weights)).to(device).eval()
         layers(stock, Sentences().batch(2).to(device))
         return stock
-    except Exception as error:  # of a library that is no longer kept up
+    except Exception as error:  # AllenNLP is no longer maintained; any error is possible
         print(f"without AllenNLP: {error!r}", file=sys.stderr)
         return None
 
 
 def fused_steps_of(device: str) -> dict[str, bool]:
-    """Where the kernels work."""
+    """Return for each dtype and use (inference, training) whether the fused kernels work."""
     if device == "cpu":
         return {}
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -239,7 +240,7 @@ def markdown(results: dict[str, Any]) -> str:
     ]
     for case in results["inference"]:
         lines += [f"## Frozen biLM, {sizes['shape']}, batch {case['batch_size']}", ""]
-        lines += _contestants(case)
+        lines += _candidates(case)
         deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
         lines += [f"Largest deviation from plain float32: {deviations}.", ""]
     for case in results["pretraining"]:
@@ -247,14 +248,14 @@ def markdown(results: dict[str, Any]) -> str:
             f"## Loss and gradients of pretraining, {case['shape']}, batch {sizes['streams']}, "
             f"unroll {NUM_STEPS}, {sizes['num_words']:,} words, {sizes['num_samples']:,} negatives",
             "",
-            *_contestants(case),
+            *_candidates(case),
             f"Losses: {', '.join(f'{k} {v:.5f}' for k, v in case['losses'].items())}.",
             "",
         ]
     return "\n".join(lines)
 
 
-def _contestants(case: dict[str, Any]) -> list[str]:
+def _candidates(case: dict[str, Any]) -> list[str]:
     rows = [
         [
             name,
@@ -263,7 +264,7 @@ def _contestants(case: dict[str, Any]) -> list[str]:
             f"{one['tokens_per_second']:,.0f}",
             "" if one["peak"] is None else f"{one['peak']:,.0f}",
         ]
-        for name, one in case["contestants"].items()
+        for name, one in case["candidates"].items()
     ]
     header = ["", "median, ms", "ratio", "least", "most", "tokens/s", "memory, MB"]
     rate = case["torch.mm_gflops"]

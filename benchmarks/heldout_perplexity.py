@@ -1,16 +1,16 @@
 """
-Held-out perplexity of an exported biLM, domain by domain.
+Held-out perplexity of an exported biLM, for each domain of text.
 
     python -m elmo_plugin export-bilm RUN EXPORTED
     python benchmarks/heldout_perplexity.py EXPORTED 'heldout/modern-*.txt' 'heldout/novel-*.txt'
 
-`EXPORTED` has `options.json`, `weights.hdf5`, `softmax.hdf5` and `vocabulary.txt`, as a finished
-run leaves them too. Full softmax, state carried, both directions, as `allennlp evaluate` gives it.
-Each path or glob is a domain, read in one go: `benchmarks/kneser_ney.py` with this `--vocabulary`
-and `--heldout` gives the figure to compare with. Prints JSON.
+`EXPORTED` is a folder with `options.json`, `weights.hdf5`, `softmax.hdf5` and `vocabulary.txt`,
+such as that of a finished run. Prints JSON with the perplexity of each direction, computed with the
+full softmax. The LSTM state is carried from batch to batch. Each path or glob is a domain. To
+compare, run `benchmarks/kneser_ney.py` with the same `--vocabulary` and `--heldout`.
 
-`--start RUN/checkpoint_e1_b0.th` begins with the state in which a run's streams stood, as many as
-`--batch-size`, and not at zero.
+By default the LSTM state starts at zero. `--start RUN/checkpoint_e1_b0.th` starts with the state
+stored in a run's checkpoint, which needs the run's `--batch-size`.
 """
 
 import argparse
@@ -28,11 +28,10 @@ from elmo_plugin.bilm.training.export import (
     SOFTMAX_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
-    load_softmax,
 )
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.text import Text
+from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
 from elmo_plugin.bilm.use.elmo import load_bilm
 
@@ -40,7 +39,7 @@ NUM_STEPS = 20
 
 
 def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
-    """The biLM and its softmax, exact products."""
+    """Return the biLM and its softmax, which compute in float32."""
     bilm = load_bilm(str(exported / OPTIONS_FILE), str(exported / WEIGHTS_FILE))
     softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
     load_softmax(softmax, exported / SOFTMAX_FILE)
@@ -54,7 +53,7 @@ def measure(
     batch_size: int,
     checkpoint: Path | None,
 ) -> dict[str, int | float]:
-    """Of the files of one pattern, in their order."""
+    """Return perplexities and seconds of the files that `pattern`, a path or glob, names."""
     start = time.perf_counter()
     text = Text(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
     states = None

@@ -1,4 +1,4 @@
-"""A frozen ELMo: `allennlp.modules.elmo.Elmo` and ours on the same files, in turn."""
+"""Speed of a frozen ELMo: AllenNLP's module and ours with the same weights, in alternation."""
 
 import functools
 import statistics
@@ -7,20 +7,19 @@ from typing import Any
 
 import torch
 
-from benchmarks import operators
 from benchmarks.limit import Machine, both, lstm_work, token_work
 from benchmarks.rounds import Clock, in_turn, seconds
 from benchmarks.workload import Sentences
-from elmo_plugin.bilm.kernels import prepacked_linear
-from elmo_plugin.bilm.kernels.packing import pack
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.lstm import Packing
 from elmo_plugin.bilm.use.elmo import Elmo
 
 DTYPES = (None, "float16", "bfloat16", "int8")
 
 
-class Contest:
-    """Stock and ours in every precision, and ours without the private operators."""
+class Comparison:
+    """Benchmark of AllenNLP's ELMo, ours in each dtype, and ours without C++ kernels (`public`)."""
 
     def __init__(self, files: tuple[str, str], machine: Machine) -> None:
         from allennlp.modules.elmo import Elmo as StockElmo
@@ -29,20 +28,18 @@ class Contest:
         self.stock = StockElmo(*files, 1, dropout=0.0).eval()
         self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
         self.public = ours(files, None)
-        works = prepacked_linear.onednn_works
-        prepacked_linear.onednn_works = lambda dtype: False  # type: ignore[assignment]
-        try:
-            # Products are made when first used.
+        with library.use_variant(library.NONE):
+            # Weights are packed when they are first used.
             mix(self.public, Sentences().batch(2))
-        finally:
-            prepacked_linear.onednn_works = works
 
     def run(
         self, batch_size: int, rounds: int, clock: Clock, public: bool, stock: bool = True
     ) -> dict[str, Any]:
         """
-        One batch size: ratios to stock, shares of the machine's limit, and the largest deviation
-        from stock. Without `stock` (large batches) ratios are to float32.
+        Measure one batch size. Return each candidate's speedup over AllenNLP's ELMo, its fraction
+        of the fastest speed that the machine's arithmetic and memory allow, and the largest
+        deviation of its vectors from AllenNLP's. Without `stock`, for large batches, the reference
+        is our ELMo in float32. With `public`, also measure PyTorch's public operators.
         """
         sentences = Sentences(seed=batch_size)
         batch = sentences.batch(batch_size)
@@ -52,14 +49,14 @@ class Contest:
         limits: dict[str, list[dict[str, float]]] = {}
         flops: list[float] = []
 
-        def contestants() -> dict[str, Callable[[], Any]]:
+        def candidates() -> dict[str, Callable[[], Any]]:
             tokens = sentences.tokens(batch_size)
             batch = batch_to_ids(tokens)
             works = {"stock": lambda: mix(self.stock, batch)} if stock else {}
             warm, cold = self._works(tokens)
             flops.append(cold.flops)
             for name, elmo in self.ours.items():
-                # Cold runs first and fills the cache for warm.
+                # The run "cold" fills the cache of token vectors for the run "warm".
                 elmo._elmo_lstm.char_cnn.forget_token_vectors()
                 for temperature, work in (("cold", cold), ("warm", warm)):
                     full_name = f"{name} {temperature}"
@@ -70,33 +67,32 @@ class Contest:
                 works["float32 cold, public operators"] = lambda: mix(self.public, batch)
             return works
 
-        found = in_turn(contestants, rounds, clock)
+        found = in_turn(candidates, rounds, clock)
         for name, each in limits.items():
             limit = {key: statistics.median(one[key] for one in each) for key in each[0]}
-            one = found["contestants"][name]
+            one = found["candidates"][name]
             one.update(limit=limit, share=limit["limit"] / one["seconds"])
             one["share_at_most"] = limit["limit"] / limit["in_turn"]
         if stock:
-            rate = 1e-9 * statistics.median(flops) / found["contestants"]["stock"]["seconds"]
+            rate = 1e-9 * statistics.median(flops) / found["candidates"]["stock"]["seconds"]
             found["stock_gflops"] = rate
-        works = contestants()
-        warm = [name for name in limits if name.endswith("warm")]
-        found["operators"] = {name: operators.shares(works[name]) for name in warm}
         return {**found, "largest_deviation": deviations}
 
     def _works(self, tokens: list[list[str]]) -> tuple[Any, Any]:
-        """What a batch takes, with every token remembered and with none."""
+        """Return two `Work` counts of a batch: with all token vectors cached, and with none."""
         options = self.ours["float32"]._elmo_lstm.options
         warm = lstm_work(options, [len(words) + 2 for words in tokens])
         return warm, both(warm, token_work(options, [word for words in tokens for word in words]))
 
     def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> dict[str, Any]:
-        """GFLOP/s of the LSTM layers alone in float32, beside `torch.mm` in the same rounds."""
+        """
+        Return GFLOP/s of the LSTM layers alone in float32, and of `torch.mm` in the same rounds.
+        """
         bilm = self.ours["float32"]._elmo_lstm
         lengths = torch.tensor([len(words) for words in Sentences().tokens(batch_size)])
-        (packing,) = pack(lengths + 2, int(lengths.max()) + 2, batch_size)
+        packing = Packing(lengths + 2, int(lengths.max()) + 2)
         options = bilm.options
-        rows = torch.randn(len(packing.forward_rows), options.projection_dim)
+        rows = torch.randn(sum(packing.batch_sizes), options.projection_dim)
         start = bilm.lstm.initial_state(batch_size)
 
         @torch.no_grad()
@@ -108,7 +104,7 @@ class Contest:
         found = in_turn(lambda: {"LSTM": both_directions}, rounds, clock)
         weights = options.cell_size * options.projection_dim * (4 + 4 + 1)
         gflops = 2e-9 * weights * 2 * options.num_layers * len(rows)
-        rate = gflops / found["contestants"]["LSTM"]["seconds"]
+        rate = gflops / found["candidates"]["LSTM"]["seconds"]
         found["gflops"] = rate
         found["share_of_torch.mm"] = rate / found["torch.mm_gflops"]["median"]
         return found
@@ -120,14 +116,14 @@ def ours(files: tuple[str, str], dtype: str | None) -> Elmo:
 
 @torch.no_grad()
 def mix(elmo: Any, batch: torch.Tensor) -> torch.Tensor:
-    elmo._elmo_lstm._elmo_lstm._states = None  # stock's; every run starts at zero
+    elmo._elmo_lstm._elmo_lstm._states = None  # AllenNLP's state; every run starts at zero
     if hasattr(elmo, "reset_states"):
         elmo.reset_states()
     return elmo(batch)["elmo_representations"][0]
 
 
 def preparation(files: tuple[str, str], clock: Clock) -> list[dict[str, Any]]:
-    """Seconds of the first batch of one sentence, when weights are laid out, and of a later one."""
+    """Return for each dtype the seconds of the first batch, which packs weights, and the second."""
     found = []
     for dtype in DTYPES:
         work = functools.partial(mix, ours(files, dtype), Sentences().batch(1))

@@ -1,14 +1,14 @@
 """
-An interpolated Kneser-Ney 5-gram model, for a biLM's forward perplexity to be compared with.
+Interpolated Kneser-Ney 5-gram model, to compare its perplexity with a biLM's forward one.
 
     python benchmarks/kneser_ney.py --train 'train/*.txt' --heldout 'heldout/*.txt' --min-count 5
     python benchmarks/kneser_ney.py --train 'train/*.txt' --heldout 'modern/*.txt' 'novels/*.txt' \
       --vocabulary vocabulary.txt
 
-Modified discounts (Chen and Goodman 1999), trained on the same tokens with the same vocabulary as
-the biLM: words below the minimum count are <UNK>, as targets and, unlike in a biLM, as history too.
-Sentence ends are predicted, sentence beginnings are not; history does not reach past the sentence.
-Each held-out path or glob is a domain with a figure of its own. 70 million tokens take about 6 GB.
+The model has modified discounts (Chen and Goodman 1999), and the biLM's training text and
+vocabulary. Rare words are <UNK>, as targets and, unlike in a biLM, as history too. Sentence ends
+are predicted, sentence beginnings are not; history ends at the sentence's beginning. Prints a
+perplexity for each held-out path or glob. 70 million tokens take about 6 GB of memory.
 """
 
 import argparse
@@ -21,19 +21,24 @@ from typing import NamedTuple
 
 import numpy
 
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, read_sentences
-from elmo_plugin.bilm.training.word_counts import vocabulary_of
+from elmo_plugin.bilm.training.vocabulary import (
+    WordVocabulary,
+    find_text_files,
+    read_sentences,
+    vocabulary_of,
+)
 
 BEGIN, END = 0, 1  # the ids of <S> and </S>
 
 
 class Order(NamedTuple):
     """
-    The n-grams of one length.
+    Table of all n-grams of length n, sorted by key. The key is `context * num_words + word`, where
+    `context` is the row number of the first n-1 words in the table of (n-1)-grams.
 
-    `keys`: sorted, `context * num_words + word`, `context` being the row of the n-1 words before.
-    `counts`: adjusted. `totals`, `backoffs`: by context, the sum of counts and the mass left over.
-    `discounts`: for counts of 0, 1, 2, and 3 or more.
+    `counts` has the adjusted count of each n-gram. `totals` has the sum of counts of each context,
+    and `backoffs` the sum of discounts. `discounts` has the discount for the counts 0, 1, 2, and 3
+    or more.
     """
 
     keys: numpy.ndarray
@@ -45,10 +50,12 @@ class Order(NamedTuple):
 
 class KneserNey:
     """
+    Interpolated Kneser-Ney model, trained by its constructor.
+
     # Parameters
 
     tokens : `numpy.ndarray`
-        Word ids, each sentence as `order - 1` times <S>, its words, </S>.
+        Word ids of the training text. A sentence is `order - 1` times <S>, its words, and </S>.
     num_words : `int`
         Size of the vocabulary.
     order : `int`, optional (default = `5`)
@@ -58,7 +65,7 @@ class KneserNey:
     def __init__(self, tokens: numpy.ndarray, num_words: int, order: int = 5) -> None:
         self.num_words = num_words
         predicted = numpy.flatnonzero(tokens != BEGIN).astype(numpy.int32)
-        # rows[n][i]: the row among the n-grams of the one that ends at token i.
+        # rows[n][i]: row number, in the table of n-grams, of the n-gram that ends at token i.
         rows = [numpy.zeros(len(tokens), dtype=numpy.int32)]
         keys, counts, places = [], [], []
         for _ in range(order):
@@ -79,7 +86,8 @@ class KneserNey:
             count, place = counts[n - 1], places[n - 1]
             seen = count > 0
             if n < order:
-                # How many different words stand before it, unless the sentence begins with it.
+                # The adjusted count is the number of distinct preceding words; if the n-gram begins
+                # with <S>, it is the plain count.
                 longer = places[n][counts[n] > 0]
                 preceded = numpy.bincount(rows[n][longer], minlength=len(count))
                 count = numpy.where(
@@ -90,7 +98,7 @@ class KneserNey:
             self.orders.append(_order(keys[n - 1], count * seen, context, num_contexts))
 
     def log_probabilities(self, tokens: numpy.ndarray) -> numpy.ndarray:
-        """Natural logarithms for every token that is predicted, sentences padded as in training."""
+        """Return the natural log probability of every token but <S>; `tokens` as in `KneserNey`."""
         contexts = numpy.zeros(len(tokens), dtype=numpy.int64)
         # <S> is never predicted.
         probability = numpy.full(len(tokens), 1.0 / (self.num_words - 1))
@@ -111,7 +119,7 @@ class KneserNey:
 
 
 def distinct(values: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """`numpy.unique` with places and inverse of 32 bits, in less than half of its memory."""
+    """Return unique values, first indices and inverse, as `numpy.unique` does with more memory."""
     by_value = numpy.argsort(values, kind="stable").astype(numpy.int32)
     ordered = values[by_value]
     is_new = numpy.ones(len(values), dtype=bool)
@@ -132,7 +140,7 @@ def _order(
         y = n1 / (n1 + 2 * n2)
         discounts[1:] = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
     else:
-        discounts[1:] = 0.5, 0.75, 0.75  # too little text to estimate them
+        discounts[1:] = 0.5, 0.75, 0.75  # the text is too short to estimate discounts
     backoffs = numpy.bincount(
         contexts, weights=discounts[numpy.minimum(counts, 3)], minlength=num_contexts
     )
@@ -141,7 +149,7 @@ def _order(
 
 
 def encode(paths: list[Path], vocabulary: WordVocabulary, order: int) -> numpy.ndarray:
-    """Word ids of text files, padded as `KneserNey` wants them."""
+    """Return the word ids of text files in one array, padded as `KneserNey` needs them."""
     ids = array("i")
     for path in paths:
         for sentence in read_sentences(path):

@@ -1,17 +1,18 @@
 """
-What this machine could do at best: the yardstick beside the ratio to AllenNLP.
+Lower bound of the time that a biLM can take on this machine (a roofline model).
 
-A case's limit is the larger of two times. One is its multiplications at the best rate of a product
-that any library at hand reaches here in that precision (MKL, oneDNN, FBGEMM; a large weight, many
-rows). The other is the reading of each step's weights: as many bytes are read as often, one after
-the other, and that is timed. What is elementwise is not counted.
+The bound of a computation is the larger of two times. One is the time of its matrix products, at
+the best rate that PyTorch or this package reaches here for large matrices in that precision. The
+other is the time to read the weights in each LSTM step. It is measured: the same number of bytes is
+read as often. Elementwise operations are not counted.
 
-Inputs' products come before the steps that read, and the one does not go on while the other does.
-Both in turn take longer than the limit, and say which share of it can be had at most.
+The bound assumes that products and reading overlap. But the input projections run before the LSTM
+steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, the time without
+that overlap.
 
-Rates of products are measured once. Reading is timed anew for each limit, so that it is of the same
-moment as what it is compared with: a cache that other guests of the machine share gives twice as
-much in one second as in another.
+The rates of products are measured once. Reading is timed again for each bound, in the same round as
+the computation. A cache that is shared with other programs may change its rate by a factor of two
+within seconds.
 """
 
 import functools
@@ -22,22 +23,19 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.rounds import Clock, seconds
-from elmo_plugin.bilm.kernels import (
-    compiled,
-    int8,
-    lstm_compiled,
-    prepacked_linear,
-    processors,
-)
+from elmo_plugin.bilm.kernels import library
+from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm
+from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights
+from elmo_plugin.bilm.kernels.quantized import Int8Linear
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-# Rows, inputs, outputs: some of the Original's input products, and a square one. What comes out is
-# small enough for the allocator to keep.
+# Rows, input width and output width of the products to measure: the input projection of the biLM
+# `original`, and a square one. Outputs are so small that the allocator reuses their memory.
 SHAPES = ((256, 512, 16384), (1024, 1024, 1024))
 TRIES = 5
-# Of the weights that a core keeps in its own cache, and of such a layer.
+# Bytes of weights that fit in the private cache of a core, and width and steps of such an LSTM.
 OWN_BYTES, OWN_DIM, OWN_STEPS = 5 * 256 * 128 * 4, 256, 200
-# Bytes of an element of a weight. Libraries multiply float32 where weights are in half precision.
+# Bytes per element of a weight. float16 weights are converted to float32 for products.
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 Product = Callable[[], Any]
@@ -45,9 +43,11 @@ Product = Callable[[], Any]
 
 class Work(NamedTuple):
     """
-    `flops`: of all products. `step_flops`: of those within steps. `step_elements`: of the weights
-    that a step of one layer and direction reads. `step_reads`: how often that is.
-    `other_elements`: of weights that are read once.
+    Number of operations and of weights to read in a computation.
+
+    `flops` is the number of operations in all matrix products, and `step_flops` in those inside
+    LSTM steps. A step of one layer and direction reads `step_elements` weights; `step_reads` is the
+    number of such steps. `other_elements` is the number of weights that are read only once.
     """
 
     flops: float
@@ -58,13 +58,7 @@ class Work(NamedTuple):
 
 
 class Machine:
-    """
-    The rates of the machine.
-
-    # Parameters
-
-    clock : `Clock`
-    """
+    """Measured rates of this machine, for matrix products and for reading memory."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,7 +66,7 @@ class Machine:
         self._reading_rates: dict[int, list[float]] = {}
 
     def measure(self) -> None:
-        """GFLOP/s of products, by precision and library; what a library cannot do is left out."""
+        """Measure GFLOP/s of matrix products, for each dtype and each library that supports it."""
         for dtype, products in (("float32", _float32), ("bfloat16", _bfloat16), ("int8", _int8)):
             rates: dict[str, float] = {}
             for num_rows, input_dim, output_dim in SHAPES:
@@ -88,13 +82,13 @@ class Machine:
             self.gflops[dtype] = rates
 
     def best_gflops(self, dtype: str) -> float:
-        """Of all libraries."""
+        """Return the highest GFLOP/s that any library reaches in this dtype."""
         if not self.gflops:
             self.measure()
         return max(self.gflops["float32" if dtype == "float16" else dtype].values())
 
     def reading_seconds(self, num_bytes: int, times: int) -> float:
-        """Of reading so many bytes so often, now."""
+        """Return the seconds that it takes to read the same `num_bytes` bytes `times` times."""
         numbers = torch.ones(max(1, num_bytes // 4))
         numbers.sum()
         found = seconds(lambda: [numbers.sum() for _ in range(times)], self._clock)
@@ -103,27 +97,23 @@ class Machine:
 
     def own_cache_rates(self) -> dict[str, float]:
         """
-        GB/s at which steps of one sentence in C++ go through weights that lie in one core's own
-        cache. Where these are no more than a core's share of the reading rate, it is arithmetic, or
-        the widening of weights, that bounds a step. Types that do not run so are left out.
+        Return the GB/s at which the C++ LSTM steps of one sentence read weights from a core's
+        private cache, for each dtype that has such a kernel. If a core's share of the machine's
+        reading rate is as high, then not reading but arithmetic or conversion limits a step.
         """
         threads, found = torch.get_num_threads(), {}
         torch.set_num_threads(1)
         for dtype, item_bytes in ITEM_BYTES.items():
-            torch_dtype = getattr(torch, processors.row().compiled_layers.get(dtype, dtype))
-            if compiled.compiler() is None or not lstm_compiled.works(torch_dtype):
+            number_format = "int16" if dtype == "float16" else dtype
+            if number_format not in library.formats():
                 continue
             cells = OWN_BYTES // (5 * OWN_DIM * item_bytes)
-            panels = [
-                lstm_compiled.in_panels(torch.randn(shape), torch_dtype)
-                for shape in ((4 * cells, OWN_DIM), (OWN_DIM, cells))
-            ]
-            products = torch.zeros(4 * cells // 32, OWN_STEPS, 32).transpose(0, 1)
-            hidden, cell = torch.zeros(1, OWN_DIM), torch.zeros(1, cells)
-            outputs = torch.zeros(OWN_STEPS, OWN_DIM)
+            shapes = (4 * cells, 32), (4 * cells, OWN_DIM), (4 * cells,), (OWN_DIM, cells)
+            weights = LstmWeights(*(torch.randn(shape) for shape in shapes), 3.0, 3.0)
             steps = functools.partial(
-                compiled.frozen_layer,
-                *(products, *panels, hidden, cell, outputs, [1] * OWN_STEPS, 3.0, 3.0),
+                CompiledLstm(weights, number_format),
+                *(torch.zeros(OWN_STEPS, 32), [1] * OWN_STEPS),
+                *(torch.zeros(1, OWN_DIM), torch.zeros(1, cells)),
             )
             steps()
             best = min(seconds(steps, self._clock) for _ in range(4 * TRIES))
@@ -133,7 +123,7 @@ class Machine:
 
     @property
     def gigabytes(self) -> dict[int, tuple[float, float, float]]:
-        """Of each number of bytes that was read: the median rate, the least and the most, GB/s."""
+        """Median, smallest and largest GB/s of `reading_seconds`, by number of bytes."""
         return {
             size: (statistics.median(rates), min(rates), max(rates))
             for size, rates in self._reading_rates.items()
@@ -141,12 +131,13 @@ class Machine:
 
     def limit(self, work: Work, dtype: str) -> dict[str, float]:
         """
-        Seconds: `multiplying`, `reading`, the larger of both, `limit`, and `in_turn`: inputs'
-        products, then the steps' products or reading.
+        Return seconds: `multiplying` for all products, `reading` for all weights, and the larger of
+        the two as `limit`. `in_turn` is the time of the products outside LSTM steps, plus the
+        larger of `reading` and the time of the products in steps.
         """
         multiplying = 1e-9 * work.flops / self.best_gflops(dtype)
         in_steps = 1e-9 * work.step_flops / self.best_gflops(dtype)
-        # What is read once counts as so many more steps' weights.
+        # Express the weights that are read once as a number of steps that reads as many weights.
         reads = work.step_reads + work.other_elements / work.step_elements
         step_bytes = ITEM_BYTES[dtype] * work.step_elements
         reading = self.reading_seconds(step_bytes, work.step_reads) * reads / work.step_reads
@@ -159,7 +150,7 @@ class Machine:
 
 
 def lstm_work(options: ElmoOptions, lengths: Sequence[int]) -> Work:
-    """Both directions' layers over sentences of so many tokens, boundaries counted."""
+    """Return the work of the LSTM layers in both directions, for sentences of these lengths."""
     cells = 2 * options.num_layers
     products = 4 * options.cell_size * options.projection_dim
     step_elements = products + options.cell_size * options.projection_dim
@@ -175,8 +166,8 @@ def lstm_work(options: ElmoOptions, lengths: Sequence[int]) -> Work:
 
 def token_work(options: ElmoOptions, tokens: Sequence[str]) -> Work:
     """
-    The token layer over tokens never seen before: each distinct one once, filters at as many
-    places as the word has characters, its two marks counted.
+    Return the work of the token layer if no token vector is cached. Each distinct token is computed
+    once. Its convolutions have one position for each byte and two for its boundary marks.
     """
     width = options.num_filters
     per_place = sum(size * number * options.char_embedding_dim for size, number in options.filters)
@@ -188,7 +179,7 @@ def token_work(options: ElmoOptions, tokens: Sequence[str]) -> Work:
 
 
 def both(one: Work, other: Work) -> Work:
-    """One after the other."""
+    """Return the work of LSTM layers (`one`) and token layer (`other`) together."""
     return one._replace(
         flops=one.flops + other.flops,
         other_elements=one.other_elements + other.other_elements,
@@ -198,37 +189,24 @@ def both(one: Work, other: Work) -> Work:
 def _float32(rows: torch.Tensor, weight: torch.Tensor) -> Iterator[tuple[str, Product]]:
     transposed = weight.t().contiguous()
     yield "MKL", lambda: torch.mm(rows, transposed)
-    packed: list[torch.Tensor] = []
-
-    def mkl_prepacked() -> torch.Tensor:
-        if not packed:
-            packed.append(torch.ops.mkl._mkl_reorder_linear_weight(weight, len(rows)))
-        return torch.ops.mkl._mkl_linear(rows, packed[0], weight, None, len(rows))
-
-    yield "MKL, prepacked", mkl_prepacked
-    yield "oneDNN, prepacked", _onednn(rows, weight)
+    yield from _library(rows, weight, "float32")
 
 
 def _bfloat16(rows: torch.Tensor, weight: torch.Tensor) -> Iterator[tuple[str, Product]]:
-    rows, weight = rows.bfloat16(), weight.bfloat16()
-    yield "torch.mm", lambda: torch.mm(rows, weight.t())
-    yield "oneDNN, prepacked", _onednn(rows, weight)
-
-
-def _onednn(rows: torch.Tensor, weight: torch.Tensor) -> Product:
-    packed: list[torch.Tensor] = []
-
-    def product() -> torch.Tensor:
-        if not packed:
-            packed.append(prepacked_linear.prepack(weight))
-        return prepacked_linear.onednn_linear(rows, packed[0], None)
-
-    return product
+    rounded_rows, rounded_weight = rows.bfloat16(), weight.bfloat16()
+    yield "torch.mm", lambda: torch.mm(rounded_rows, rounded_weight.t())
+    yield from _library(rows, weight, "bfloat16")
 
 
 def _int8(rows: torch.Tensor, weight: torch.Tensor) -> Iterator[tuple[str, Product]]:
-    for name, kind in (("FBGEMM", int8.FbgemmInt8Kernel), ("oneDNN", int8.OneDnnInt8Kernel)):
-        if int8.works(kind):
-            kernel = kind(weight.mul(20).round(), torch.ones(len(weight)))
-            # What they make of the rows first is part of the product.
-            yield name, lambda kernel=kernel: kernel(rows.clone())
+    yield from _library(rows, weight, "int8")
+    linear = Int8Linear(weight)
+    yield "PyTorch, as float32", lambda: linear(rows)
+
+
+def _library(
+    rows: torch.Tensor, weight: torch.Tensor, number_format: str
+) -> Iterator[tuple[str, Product]]:
+    if number_format in library.formats():
+        linear = CompiledLinear(Affine(weight, torch.zeros(len(weight))), number_format)
+        yield "ours", lambda: linear(rows)

@@ -1,12 +1,12 @@
 """
-Peak memory of a frozen ELMo on batches, in a process of its own.
+Peak memory of a frozen ELMo that runs on batches, AllenNLP's (`stock`) or ours in one dtype.
 
     python -m benchmarks.memory stock|float32|bfloat16|int8 OPTIONS WEIGHTS BATCH_SIZE [--allennlp]
 
-Prints megabytes (2^20 bytes) as JSON: before the biLM is loaded (the imports), the peak while
-batches run, and that of the whole process, loading included. Ours needs PyTorch alone; with
-`--allennlp` that is imported too, as in a training. All are resident memory of that process alone;
-`ru_maxrss` would count its parent's, which it inherits.
+Prints resident memory in MB (2^20 bytes) as JSON: after the imports, the peak while batches run,
+and the peak of the whole process, which includes loading. Our ELMo needs only PyTorch; with
+`--allennlp`, AllenNLP is imported too, as in a training run. The figures come from /proc, since
+`ru_maxrss` would include memory of the parent process.
 """
 
 import json
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 BATCHES = 3
-# One process's peak may be a tenth above the next one's.
+# The peak varies by up to a tenth between processes; the result is the median of several.
 PROCESSES = 3
 
 
 def measure(
     which: str, files: tuple[str, str], batch_size: int, allennlp: bool = False
 ) -> dict[str, float]:
-    """Medians of the measurement in some new processes, one after the other."""
+    """Measure memory in several new processes, one after another; return medians in MB."""
     command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
     command += ["--allennlp"] * allennlp
     found = []
@@ -57,7 +57,7 @@ def main() -> None:
         elmo = ours((options, weights), None if which == "float32" else which)
     sentences = Sentences()
     loading = status("VmHWM")
-    # The kernel's high-water mark starts again here.
+    # Reset the kernel's high-water mark of this process's memory.
     Path("/proc/self/clear_refs").write_text("5")
     for _ in range(BATCHES):
         mix(elmo, sentences.batch(int(batch_size)))

@@ -1,11 +1,10 @@
 """
-An epoch of NER with ELMo from the cache, beside one whose ELMo vectors cost nothing.
+Time of an NER epoch with ELMo's vectors from the cache, and with vectors that cost nothing.
 
-`training_config/table1/ner_elmo.jsonnet` as it stands (crf_tagger, batches of 64, Adam,
-AllenNLP's data loader and trainer), but for GloVe, which is drawn at random, and for the embedder:
-a frozen biLM of Original shapes with a cache, after the epoch that filled it, or slices of a tensor
-of the same width made once. Each has the indexer it needs; all read the same sentences in the same
-order.
+The config is `training_config/table1/ner_elmo.jsonnet` (crf_tagger, batches of 64, Adam, AllenNLP's
+data loader and trainer) with random word vectors. One embedder is a frozen biLM with the sizes of
+`original`, whose cache an earlier epoch has filled. The other returns slices of one random tensor
+of the same width. Both read the same sentences in the same order.
 """
 
 import functools
@@ -36,7 +35,7 @@ TYPES = ("PER", "LOC", "ORG", "MISC")
 
 @TokenEmbedder.register("ready_vectors", exist_ok=True)
 class ReadyVectors(TokenEmbedder):
-    """Random vectors, as many as tokens: a view, nothing computed, nothing copied."""
+    """Embedder that returns a view of a random tensor, without computing or copying."""
 
     def __init__(self, batch_size: int, num_tokens: int, embedding_dim: int) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class ReadyVectors(TokenEmbedder):
 
 
 def write_sentences(path: Path) -> None:
-    """In CoNLL-2003's columns; one word in six is a name, always of the same type."""
+    """Write sentences in CoNLL-2003 columns, in which one word in six is a name."""
     lines = []
     for words in Sentences().tokens(NUM_SENTENCES):
         for word in words:
@@ -62,7 +61,7 @@ def write_sentences(path: Path) -> None:
 
 
 def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> Trainer:
-    """What `allennlp train` makes of the config with this embedder, short of a validation."""
+    """Build the trainer of the config with this embedder, without validation."""
     data = folder / "train.txt"
     paths = dict.fromkeys(("NER_TRAIN_DATA_PATH", "NER_TEST_A_PATH", "NER_TEST_B_PATH"), str(data))
     config = Params.from_file(CONFIG, ext_vars=paths)
@@ -86,20 +85,20 @@ def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> 
         data_loader=loader,
         serialization_dir=str(folder),
         cuda_device=-1,
-        run_confidence_checks=False,  # of a whole training
+        run_confidence_checks=False,  # those need a whole training
     )
 
 
 def epoch(trainer: Trainer, number: int) -> float:
-    """The mean loss of a batch."""
+    """Train one epoch, and return the mean loss of a batch."""
     random.seed(number)
     torch.manual_seed(number)
-    trainer._batches_in_epoch_completed = 0  # as `train` does, which knows no single epoch
+    trainer._batches_in_epoch_completed = 0  # `train` sets it, but cannot run a single epoch
     return trainer._train_epoch(number)["loss"]
 
 
 def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
-    """`files` are the biLM's. Ratios: an epoch's time to that with ready vectors."""
+    """Return for each embedder the time of an epoch, divided by that with `ReadyVectors`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_sentences(folder / "train.txt")
@@ -120,7 +119,7 @@ def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
         numbers = itertools.count(1)
         losses: dict[str, float] = {}
 
-        def contestants() -> dict[str, Callable[[], Any]]:
+        def candidates() -> dict[str, Callable[[], Any]]:
             number = next(numbers)
 
             def work(key: str) -> None:
@@ -128,9 +127,9 @@ def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
 
             return {key: functools.partial(work, key) for key in trainers}
 
-        found = in_turn(contestants, rounds, clock)
-    for key, one in found["contestants"].items():
-        # Here the longer epoch is the numerator.
+        found = in_turn(candidates, rounds, clock)
+    for key, one in found["candidates"].items():
+        # Invert the ratios: the time with ready vectors is the denominator.
         one.update(ratio=1 / one["ratio"], least=1 / one["most"], most=1 / one["least"])
         one["first_epoch"] = first[key]
     memory, directory = (losses[key] for key in CACHES)

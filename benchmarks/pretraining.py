@@ -1,6 +1,7 @@
 """
-A step of pretraining, against autograd through the recurrence with hoisted input products, in
-float32 and in mixed precision (the model's `dtype="bfloat16"`).
+Speed of a pretraining step with this package's own backward passes, in float32 and in mixed
+precision (the model's `dtype="bfloat16"`), and with PyTorch's autograd. All candidates compute the
+input projections of all time steps in one product.
 """
 
 import functools
@@ -14,7 +15,7 @@ from torch.nn import functional
 from benchmarks.rounds import Clock, in_turn
 from benchmarks.workload import FILTERS, Sentences
 from elmo_plugin.bilm.kernels import token_layer, tuning
-from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
+from elmo_plugin.bilm.kernels.token_cache import distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import encode, linears_with_gradient
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
@@ -31,7 +32,7 @@ OPTIONS = ElmoOptions(128, 512, 2, 16, FILTERS[:5], 1)
 
 
 def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
-    """What `LstmCellWithProjection.forward` does, left to autograd."""
+    """Return a replacement of `LstmCellWithProjection.forward` that relies on autograd."""
 
     def forward(inputs: torch.Tensor, batch_sizes: Any, hidden: Any, memory: Any) -> Any:
         hoisted = cell.input_linearity(inputs).split(list(batch_sizes))
@@ -50,21 +51,21 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
 
 
 def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What `CharCnn.forward` does, with PyTorch's own products and their gradients."""
+    """Return a replacement of `CharCnn.forward` with PyTorch's own products and gradients."""
 
     def forward(character_ids: torch.Tensor) -> torch.Tensor:
         distinct, inverse = distinct_rows(character_ids)
         weights = char_cnn.weights
         linears = linears_with_gradient(weights, functional.linear)
         with mock.patch.object(token_layer, "largest", lambda convolved: convolved.amax(dim=1)):
-            vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE, 1)
+            vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE)
         return functional.embedding(inverse, vectors)
 
     return forward
 
 
 class SoftmaxByAutograd(WordSoftmax):
-    """The same loss in PyTorch's own operators."""
+    """Softmax with the same loss as `WordSoftmax`, computed by PyTorch's own operators."""
 
     def forward(self, outputs: Any, targets: Any, _: Any = None) -> list[torch.Tensor]:
         return [self._sampled_by_autograd(*one) for one in zip(outputs, targets)]
@@ -102,7 +103,7 @@ def model(autograd: bool, dtype: str | None = None) -> LanguageModel:
 
 
 def step(language_model: LanguageModel, batch: BatchPair) -> torch.Tensor:
-    """The loss; gradients are then in the parameters."""
+    """Compute the loss and the parameters' gradients; return the loss."""
     torch.manual_seed(1)
     language_model.zero_grad()
     loss = language_model(batch).loss
@@ -113,7 +114,7 @@ def step(language_model: LanguageModel, batch: BatchPair) -> torch.Tensor:
 def batch_of(
     sentences: Sentences, batch_size: int, num_steps: int, num_words: int, device: str = "cpu"
 ) -> BatchPair:
-    """Random targets; `num_steps` up to 20."""
+    """Return a batch of random tokens and targets with `num_steps` (at most 20) time steps."""
     halves = []
     for _ in range(2):
         pairs = zip(sentences.tokens(batch_size), sentences.tokens(batch_size))
@@ -139,13 +140,13 @@ def run(rounds: int, clock: Clock) -> dict[str, Any]:
     plain, ours, _ = ([one.grad for one in each.parameters()] for each in models.values())
     worst = max(float((one - other).abs().max()) for one, other in zip(plain, ours))
 
-    def contestants() -> dict[str, Callable[[], Any]]:
+    def candidates() -> dict[str, Callable[[], Any]]:
         batch = batches()
         return {
             name: functools.partial(step, language_model, batch)
             for name, language_model in models.items()
         }
 
-    found = in_turn(contestants, rounds, clock)
+    found = in_turn(candidates, rounds, clock)
     difference = {"loss": abs(losses[0] - losses[1]), "largest_gradient": worst}
     return {**found, "difference": difference}

@@ -1,8 +1,10 @@
-"""The results as a page."""
+"""Report of the measurements in Markdown."""
 
 from typing import Any
 
-# The least ratios that were promised, by shape, batch size and contestant.
+from benchmarks import noisy_neighbours
+
+# Target speedups over AllenNLP, by model size, batch size and candidate.
 BARS = {
     ("original", 64, "float32 cold"): 2.8,
     ("original", 64, "float32 warm"): 3.0,
@@ -18,7 +20,7 @@ BARS = {
     ("small", 32, "bfloat16 warm"): 12.0,
     ("original", 64, "float32 cold, public operators"): 2.0,
 }
-# The least shares of the machine's limit.
+# Target fractions of the machine's limit.
 SHARES = {
     ("original", 64, "float32 cold"): 0.65,
     ("original", 64, "float32 warm"): 0.70,
@@ -30,13 +32,13 @@ SHARES = {
     ("small", 32, "float32 warm"): 0.60,
 }
 PRETRAINING_BARS = {"ours": "1.3", "ours, bfloat16": "2.0"}
-# Times and memory of a fine-tuning step; extraction on Intel and on AMD.
+# Targets relative to AllenNLP: speedup and memory of fine-tuning, and speedup of extraction.
 FINE_TUNING_BARS = 2.0, 0.75
 EXTRACTION_BARS = "3 on Intel, 5 on AMD"
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Tables of medians; ratios with the least and the most of the rounds."""
+    """Return the report: tables of medians, and of speedups with their range over all rounds."""
     machine = results["machine"]
     rates = ", ".join(f"{name} {rate:.0f}" for name, rate in results["gflops_torch.mm"].items())
     lines = [
@@ -73,6 +75,11 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         *_memory(results["memory"]),
         *_fine_tuning(results["fine_tuning"]),
+        "## One sentence on a machine that others use, Original",
+        "",
+        "Busy single-threaded processes of others run meanwhile; ten runs.",
+        "",
+        *_noisy_neighbours(results["noisy_neighbours"]),
         *_extraction(results["extraction"]),
         "## Startup, seconds of a process",
         "",
@@ -85,7 +92,7 @@ def markdown(results: dict[str, Any]) -> str:
         *_epochs(results["ner_epoch"]),
         "## Pretraining step, 512/128, batch 128, unroll 20, 50,000 words, 2,048 negatives",
         "",
-        *_contestants(results["pretraining"], lambda name: PRETRAINING_BARS.get(name, "")),
+        *_candidates(results["pretraining"], lambda name: PRETRAINING_BARS.get(name, "")),
         f"Losses differ by {results['pretraining']['difference']['loss']:.1e}, gradients by "
         f"{results['pretraining']['difference']['largest_gradient']:.1e} at most.",
         "",
@@ -94,7 +101,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def _rates(results: dict[str, Any]) -> list[str]:
-    """The yardstick."""
+    """Return the machine's GEMM and memory read throughput as a table. Both limit the biLM."""
     rows = [
         [dtype, ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())]
         for dtype, rates in results["products"].items()
@@ -117,7 +124,7 @@ def _rates(results: dict[str, Any]) -> list[str]:
 def _inference(case: dict[str, Any]) -> list[str]:
     key = case["shape"], case["batch_size"]
     rows = []
-    for name, one in case["contestants"].items():
+    for name, one in case["candidates"].items():
         shares = [f"{one[what]:.0%}" if what in one else "" for what in ("share", "share_at_most")]
         least = SHARES.get((*key, name))
         ratios = [f"{one[what]:.2f}" for what in ("ratio", "least", "most")]
@@ -130,9 +137,6 @@ def _inference(case: dict[str, Any]) -> list[str]:
         f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
         "",
         *table(["", "median, s", "ratio", "least", "most", "bar", "share", "at most", "bar"], rows),
-        "Where the time goes:",
-        "",
-        *_operators(case["operators"]),
         f"{stock}Largest deviation from {other}: {deviations}. `torch.mm`: median "
         f"{case['torch.mm_gflops']['median']:.0f}, least {case['torch.mm_gflops']['least']:.0f} "
         f"GFLOP/s; {case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
@@ -140,19 +144,13 @@ def _inference(case: dict[str, Any]) -> list[str]:
     ]
 
 
-def _operators(found: dict[str, dict[str, float]]) -> list[str]:
-    kinds = list(next(iter(found.values())))
-    rows = [[name, *(f"{one[kind]:.0%}" for kind in kinds)] for name, one in found.items()]
-    return table(["", *kinds], rows)
-
-
-def _contestants(case: dict[str, Any], bar: Any) -> list[str]:
+def _candidates(case: dict[str, Any], bar: Any) -> list[str]:
     return table(
         ["", "median, s", "ratio", "least", "most", "bar"],
         [
             [name, f"{one['seconds']:.4f}", *(f"{one[k]:.2f}" for k in ("ratio", "least", "most")),
              bar(name)]
-            for name, one in case["contestants"].items()
+            for name, one in case["candidates"].items()
         ],
     )  # fmt: skip
 
@@ -185,6 +183,11 @@ def _fine_tuning(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _noisy_neighbours(found: dict[str, Any]) -> list[str]:
+    header, *rows = noisy_neighbours.rows(found)
+    return table(header, rows)
+
+
 def _extraction(found: dict[str, Any]) -> list[str]:
     rows = [
         [name, f"{found[name]['seconds']:.1f}", f"{found[name]['tokens_per_second']:.0f}"]
@@ -201,7 +204,7 @@ def _extraction(found: dict[str, Any]) -> list[str]:
 
 def _epochs(found: dict[str, Any]) -> list[str]:
     rows = []
-    for name, one in found["contestants"].items():
+    for name, one in found["candidates"].items():
         ratios = [f"{one[key]:.2f}" for key in ("ratio", "least", "most")]
         bar = "at most 1.20" if name == "cache in memory" else ""
         rows.append([name, f"{one['first_epoch']:.2f}", f"{one['seconds']:.2f}", *ratios, bar])

@@ -1,4 +1,4 @@
-"""Contestants in turn, round after round, beside the machine's own rate."""
+"""Timing of several candidates in alternating rounds, with a check of the machine's own speed."""
 
 import statistics
 import sys
@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels.processors import model_name
+from elmo_plugin.bilm.kernels.machine import model_name
 
-# A round in which the machine's rate falls by more than this is run again, at most so often.
+# A round in which the rate of `torch.mm` falls by more than this fraction is repeated, up to
+# MOST_REPEATS times as often as there are rounds.
 TOLERATED_DROP = 0.1
 MOST_REPEATS = 3
 
@@ -18,7 +19,7 @@ Clock = Callable[[], float]
 
 
 def machine() -> dict[str, Any]:
-    """Processor and versions."""
+    """Return the processor, the number of threads, and the versions of Python and PyTorch."""
     return {
         "processor": model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -35,7 +36,9 @@ def seconds(work: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
 
 
 class MatrixRate:
-    """GFLOP/s of `torch.mm`, 1024 rows by 1024 by 4096; the best of a few."""
+    """
+    Callable that returns the best GFLOP/s of a few runs of `torch.mm`, 1024x1024 by 1024x4096.
+    """
 
     def __init__(
         self, clock: Clock, dtype: torch.dtype = torch.float32, device: str = "cpu"
@@ -53,16 +56,17 @@ class MatrixRate:
 
 
 def in_turn(
-    contestants: Callable[[], dict[str, Callable[[], Any]]],
+    candidates: Callable[[], dict[str, Callable[[], Any]]],
     rounds: int,
     clock: Clock,
     rate: MatrixRate | None = None,
 ) -> dict[str, Any]:
     """
-    Times every contestant once a round, the first being what the others are compared with.
+    Time every candidate once in each round. Return the median seconds of each candidate, and its
+    speedup over the first one.
 
-    `contestants` is called before each round and gives its work by name: the same input for all, a
-    new one every round. `rate` is the machine's, that of its processor if not given.
+    `candidates` is called before each round and returns the functions to time, by name. Within a
+    round all get the same input. `rate` measures the machine's speed, by default with its CPU.
     """
     rate = rate or MatrixRate(clock)
     times: dict[str, list[float]] = {}
@@ -70,7 +74,7 @@ def in_turn(
     kept = repeated = 0
     best = rate()
     while kept < rounds:
-        works = contestants()
+        works = candidates()
         before = rate()
         found = {name: seconds(work, clock) for name, work in works.items()}
         after = rate()
@@ -87,7 +91,7 @@ def in_turn(
         "torch.mm_gflops": {"median": statistics.median(rates), "least": min(rates)},
         "rounds": kept,
         "repeated_rounds": repeated,
-        "contestants": {
+        "candidates": {
             name: {
                 "seconds": statistics.median(values),
                 **_ratios([stock / ours for stock, ours in zip(reference, values)]),

@@ -1,4 +1,4 @@
-"""Seconds from the start of a process: to the first vector, and to `allennlp --help`."""
+"""Seconds from the start of a process to the first vector, and to the end of `allennlp --help`."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ TRIES = 3
 FIRST_VECTOR = (
     "from elmo_plugin import ElmoEmbedder; ElmoEmbedder().embed_sentence('One sentence .'.split())"
 )
-# What runs, and whether in the repository, where AllenNLP finds the plugin.
+# Arguments of `python`, and whether to run it in the repository, where AllenNLP finds the plugin.
 COMMANDS = {
     "import torch": (["-c", "import torch"], True),
     "first vector, embedded biLM": (["-c", FIRST_VECTOR], True),
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def run(threads: int) -> dict[str, float]:
-    """The least of a few, by name."""
+    """Return the seconds of each command, as the minimum of a few runs."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     found = {}
     with tempfile.TemporaryDirectory() as elsewhere:

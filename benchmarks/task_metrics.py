@@ -1,12 +1,12 @@
 """
-What lower precision does to trained task models.
+Effect of a lower-precision biLM on the metrics of trained task models.
 
     python -m benchmarks.task_metrics ARCHIVE DATA [ARCHIVE DATA ...]
 
-ARCHIVE: a `model.tar.gz` trained with ELMo; DATA: what it is evaluated on, as its reader takes it.
-Each is loaded anew with the biLM's `dtype` at None, bfloat16 and int8. Writes
-`benchmarks/reports/DATE-task-metrics.md`: the metric that the config chose its model by, and how
-many decisions (a token's tag or a sentence's label) are others than in float32.
+ARCHIVE is a `model.tar.gz` of a model with ELMo, and DATA the path of the data to evaluate it on.
+Each archive is loaded with the biLM's `dtype` `None` (float32), bfloat16 and int8. Writes
+`benchmarks/reports/DATE-task-metrics.md`, with the validation metric of the config, and the number
+of predictions (a token's tag or a sentence's label) that differ from those in float32.
 """
 
 import argparse
@@ -29,7 +29,7 @@ BATCH_SIZE = 32
 
 
 def elmo_paths(config: dict[str, Any], path: str = "model") -> Iterator[str]:
-    """Where in a model's config the arguments of an ELMo stand, with dots."""
+    """Return the dotted paths of ELMo arguments in a model's config."""
     for key, value in config.items():
         if isinstance(value, dict):
             here = f"{path}.{key}"
@@ -41,7 +41,7 @@ def elmo_paths(config: dict[str, Any], path: str = "model") -> Iterator[str]:
 
 @torch.no_grad()
 def evaluate(archive: Archive, data: str) -> tuple[str, float, list[str]]:
-    """The metric's name and value, and every decision."""
+    """Evaluate a model on `data`. Return the metric's name and value, and all predictions."""
     model = archive.model.eval()
     loader = MultiProcessDataLoader(archive.validation_dataset_reader, data, batch_size=BATCH_SIZE)
     loader.index_with(model.vocab)
@@ -49,7 +49,7 @@ def evaluate(archive: Archive, data: str) -> tuple[str, float, list[str]]:
     for batch in loader:
         output = model.make_output_human_readable(model(**batch))
         if "tags" in output:
-            # AllenNLP's `simple_tagger` tags the padding too.
+            # AllenNLP's `simple_tagger` also predicts tags of padding; drop them.
             for words, tags in zip(output["words"], output["tags"], strict=True):
                 decisions += tags[: len(words)]
         else:
@@ -59,7 +59,10 @@ def evaluate(archive: Archive, data: str) -> tuple[str, float, list[str]]:
 
 
 def row(archive: str, data: str) -> list[str]:
-    """Names, and for each dtype the metric in percent and how many decisions changed."""
+    """
+    Return a row of the table: names, and for each dtype the metric and the number of predictions
+    that differ from float32.
+    """
     with extracted_archive(archive) as folder:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     paths = list(elmo_paths(config["model"]))

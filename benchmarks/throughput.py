@@ -1,12 +1,12 @@
 """
-Tokens a second and memory of pretraining, over batch size and unroll, at the CPU recipe's sizes.
+Tokens per second and memory of pretraining on a CPU, for several batch sizes and numbers of steps.
 
-    python -m benchmarks.throughput --quick    # half a minute: the recipe's batch and its double
+    python -m benchmarks.throughput --quick    # half a minute: the config's batch size and twice it
     python -m benchmarks.throughput            # under five minutes on two cores
 
-Sizes, softmax and optimizer are those of `training_config/table1/bilm_cpu.jsonnet`. Writes
-`benchmarks/reports/DATE-throughput.json` and a table of it, `.md`. CPU only. Nothing else should
-run meanwhile: the report gives the load at the start, and the rate of `torch.mm` before and after.
+Model, softmax and optimizer are those of `training_config/pretraining/bilm_cpu.jsonnet`. Writes
+`benchmarks/reports/DATE-throughput.json`, and tables as `.md`. Nothing else should run on the
+machine: the report has its load at the start, and the rate of `torch.mm` before and after.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from benchmarks.training_cell import measure
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
-CONFIG = Path(__file__).parents[1] / "training_config/table1/bilm_cpu.jsonnet"
-# Those that the novels of the embedded biLM have five times or more.
+CONFIG = Path(__file__).parents[1] / "training_config/pretraining/bilm_cpu.jsonnet"
+# Size of the embedded biLM's vocabulary.
 NUM_WORDS = 36_729
 NUM_SENTENCES = 10_000
 
@@ -38,7 +38,7 @@ QUICK_BATCH_SIZES, QUICK_UNROLLS = (64, 128), (20,)
 
 
 def recipe() -> dict[str, Any]:
-    """What a step needs to know of the config."""
+    """Return the settings in the config that a training step needs."""
     names = ("TRAIN_PATH", "HELDOUT_PATH", "VOCAB_PATH")
     variables = {f"BIDIRECTIONAL_LM_{name}": "" for name in names}
     config = json.loads(_jsonnet.evaluate_file(str(CONFIG), ext_vars=variables))
@@ -60,18 +60,18 @@ def recipe() -> dict[str, Any]:
 
 
 def write_text(folder: Path) -> None:
-    """Zipf words, and a vocabulary of `NUM_WORDS` in their order."""
+    """Write a text of Zipf-distributed words, and a vocabulary of `NUM_WORDS`, sorted by rank."""
     sentences = Sentences(num_words=NUM_WORDS)
     lines = [" ".join(words) for words in sentences.tokens(NUM_SENTENCES)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = [*SPECIAL_WORDS, *dict.fromkeys(sentences.words)]
-    # Short words come twice; in place of the second, words that the text has not.
+    # Random short words may repeat; replace the repeated ones by words that are not in the text.
     words += [str(number) for number in range(NUM_WORDS - len(words))]
     WordVocabulary(words[:NUM_WORDS]).save(folder / "vocabulary.txt")
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Tables with a row for each batch size and a column for each unroll."""
+    """Return tables with a row for each batch size and a column for each number of steps."""
     host, sizes = results["machine"], results["recipe"]
     lstm, filters = sizes["options"]["lstm"], sizes["options"]["char_cnn"]["filters"]
     rates = " and ".join(f"{rate:.0f}" for rate in results["gflops_torch.mm"])

@@ -1,15 +1,14 @@
 """
-Speed and peak memory of whole training steps, in a process of its own.
+Speed and peak memory of whole pretraining steps in a new process, for `benchmarks.throughput`.
 
     python -m benchmarks.training_cell FOLDER BATCH_SIZE NUM_STEPS DTYPE SECONDS THREADS...
 
-`FOLDER` is what `benchmarks.throughput` wrote: `recipe.json`, `vocabulary.txt`, `text.txt`. A step
-is what training does for a batch: the batch is made from text, loss, gradients, clipping, AdamW.
-After one step to warm up, steps are timed for `SECONDS` (two at least), with each number of
-threads.
+`FOLDER` has `recipe.json`, `vocabulary.txt` and `text.txt`, written by `benchmarks.throughput`. A
+step makes a batch from text and computes loss, gradients, clipping and AdamW's update. For each
+number of threads, steps are timed for `SECONDS`, at least two, after one warm-up step.
 
-Prints JSON. Memory in megabytes (2^20 bytes): before there is a model, all modules imported; and
-the peak from then on.
+Prints JSON. Memory is in MB (2^20 bytes): after all imports before the model is built, and at the
+peak after that.
 """
 
 import json
@@ -28,7 +27,7 @@ from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair, TokenStreams
+from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 LEAST_STEPS = 2
@@ -37,7 +36,7 @@ LEAST_STEPS = 2
 def measure(
     folder: Path, batch_size: int, num_steps: int, dtype: str, seconds: float, threads: list[int]
 ) -> dict[str, Any]:
-    """The measurement in a new process."""
+    """Measure pretraining steps in a new process, and return its JSON output."""
     numbers = [batch_size, num_steps, dtype, seconds, *threads]
     command = [sys.executable, "-m", "benchmarks.training_cell", str(folder), *map(str, numbers)]
     root = Path(__file__).parents[1]
@@ -48,7 +47,7 @@ def measure(
 
 
 def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Callable[[], None]:
-    """A function that takes the next step."""
+    """Return a function that runs the next training step."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
     vocabulary = WordVocabulary.from_file(folder / "vocabulary.txt")
     options = parse_options(recipe["options"])
@@ -60,12 +59,7 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
         None if dtype == "float32" else dtype,
     ).train()
     optimizer = torch.optim.AdamW(model.parameters(), **recipe["adamw"])
-    shape = {"batch_size": batch_size, "num_steps": num_steps}
-    streams = (
-        TokenStreams([folder / "text.txt"], vocabulary, direction, **shape).batches(endless=True)
-        for direction in ("forward", "backward")
-    )
-    batches = map(BatchPair, *streams)
+    batches = Text([folder / "text.txt"], batch_size, num_steps).pairs(vocabulary, endless=True)
     states = None
 
     def step() -> None:
@@ -81,7 +75,7 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
 
 
 def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
-    """Seconds of a step."""
+    """Return the median, smallest and largest seconds of a step, and the number of steps."""
     step()
     times: list[float] = []
     while len(times) < LEAST_STEPS or sum(times) < seconds:
@@ -98,10 +92,10 @@ def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
 
 def main() -> None:
     folder, batch_size, num_steps, dtype, seconds, *threads = sys.argv[1:]
-    # A first step of any optimizer imports modules of PyTorch.
+    # The first step of any optimizer imports modules of PyTorch, which take memory.
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
     before = status("VmRSS")
-    # The kernel's high-water mark starts again here.
+    # Reset the kernel's high-water mark of this process's memory.
     Path("/proc/self/clear_refs").write_text("5")
     step = training(Path(folder), int(batch_size), int(num_steps), dtype)
     found = {}

@@ -1,4 +1,4 @@
-"""What is timed: released shapes with random weights, and sentences of Zipf words."""
+"""Benchmark workload: released model sizes, random weights, Zipf-distributed words."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 
 
 def write_weights(shape: str, folder: Path) -> tuple[str, str]:
-    """The paths of `options.json` and `weights.hdf5`, random with a fixed seed."""
+    """Write random weights, with a fixed seed; return the paths of the options and weight files."""
     torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
     options, weights = folder / f"{shape}.json", folder / f"{shape}.hdf5"

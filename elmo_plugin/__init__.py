@@ -1,25 +1,30 @@
 """
 ELMo (Peters et al. 2018) as an AllenNLP plugin.
 
-`import elmo_plugin` is quick: names are loaded when they are first used, and those of
-`elmo_plugin.bilm` work where AllenNLP is not installed. What configs use is registered by
-`elmo_plugin.plugin`.
+`import elmo_plugin` is quick: each public name is imported when it is first used. Most public names
+work without AllenNLP. With AllenNLP, its first look-up of a registered name imports
+`elmo_plugin.plugin`, which registers this package's classes. The order of the imports is free.
 """
 
+import os
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
-# Every public name twice: for editors and type checkers, which import nothing ...
+# Public names, for editors and type checkers, which do not call `__getattr__`.
 if TYPE_CHECKING:
     from elmo_plugin.bilm.corpus.parquet import read_corpus as read_corpus
+    from elmo_plugin.bilm.corpus.plan import CorpusSettings as CorpusSettings
     from elmo_plugin.bilm.corpus.run import embed_corpus as embed_corpus
-    from elmo_plugin.bilm.corpus.settings import CorpusSettings as CorpusSettings
     from elmo_plugin.bilm.extraction.extract import extract as extract
     from elmo_plugin.bilm.extraction.layouts import sentence_key as sentence_key
-    from elmo_plugin.bilm.extraction.settings import Extraction as Extraction
+    from elmo_plugin.bilm.extraction.vectors import Extraction as Extraction
     from elmo_plugin.bilm.files.load import load_bilm as load_bilm
     from elmo_plugin.bilm.files.weights import load_weights as load_weights
     from elmo_plugin.bilm.files.weights import save_weights as save_weights
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder as ElmoTokenEmbedder
     from elmo_plugin.scikit_learn import ElmoTransformer as ElmoTransformer
 
-# ... and for Python, where each is imported when it is first used. A test compares the two.
+# The module of each public name, for `__getattr__`. A test compares it with the imports above.
 _HOMES = {
     "Elmo": "elmo_plugin.bilm.use.elmo",
     "batch_to_ids": "elmo_plugin.bilm.model.characters",
@@ -46,11 +51,11 @@ _HOMES = {
     "LanguageScorer": "elmo_plugin.bilm.use.scoring",
     "ElmoEmbedder": "elmo_plugin.bilm.use.embedder",
     "extract": "elmo_plugin.bilm.extraction.extract",
-    "Extraction": "elmo_plugin.bilm.extraction.settings",
+    "Extraction": "elmo_plugin.bilm.extraction.vectors",
     "sentence_key": "elmo_plugin.bilm.extraction.layouts",
     "embed_corpus": "elmo_plugin.bilm.corpus.run",
     "read_corpus": "elmo_plugin.bilm.corpus.parquet",
-    "CorpusSettings": "elmo_plugin.bilm.corpus.settings",
+    "CorpusSettings": "elmo_plugin.bilm.corpus.plan",
     "load_bilm": "elmo_plugin.bilm.files.load",
     "load_weights": "elmo_plugin.bilm.files.weights",
     "save_weights": "elmo_plugin.bilm.files.weights",
@@ -59,7 +64,7 @@ _HOMES = {
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
-# Where AllenNLP is installed, those of the names that its configs can build, with its errors.
+# Modules to use instead if AllenNLP is installed: its configs can build the classes in them.
 _FOR_CONFIGS = {
     "Elmo": "elmo_plugin.modules.elmo",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
@@ -71,13 +76,13 @@ __all__ = ["__version__", *_HOMES]
 def _has_allennlp() -> bool:
     try:
         found = find_spec("allennlp")
-    except ImportError:  # an importer may hide it so
+    except ImportError:  # an import hook may hide AllenNLP
         return False
-    # Not what `elmo_plugin.as_allennlp` puts in its place, which is in no file.
+    # The stand-in module of `elmo_plugin.as_allennlp` has no file.
     return found is not None and found.has_location
 
 
-if not TYPE_CHECKING:  # which would take any name for a public one
+if not TYPE_CHECKING:  # with it, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
@@ -90,3 +95,74 @@ if not TYPE_CHECKING:  # which would take any name for a public one
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+_REGISTRY = "allennlp.common.registrable"
+
+
+def _register_at_first_look_up(registry: ModuleType) -> None:
+    """Import `elmo_plugin.plugin` when AllenNLP first looks up a registered name."""
+    # The plugin replaces some of AllenNLP's registered classes on purpose; do not log this.
+    registry.logger.addFilter(
+        lambda record: "exist_ok=True, so overwriting" not in record.getMessage()
+    )
+    registrable = registry.Registrable
+    look_ups = {name: vars(registrable)[name] for name in ("resolve_class_name", "list_available")}
+
+    def wrap(name: str) -> Any:
+        def look_up(cls: Any, *arguments: Any) -> Any:
+            for stock_name, stock in look_ups.items():
+                setattr(registrable, stock_name, stock)
+            import_module("elmo_plugin.plugin")
+            return getattr(cls, name)(*arguments)
+
+        return classmethod(look_up)
+
+    for name in look_ups:
+        setattr(registrable, name, wrap(name))
+
+
+_PROGRAM = "allennlp.commands.train"
+
+
+def _load_plugin(_: ModuleType) -> None:
+    """Import `elmo_plugin.plugin` before `train --force` can empty a pretraining run's folder."""
+    # If `compat` is being imported, it is not complete yet, and the plugin needs it. Then the first
+    # look-up imports the plugin.
+    if "elmo_plugin.compat" not in sys.modules:
+        import_module("elmo_plugin.plugin")
+
+
+_AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
+
+
+class _AllenNlpFinder(MetaPathFinder):
+    """Import hook: runs a function of `_AT_IMPORT` after the AllenNLP module that is its key."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None
+    ) -> Optional[ModuleSpec]:
+        if fullname not in _AT_IMPORT:
+            return None
+        then = _AT_IMPORT.pop(fullname)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                then(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+if __name__ == "elmo_plugin":  # setup.py runs this file under another name to read the version
+    # Make idle OpenMP threads of PyTorch sleep after microseconds. By default they spin for long,
+    # and may take the core that a working thread needs. PyTorch reads this when it is loaded.
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    for _name in [_one for _one in _AT_IMPORT if _one in sys.modules]:
+        _AT_IMPORT.pop(_name)(sys.modules[_name])
+    if _AT_IMPORT:
+        sys.meta_path.insert(0, _AllenNlpFinder())

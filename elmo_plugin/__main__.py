@@ -1,32 +1,29 @@
-"""`python -m elmo_plugin COMMAND ...`, also installed as `elmo-plugin`."""
+"""Command line `python -m elmo_plugin COMMAND ...`, also installed as `elmo-plugin`."""
 
 import argparse
 import sys
 from importlib import import_module
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from elmo_plugin import __version__
 from elmo_plugin.commands import COMMANDS
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """
-    Runs one command.
-
-    # Parameters
-
-    arguments : `Optional[Sequence[str]]`, optional (default = `None`)
-        The command line without the program's name; this process's if not given.
-    """
+    """Run the command that `arguments` name; by default those of this process's command line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="elmo-plugin", description="ELMo: use it, train it, look at it."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="version and kernels, then exit"
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=command.help, description=command.help)
-        if given[:1] == [name]:  # the others are not imported
+        subparser = subparsers.add_parser(
+            name, aliases=command.aliases, help=command.help, description=command.help
+        )
+        if given[:1] and given[0] in (name, *command.aliases):  # other commands are not imported
             command.add_arguments(subparser)
             subparser.add_argument(
                 "--include-package",
@@ -37,9 +34,22 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             )
             subparser.set_defaults(run=command.run)
     args = parser.parse_args(given)
-    for package in args.include_package:
-        import_module(package)
+    try:
+        for package in args.include_package:
+            import_module(package)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     args.run(args)
+
+
+class _Version(argparse.Action):
+    """Action of `--version`: print the version and the kernels. Only it imports PyTorch."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        library = import_module("elmo_plugin.bilm.kernels.library")
+        print(f"{parser.prog} {__version__}, {library.description()}")
+        parser.exit()
 
 
 if __name__ == "__main__":

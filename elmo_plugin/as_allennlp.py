@@ -1,12 +1,15 @@
 """
-`import elmo_plugin.as_allennlp`, as the first line, lets a program written for AllenNLP 0.9 run as
-it is: `from allennlp.commands.elmo import ElmoEmbedder`, `from allennlp.modules.elmo import Elmo,
-batch_to_ids`. `python -m elmo_plugin run PROGRAM` does the same without the line.
+Stand-in modules for programs that import ELMo from AllenNLP 0.9, such as `from
+allennlp.commands.elmo import ElmoEmbedder` and `from allennlp.modules.elmo import Elmo`.
 
-Where AllenNLP 2 is installed, only `allennlp.commands.elmo` is added, which it does not have; where
-it is not, these few modules stand in for the package, and no other. The program's LSTM state is
-carried from call to call as it was; `ELMO_PLUGIN_STATE=primed` gives a sentence the same vectors
-each time. Which one is on is said on stderr.
+`import elmo_plugin.as_allennlp` as its first line lets such a program run otherwise unchanged.
+`elmo-plugin run PROGRAM` needs no such line. If AllenNLP 2 is installed, only
+`allennlp.commands.elmo` is added, which AllenNLP 2 does not have. If not, the modules below replace
+the package.
+
+The LSTM state is carried from call to call, as in AllenNLP 0.9. With the environment variable
+`ELMO_PLUGIN_STATE=primed`, a sentence always has the same vectors. A line on stderr says which
+state is used.
 """
 
 import sys
@@ -16,11 +19,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Optional, Sequence
 
-# The environment variable that says where a sentence's LSTM state starts.
+# Environment variable with the LSTM state at the start of a sentence: carry, primed or reset.
 STATE = "ELMO_PLUGIN_STATE"
 _OLD = "elmo_plugin.bilm.use.old_programs"
 _IDS = "elmo_plugin.bilm.model.characters"
-# A module's names, and where each is. The last of AllenNLP's that had them all is the version.
+# For each stand-in module, its names and the modules to import them from. AllenNLP 0.9.0 is the
+# last version that has all of them.
 MODULES = {
     "allennlp": {"__version__": "0.9.0"},
     "allennlp.commands": {},
@@ -36,19 +40,19 @@ MODULES = {
 
 
 class AllenNlpFinder(MetaPathFinder, Loader):
-    """Finds what no one before it has found, so that nothing that is installed is hidden."""
+    """Import hook for the stand-in modules. It comes last, so that installed modules win."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: object = None
     ) -> Optional[ModuleSpec]:
-        """For the modules that old programs import."""
+        """Return a module spec for a stand-in module, `None` for any other name."""
         if fullname not in MODULES:
             return None
         is_package = any(name.startswith(f"{fullname}.") for name in MODULES)
         return ModuleSpec(fullname, self, origin="elmo_plugin", is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives the module its names."""
+        """Set the attributes of a stand-in module."""
         module.__doc__ = f"elmo_plugin in place of {module.__name__}, see elmo_plugin.as_allennlp."
         for name, value in MODULES[module.__name__].items():
             home = value.startswith("elmo_plugin.")

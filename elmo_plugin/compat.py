@@ -1,30 +1,34 @@
 """
-AllenNLP 2.10.1 on current PyTorch: each repair beside the breakage it mends.
+Repairs of AllenNLP 2.10.1, mostly for current PyTorch. Each is a function in this module.
 
-`repair` is called when `elmo_plugin.plugin` is imported. It replaces names inside AllenNLP only
-where the stock behaviour fails or warns. `tests/test_compat.py` shows each stock failure too: a
-repair whose failure is gone is to be deleted.
+`elmo_plugin.plugin` calls `repair`, which replaces functions inside AllenNLP only where AllenNLP's
+own ones fail or warn. `tests/test_compat.py` shows each failure. Once AllenNLP no longer fails,
+delete the repair.
 """
 
-import contextlib
 import functools
 import inspect
+import io
 import logging
-import sys
 import tarfile
-import tempfile
 import types
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, Set, Tuple
 
 import numpy
 import spacy
 import torch
-from allennlp.commands import train
 from allennlp.common import cached_transformers
 from allennlp.common import util as common_util
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.data_loaders import multiprocess_data_loader
+from allennlp.data.fields import TextField
+from allennlp.interpret.attackers import Hotflip, InputReduction
 from allennlp.models import archival
 from allennlp.models.model import Model
+from allennlp.modules.seq2vec_encoders import CnnHighwayEncoder
+from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
+from allennlp.modules.token_embedders import TokenCharactersEncoder
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
@@ -33,17 +37,26 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
 )
 from allennlp.training.moving_average import MovingAverage
 
+from elmo_plugin.bilm.training.checkpoints import save_atomically
+from elmo_plugin.bilm.training.config import TYPE, is_pretraining
 from elmo_plugin.bilm.training.optimization import clip_grad_norm
-from elmo_plugin.bilm.training.save_atomically import save_atomically
 from elmo_plugin.modules.archived_bilm import loading_from, write_options
 from elmo_plugin.old_configs import check_not_of_0_9
+from elmo_plugin.training.from_archive import (
+    archived_config,
+    check_no_new_labels,
+    remember_labels,
+)
 
 logger = logging.getLogger(__name__)
+
+_EMBEDDERS = "model.text_field_embedder.token_embedders"
+_INDEXERS = "dataset_reader.token_indexers"
 
 
 @functools.cache
 def repair() -> None:
-    """Applies every repair of this file; later calls do nothing."""
+    """Apply all repairs of this module. Later calls do nothing."""
     _reduce_on_plateau()
     _mixed_precision_names()
     _sparse_gradient_norm()
@@ -53,13 +66,37 @@ def repair() -> None:
     _transformers_tokenizer()
     _archives_that_write_elsewhere()
     _archives_without_options()
+    _new_labels_in_a_trained_model()
     _configs_of_0_9()
     _best_weights_in_place()
-    _nodes_that_share_a_folder()
+    _pretraining_keeps_its_folder()
+    _spawned_data_workers()
+    _indexer_without_embedder()
+    _attacks_on_a_missing_field()
+    _models_that_do_not_pickle()
+
+
+def _wrap_in_place(function: Any, wrapper: Callable[..., Any]) -> None:
+    """
+    Replace a function's code: calls return `wrapper(stock, ...)`, where `stock` is a copy of the
+    original function. The function object is not replaced, so modules that have already imported it
+    by name call `wrapper` too.
+    """
+    stock = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    stock.__kwdefaults__ = function.__kwdefaults__
+    function.__wrapped__, function.__defaults__ = stock, None
+    function.__kwdefaults__ = {"_wrapper": functools.partial(wrapper, stock)}
+    function.__code__ = _call.__code__
+
+
+def _call(*args: Any, _wrapper: Callable[..., Any], **kwargs: Any) -> Any:
+    return _wrapper(*args, **kwargs)
 
 
 def _reduce_on_plateau() -> None:
-    """AllenNLP passes `verbose` to `ReduceLROnPlateau`, which no longer takes it: TypeError."""
+    """Fix a TypeError: AllenNLP passes `verbose`, which `ReduceLROnPlateau` no longer accepts."""
     stock = ReduceOnPlateauLearningRateScheduler.__init__
 
     @functools.wraps(stock)  # FromParams reads the stock signature
@@ -74,9 +111,10 @@ def _reduce_on_plateau() -> None:
 
 
 def _mixed_precision_names() -> None:
-    """The trainer uses `torch.cuda.amp`, which is deprecated: a FutureWarning at every batch."""
+    """Use `torch.amp`: AllenNLP's trainer uses `torch.cuda.amp`, which warns at every batch."""
     amp = types.SimpleNamespace(
-        # Not a partial: the trainer gives `enabled` by position, where the new name takes a dtype.
+        # The trainer passes `enabled` first, but the first argument of `torch.amp.autocast` is
+        # the device.
         autocast=lambda enabled=True: torch.amp.autocast("cuda", enabled=enabled),
         GradScaler=functools.partial(torch.amp.GradScaler, "cuda"),
     )
@@ -85,27 +123,28 @@ def _mixed_precision_names() -> None:
 
 
 def _sparse_gradient_norm() -> None:
-    """`clip_grad_norm_` refuses the gradients of an `Embedding` with `sparse: true`."""
+    """
+    Clip sparse gradients (of `Embedding` with `sparse`) too; PyTorch's `clip_grad_norm_` fails.
+    """
     for module in (gradient_descent_trainer, ddp_accelerator, training_util):
         module.clip_grad_norm_ = clip_grad_norm  # type: ignore[attr-defined]
 
 
 def _numpy_scalars_in_training_state() -> None:
     """
-    Metrics that are numpy scalars are saved with the training state, and `torch.load`, which is
-    safe by default now, refuses them: --recover fails. Only numbers are let in, no objects.
+    Let `torch.load` read NumPy numbers, but no other objects. AllenNLP saves them as metrics in the
+    training state. `torch.load` rejects them by default now, so `--recover` would fail.
     """
     numbers = (numpy.bool_, numpy.int32, numpy.int64, numpy.float16, numpy.float32, numpy.float64)
     dtypes = [type(numpy.dtype(number)) for number in numbers]
-    scalar: Any = numpy.float64(0).__reduce__()[0]  # the function that a pickled number names
+    scalar: Any = numpy.float64(0).__reduce__()[0]  # the function that unpickles a number
     torch.serialization.add_safe_globals([scalar, numpy.dtype, *dtypes])
 
 
 def _moving_average_after_recover() -> None:
     """
-    After --recover the stock moving average follows the parameters that were read from the file,
-    not the model's: the averages stop moving, silently. (Not PyTorch's doing, but it breaks
-    --recover all the same.)
+    Patch AllenNLP's moving average to average the model's parameters after `--recover`. Unpatched,
+    it averages tensors read from the checkpoint, which never change.
     """
 
     def load_state_dict(self: MovingAverage, state_dict: Dict[str, Any]) -> None:
@@ -118,17 +157,17 @@ def _moving_average_after_recover() -> None:
 
 def _spacy_tokenizer() -> None:
     """
-    `SpacyTokenizer`, which predictors and readers build themselves, downloads `en_core_web_sm`,
-    from a place that need not be reachable, just to split text. A blank English pipeline has the
-    same tokenizer rules, without part-of-speech tags.
+    Patch `SpacyTokenizer`, the default of AllenNLP's readers and predictors, to work offline.
+    AllenNLP downloads `en_core_web_sm` only to split text. A blank English pipeline has the same
+    tokenizer rules, but gives no part-of-speech tags.
     """
     split_by_rules("en_core_web_sm")
 
 
 def split_by_rules(model: str) -> None:
     """
-    From now on `SpacyTokenizer` downloads no spaCy model of this name: where it is not installed,
-    it has the rules of its language, which its name begins with, without part-of-speech tags.
+    If the spaCy model is not installed, let AllenNLP's `SpacyTokenizer` use a blank pipeline of the
+    model's language, without part-of-speech tags, instead of downloading the model.
     """
     if spacy.util.is_package(model) or Path(model).exists():
         return
@@ -140,21 +179,19 @@ def split_by_rules(model: str) -> None:
 
 def _transformers_tokenizer() -> None:
     """
-    AllenNLP passes `add_special_tokens` to tokenizers' constructors, which took no notice of it and
-    now refuse it as the name of a method. It says it again at each call, where it counts.
+    Do not pass `add_special_tokens` to the constructor of Hugging Face tokenizers, which now raises
+    an error. AllenNLP also passes it at each tokenizer call, which is enough.
     """
-    stock = cached_transformers.get_tokenizer
 
-    @functools.wraps(stock)
-    def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
+    def get_tokenizer(stock: Any, model_name: str, **kwargs: Any) -> Any:
         kwargs.pop("add_special_tokens", None)
         return stock(model_name, **kwargs)
 
-    cached_transformers.get_tokenizer = get_tokenizer
+    _wrap_in_place(cached_transformers.get_tokenizer, get_tokenizer)
 
 
 class _PlainTarFile(tarfile.TarFile):
-    """One that extracts files and folders below its target, and nothing else."""
+    """`TarFile` that extracts only files and folders, and only into its target folder."""
 
     @staticmethod
     def extraction_filter(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
@@ -169,64 +206,90 @@ class _PlainTarFile(tarfile.TarFile):
                 f"the archive holds {member.name!r}, a name outside it, expected files and folders"
             ) from error
 
+    def add(self, name: Any, arcname: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Add a file. A config that refers to another archive is stored as `archived_config`."""
+        content = archived_config(name) if arcname == archival.CONFIG_NAME else None
+        if content is None:
+            super().add(name, arcname, *args, **kwargs)
+            return
+        member = self.gettarinfo(name, arcname)
+        member.size = len(content)
+        self.addfile(member, io.BytesIO(content))
+
 
 def _archives_that_write_elsewhere() -> None:
     """
-    Archives are extracted as they say, wherever that is. (Not PyTorch's doing: Python's `tarfile`
-    does so up to 3.13.)
+    Patch AllenNLP to extract archives safely. Before 3.14, Python's `tarfile` writes a member
+    `../file` outside the target folder, and AllenNLP does not check names.
     """
     archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
 
 
 def _archives_without_options() -> None:
     """
-    An archive whose config names a biLM by its files loads only where they are. See
-    `elmo_plugin.modules.archived_bilm`.
+    Store the biLM's options in a model's archive. Otherwise an archive loads only where the options
+    file named in its config exists. See `elmo_plugin.modules.archived_bilm`.
     """
     stock_load = Model._load.__func__  # type: ignore[attr-defined]
-    stock_archive = archival.archive_model
 
     @functools.wraps(stock_load)
     def _load(cls: Any, config: Any, serialization_dir: Any, *args: Any, **kwargs: Any) -> Model:
         with loading_from(serialization_dir):
-            return stock_load(cls, config, serialization_dir, *args, **kwargs)
+            model = stock_load(cls, config, serialization_dir, *args, **kwargs)
+        remember_labels(model)
+        return model
 
-    @functools.wraps(stock_archive)
     def archive_model(
+        stock: Any,
         serialization_dir: Any,
         weights: str = archival._DEFAULT_WEIGHTS,
         archive_path: Any = None,
         include_in_archive: Any = None,
     ) -> str:
         more = write_options(serialization_dir)
-        return stock_archive(
-            serialization_dir, weights, archive_path, [*(include_in_archive or []), *more]
-        )
+        return stock(serialization_dir, weights, archive_path, [*(include_in_archive or []), *more])
 
     Model._load = classmethod(_load)  # type: ignore[method-assign, assignment]
-    for name in ("allennlp.models.archival", "allennlp.models", "allennlp.commands.train"):
-        if name in sys.modules:  # later imports take it from the first
-            sys.modules[name].archive_model = archive_model  # type: ignore[attr-defined]
+    _wrap_in_place(archival.archive_model, archive_model)
+
+
+def _new_labels_in_a_trained_model() -> None:
+    """
+    Refuse new labels for a trained model. `evaluate --extend-vocab` and `from_archive` add them to
+    the vocabulary, but the output layer has no row for them: the loss raises an IndexError.
+    """
+    stock = Model.extend_embedder_vocab
+
+    @functools.wraps(stock)
+    def extend_embedder_vocab(self: Model, *args: Any, **kwargs: Any) -> None:
+        check_no_new_labels(self)
+        stock(self, *args, **kwargs)
+
+    Model.extend_embedder_vocab = extend_embedder_vocab  # type: ignore[method-assign]
 
 
 def _configs_of_0_9() -> None:
     """
-    A config of AllenNLP 0.9 stops at `key "data_loader" is required`, or trains without a setting
-    whose key is gone.
+    Refuse a config of AllenNLP 0.9, with an error that names the old keys and their replacements.
+    AllenNLP 2 says only `key "data_loader" is required`, or ignores old keys.
     """
-    stock = training_util.create_serialization_dir
 
-    @functools.wraps(stock)
-    def create_serialization_dir(params: Any, *args: Any, **kwargs: Any) -> None:
-        # The first thing that `train` does with a config.
-        check_not_of_0_9(params.as_dict(quiet=True))
+    def create_serialization_dir(stock: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+        # `train` and `find-lr` call this first.
+        config = params.as_dict(quiet=True)
+        check_not_of_0_9(config)
+        if is_pretraining(config):
+            raise ConfigurationError(
+                "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
+                "train` run and no other command"
+            )
         stock(params, *args, **kwargs)
 
-    training_util.create_serialization_dir = create_serialization_dir
+    _wrap_in_place(training_util.create_serialization_dir, create_serialization_dir)
 
 
 def _best_weights_in_place() -> None:
-    """The trainer's best.th, where it is no copy of a checkpoint, is written in place."""
+    """Patch AllenNLP's trainer to write best.th atomically, so that a kill never truncates it."""
 
     def _save_model_state(self: Any, path: str) -> None:
         model = self.model if self._ddp_wrapped_model is None else self._ddp_wrapped_model
@@ -235,42 +298,135 @@ def _best_weights_in_place() -> None:
     gradient_descent_trainer.GradientDescentTrainer._save_model_state = _save_model_state  # type: ignore[method-assign]
 
 
-def _nodes_that_share_a_folder() -> None:
+def _pretraining_keeps_its_folder() -> None:
     """
-    Every node of a distributed run makes the run's folder, vocabulary and archive: where they share
-    the folder the second node stops, since it exists, and the first waits for ever. In pretraining
-    the nodes after the first have one of their own for these, and write nothing to the run's.
+    Let pretraining manage its own folder. `allennlp train` would delete the whole folder with
+    `--force`, overwrite the config when it resumes, and make an archive at the end.
     """
-    stock = train.train_model
+    # Import here: importing this module loads the plugin, which needs this file to be complete.
+    from allennlp.commands import train
 
-    @functools.wraps(stock)
     def train_model(
-        params: Any,
-        serialization_dir: Any,
-        recover: bool = False,
-        force: bool = False,
-        node_rank: int = 0,
+        stock: Any, params: Any, serialization_dir: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if not is_pretraining(params.params):
+            return stock(params, serialization_dir, *args, **kwargs)
+        bound = inspect.signature(stock).bind(params, serialization_dir, *args, **kwargs)
+        given = bound.arguments
+        params.params["type"] = TYPE
+        run = train.TrainModel.from_params(
+            params,
+            serialization_dir=str(serialization_dir),
+            recover=given.get("recover", False),
+            force=given.get("force", False),
+        )
+        if not given.get("dry_run", False):
+            run.run()
+        return None
+
+    _wrap_in_place(train.train_model, train_model)
+
+
+def _spawned_data_workers() -> None:
+    """
+    Fix data loaders with `start_method: "spawn"`: AllenNLP makes the lock of its progress bar for
+    forked workers only.
+    """
+    stock_mp = multiprocess_data_loader.mp
+
+    def with_lock_of_context(stock: Any) -> Any:
+        def start_workers(self: Any, queue: Any, ctx: Any) -> Any:
+            multiprocess_data_loader.mp = types.SimpleNamespace(RLock=ctx.RLock)  # type: ignore[assignment]
+            try:
+                return stock(self, queue, ctx)
+            finally:
+                multiprocess_data_loader.mp = stock_mp
+
+        return start_workers
+
+    loader: Any = multiprocess_data_loader.MultiProcessDataLoader
+    loader._start_instance_workers = with_lock_of_context(loader._start_instance_workers)
+    loader._start_batch_workers = with_lock_of_context(loader._start_batch_workers)
+
+
+def _indexer_without_embedder() -> None:
+    """
+    Raise a helpful error if a config has a token indexer without an embedder, or an embedder
+    without an indexer. AllenNLP's `Mismatched token keys` does not say which key is missing where.
+    """
+    stock = BasicTextFieldEmbedder.forward
+
+    @functools.wraps(stock)  # AllenNLP looks at the signature
+    def forward(self: Any, text_field_input: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        try:
+            return stock(self, text_field_input, *args, **kwargs)
+        except ConfigurationError as error:
+            if not str(error).startswith("Mismatched token keys"):
+                raise
+            embedders, indexers = set(self._token_embedders), set(text_field_input)
+            raise ConfigurationError(_mismatch(embedders, indexers)) from error
+
+    BasicTextFieldEmbedder.forward = forward  # type: ignore[method-assign]
+
+
+def _attacks_on_a_missing_field() -> None:
+    """
+    Raise a helpful error if an attacker is given a missing text field (by default `tokens`) or a
+    gradient (`grad_input_1`) of another one. AllenNLP raises a bare KeyError or IndexError.
+    """
+
+    def attack_from_json(
+        stock: Any,
+        self: Any,
+        inputs: Any,
+        input_field_to_attack: str = "tokens",
+        grad_input_field: str = "grad_input_1",
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        trainer = params.params.get("trainer") or {}
-        if not node_rank or trainer.get("type") != "bilm_pretraining":
-            return stock(params, serialization_dir, recover, force, node_rank, *args, **kwargs)
-        vocabulary = Path(serialization_dir, "vocabulary")
-        if recover and vocabulary.is_dir():
-            params.params["vocabulary"] = {"type": "from_files", "directory": str(vocabulary)}
-        trainer["directory"] = str(serialization_dir)
-        with tempfile.TemporaryDirectory() as own, _nothing_to_archive():
-            return stock(params, own, False, False, node_rank, *args, **kwargs)
+        try:
+            return stock(self, inputs, input_field_to_attack, grad_input_field, *args, **kwargs)
+        except (KeyError, IndexError) as error:
+            fields = self.predictor.json_to_labeled_instances(inputs)[0].fields
+            texts = [name for name, field in fields.items() if isinstance(field, TextField)]
+            if len(texts) == 1 and error.args[0] not in (input_field_to_attack, grad_input_field):
+                raise
+            raise ConfigurationError(
+                f"input_field_to_attack is {input_field_to_attack!r} and grad_input_field "
+                f"{grad_input_field!r}, expected one of the texts {texts} and its gradient"
+            ) from error
 
-    train.train_model = train_model
+    for attacker in (Hotflip, InputReduction):
+        _wrap_in_place(attacker.attack_from_json, attack_from_json)
 
 
-@contextlib.contextmanager
-def _nothing_to_archive() -> Iterator[None]:
-    archive = train.archive_model
-    train.archive_model = lambda *args, **kwargs: ""
-    try:
-        yield
-    finally:
-        train.archive_model = archive
+def _models_that_do_not_pickle() -> None:
+    """Make two AllenNLP modules picklable: they have a lambda instead of an absent submodule."""
+
+    def with_identity(stock: Any, name: str) -> Any:
+        @functools.wraps(stock)  # FromParams reads the signature
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            stock(self, *args, **kwargs)
+            if not isinstance(getattr(self, name), torch.nn.Module):
+                setattr(self, name, torch.nn.Identity())
+
+        return __init__
+
+    for module, name in ((TokenCharactersEncoder, "_dropout"), (CnnHighwayEncoder, "_layer_norm")):
+        module.__init__ = with_identity(module.__init__, name)  # type: ignore[method-assign]
+
+
+def _mismatch(embedders: Set[str], indexers: Set[str]) -> str:
+    edits = [
+        f'add "{key}": {{"type": "{kind}"}} to {place}, or remove "{key}" from {other}'
+        for keys, place, other, elmo in (
+            (embedders - indexers, _INDEXERS, _EMBEDDERS, "elmo_characters"),
+            (indexers - embedders, _EMBEDDERS, _INDEXERS, "elmo_token_embedder"),
+        )
+        for key in sorted(keys)
+        for kind in [elmo if key == "elmo" else "..."]
+    ]
+    return (
+        f"{_EMBEDDERS} has the keys {sorted(embedders)} and {_INDEXERS} has {sorted(indexers)}, "
+        f"expected the same; {'; '.join(edits)}"
+    )

@@ -1,4 +1,4 @@
-"""AllenNLP 0.9's configs, which stop at a key of AllenNLP 2 or lose a setting in silence."""
+"""Check for keys of AllenNLP 0.9 in a training config, which AllenNLP 2 rejects or ignores."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from allennlp.common.checks import ConfigurationError
 
 PAGE = "docs/allennlp_0.9.md"
 
-# Where: key -> what takes its place.
+# For each part of the config: old keys and what to write instead.
 _GONE: dict[str, dict[str, str]] = {
     "": {
         "iterator": "data_loader",
@@ -27,19 +27,14 @@ _GONE: dict[str, dict[str, str]] = {
     },
 }
 
+# Keys of which a text field embedder of AllenNLP 2 has at least one.
+_KEYS_OF_2 = {"token_embedders", "type", "_pretrained"}
+
 
 def check_not_of_0_9(config: dict[str, Any]) -> None:
     """
-    # Parameters
-
-    config : `Dict[str, Any]`
-        A training config.
-
-    # Raises
-
-    `ConfigurationError`
-        If it has keys of AllenNLP 0.9 that AllenNLP 2 refuses or passes over; the text names all of
-        them, with what takes their place.
+    Raise a `ConfigurationError` if a training config has keys of AllenNLP 0.9 that AllenNLP 2
+    refuses or ignores. The message names all of them with their replacements.
     """
     found: list[str] = []
     for part, gone in _GONE.items():
@@ -54,10 +49,10 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
         if isinstance(model.get(key), list):
             found.append(f"model.{key}, a list: now {{regexes: [...]}}")
     embedder = model.get("text_field_embedder")
-    if isinstance(embedder, dict) and not {"token_embedders", "type"} & embedder.keys():
+    if isinstance(embedder, dict) and not _KEYS_OF_2 & embedder.keys():
         found.append("model.text_field_embedder: now {token_embedders: {...}}")
     for part in ("data_loader", "validation_data_loader"):
-        # Fields and paddings, as iterators had them.
+        # In AllenNLP 0.9 a sorting key was a list of a field and a padding key.
         keys = _inside(config, part, "batch_sampler").get("sorting_keys")
         if isinstance(keys, list) and any(isinstance(key, list) for key in keys):
             found.append(f"{part}.batch_sampler.sorting_keys, lists: now names of fields")
@@ -68,7 +63,7 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
 
 
 def _inside(config: Any, *names: str) -> dict[str, Any]:
-    """What stands there; nothing, where it is not made of keys."""
+    """Return the object under nested keys, or an empty one."""
     for name in names:
         config = config.get(name) if isinstance(config, dict) else None
     return config if isinstance(config, dict) else {}

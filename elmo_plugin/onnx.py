@@ -1,6 +1,7 @@
-"""A biLM as an ONNX file: character ids and a state to layers and a state."""
+"""Export of a biLM to ONNX: a graph from character ids and LSTM states to layers and states."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import torch
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.kernels import reference
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -22,13 +23,14 @@ LAYERS = "layers"
 
 class OnnxBilm(torch.nn.Module):
     """
-    What is exported: `BiLm.run` over padded batches, in operators that ONNX has. Its steps are
-    those of `kernels/reference.py`.
+    Module that `export_onnx` exports: a biLM for padded batches that uses only operations that ONNX
+    supports. It computes what `elmo_plugin.bilm.kernels.reference` does.
 
     # Parameters
 
     bilm : `BiLm`
-        In `"reset"` or `"primed"`: this gives the state that sentences start at.
+        The biLM. Its `state` (`"reset"` or `"primed"`) determines the initial LSTM states of a
+        sentence.
     """
 
     begin: torch.Tensor
@@ -42,7 +44,10 @@ class OnnxBilm(torch.nn.Module):
         self.register_buffer("end", end)
 
     def start(self) -> list[torch.Tensor]:
-        """`STATES` of one sentence."""
+        """
+        Return the initial LSTM states of a sentence, in the order of `STATES`: hidden state and
+        memory cell of the forward LSTM, then of the backward LSTM.
+        """
         with torch.no_grad():
             return [tensor for state in self.bilm.start_states(1) for tensor in state]
 
@@ -50,19 +55,22 @@ class OnnxBilm(torch.nn.Module):
         self, character_ids: torch.Tensor, *states: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """
+        Compute all layers of a batch of sentences.
+
         # Parameters
 
         character_ids : `torch.Tensor`
             Int64, shape `(batch_size, num_tokens, num_characters)`, zero at padding.
 
-        Behind it `STATES`, shapes `(num_layers, batch_size, projection_dim)` and
-        `(num_layers, batch_size, cell_size)`; or those of one sentence, for all of them.
+        `states` are the initial LSTM states in the order of `STATES`: hidden states of shape
+        `(num_layers, batch_size, projection_dim)` and memory cells of shape `(num_layers,
+        batch_size, cell_size)`. States of batch size 1 are used for all sentences.
 
         # Returns
 
         `Tuple[torch.Tensor, ...]`
             `layers`, shape `(batch_size, mixture_size, num_tokens, embedding_dim)`, zero at
-            padding, then `STATES` at each sentence's end.
+            padding, then the states at each sentence's end, in the order of `STATES`.
         """
         batch_size, num_tokens, _ = character_ids.shape
         real = (character_ids > 0).any(dim=-1)
@@ -73,7 +81,7 @@ class OnnxBilm(torch.nn.Module):
         ids = torch.where((steps == lengths - 1).unsqueeze(-1), self.end, ids)
         mask = steps < lengths
         tokens = self._tokens(ids) * mask.unsqueeze(-1)
-        # A state of one sentence is for all of them.
+        # If a state has batch size 1, use its row 0 for all sentences.
         rows = torch.arange(batch_size, device=ids.device)
         halves, ends = [], []
         for number, direction in enumerate(DIRECTIONS):
@@ -88,7 +96,10 @@ class OnnxBilm(torch.nn.Module):
         return both[:, :, 1:-1] * real[:, None, :, None], *ends
 
     def _tokens(self, ids: torch.Tensor) -> torch.Tensor:
-        """`reference.token_layer` of tokens in any number: that one asks for it by `len`."""
+        """
+        Compute the token layer. `reference.token_layer` calls `len`, which would make the number of
+        tokens a constant in the exported graph.
+        """
         weights = self.bilm.char_cnn.weights
         characters = functional.embedding(ids.flatten(0, 1), weights.embedding).transpose(1, 2)
         maxima = [functional.conv1d(characters, *one).amax(dim=2) for one in weights.convolutions]
@@ -108,7 +119,7 @@ class OnnxBilm(torch.nn.Module):
         cell: torch.Tensor,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         lstm = self.bilm.lstm
-        # Backward, padding comes first, and leaves the state as it was.
+        # In the backward direction the padding comes first. It must not change the state.
         order = (lambda one: one.flip(0)) if direction == "backward" else (lambda one: one)
         # Shape: (num_steps, batch_size, ...)
         inputs, alive = order(inputs.transpose(0, 1)), order(mask.t().unsqueeze(-1))
@@ -146,42 +157,57 @@ def _layer(
 
 def export_onnx(bilm: BiLm, path: str | Path) -> None:
     """
-    Writes a biLM as an ONNX file with the inputs and outputs of `OnnxBilm.forward`, free in
-    `batch_size` and `num_tokens`. The state inputs may be left out: sentences then start where the
-    biLM's `state` says. Its options are in the file's metadata.
+    Write a biLM as an ONNX file with the inputs and outputs of `OnnxBilm.forward`.
+
+    The graph accepts any `batch_size` and `num_tokens`. The input states are optional; by default
+    they are the biLM's own initial states. onnxruntime warns that these defaults are not constants,
+    which is intended. The file's metadata has the biLM's options.
 
     # Parameters
 
     bilm : `BiLm`
-        In `"reset"` or `"primed"`.
+        The biLM, with `state` `"reset"` or `"primed"` and float32 weights.
     path : `Union[str, Path]`
-        The file to write; replaced when the new one is whole.
+        The file to write. An existing file is replaced once the new one is complete.
 
     # Raises
 
-    `ValueError`
-        If the biLM's state is `"carry"`: feed the states that come out to the next call instead. If
-        it is a model of ELMoForManyLangs, whose token layer reads dictionaries. If the exporter has
-        fixed `batch_size` or `num_tokens`; no file is written then.
+    `ValueError`, `FileNotFoundError`
+        If the biLM's `state` is `"carry"`, its weights are not float32, it is an ELMoForManyLangs
+        model, the output's folder does not exist, or the exported graph has a fixed `batch_size` or
+        `num_tokens`. No file is written then.
     """
     if isinstance(bilm.options, ManyLangsOptions):
-        raise ValueError("found an ELMoForManyLangs model, expected one of bilm-tf's kind")
+        raise ValueError(
+            "found an ELMoForManyLangs model, whose token layer looks words up in a dictionary; "
+            "expected a biLM in the format of bilm-tf, such as the released ones"
+        )
     if bilm.state == "carry":
         raise ValueError(
-            "state is 'carry', expected 'primed' or 'reset'; to carry, give the states that come "
-            "out to the next call"
+            "state is 'carry', expected 'primed' or 'reset'; to carry the state, pass the states "
+            "that come out to the next call"
         )
+    dtypes = sorted({str(parameter.dtype) for parameter in bilm.parameters()})
+    if dtypes != ["torch.float32"]:
+        raise ValueError(
+            f"the biLM's weights are {' and '.join(dtypes)}, expected torch.float32: call .float() "
+            "on it"
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {Path(path).parent} to write {path} to")
     import onnx
-    import onnxscript  # noqa: F401 (the exporter's; missed now, not after a minute)
+    import onnxscript  # noqa: F401 (checked now: the exporter imports it after a minute)
 
     model = OnnxBilm(bilm).eval()
     start = model.start()
-    # Sizes that none of a biLM's are likely to have: torch.export may take one that another size
-    # has too for the same, and fix it.
+    # torch.export may confuse a size of the example input with an equal dimension of the model. So
+    # the example has sizes that biLMs are unlikely to have.
     ids = bilm.batch_to_ids([["a", "b", "c"], *[["d"]] * 6])
     dim = torch.export.Dim
     states = {1: dim("num_states", min=1)}
-    with torch.no_grad():
+    torch.compiler.reset()  # discard what an earlier, failed export has left
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the warnings are about the exporter's own code
         program = torch.onnx.export(
             model,
             (ids, *(one.repeat(1, 5, 1) for one in start)),
@@ -204,12 +230,12 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
         ("state", bilm.state),
     ):
         proto.metadata_props.add(key=key, value=value)
-    with whole_file(path) as aside:
-        onnx.save(proto, str(aside))
+    with atomic_write(path) as temporary:
+        onnx.save(proto, str(temporary))
 
 
 def _check_free(proto: Any, path: str | Path) -> None:
-    """The exporter fixes a size without a word where it takes it for a constant."""
+    """Check that `batch_size` and `num_tokens` are variable; the exporter may silently fix one."""
     (ids,) = (one for one in proto.graph.input if one.name == IDS)
     shape = [one.dim_param or one.dim_value for one in ids.type.tensor_type.shape.dim]
     for axis, name in enumerate(("batch_size", "num_tokens")):

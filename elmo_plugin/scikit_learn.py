@@ -1,34 +1,32 @@
-"""ELMo as a step of a scikit-learn `Pipeline`."""
+"""ELMo as a transformer of scikit-learn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from elmo_plugin.bilm.use.embedder import ElmoEmbedder
-
-POOLINGS: dict[str, Any] = {"mean": numpy.mean, "max": numpy.max}
+from elmo_plugin.bilm.use.embedder import POOLINGS, ElmoEmbedder
 
 
 class ElmoTransformer(TransformerMixin, BaseEstimator):
     """
-    Texts to vectors: the mean of the biLM's layers, pooled over a text's tokens.
+    scikit-learn transformer from texts to vectors: the mean of the biLM's layers, pooled over each
+    text's tokens. It can be a step of a `Pipeline`.
 
     # Parameters
 
     pooling : `str`, optional (default = `"mean"`)
         `"mean"` or `"max"`.
     options_file : `str`, optional (default = `"embedded"`)
-        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL.
+        The biLM's `options.json`; see `ElmoEmbedder`.
     weight_file : `Optional[str]`, optional (default = `None`)
-        Its `weights.hdf5`; not needed with a name.
+        The biLM's `weights.hdf5`; not needed with a name.
     state : `str`, optional (default = `"primed"`)
         See `BiLm`.
     batch_size : `int`, optional (default = `64`)
-        Texts run together.
+        Number of texts that the biLM runs on at once.
     """
 
     def __init__(
@@ -46,29 +44,44 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
         self.batch_size = batch_size
 
     def fit(self, X: Any, y: Any = None) -> "ElmoTransformer":
-        """Loads the biLM; nothing is learned."""
+        """Load the biLM. Nothing is learned from `X`."""
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling is {self.pooling!r}, expected one of {list(POOLINGS)}")
-        self.embedder_ = ElmoEmbedder(self.options_file, self.weight_file, state=self.state)
+        self.embedder_ = ElmoEmbedder(
+            self.options_file, self.weight_file, state=self.state, tokenizer=str.split
+        )
         return self
 
-    def transform(self, X: Sequence[str | Sequence[str]]) -> numpy.ndarray:
+    def transform(self, X: Any) -> numpy.ndarray:
         """
-        Texts, split on white space, or their tokens, to vectors of shape
-        `(len(X), embedding_dim)`; zero for a text without any.
+        Return a vector for each text, float32, shape `(num_texts, embedding_dim)`; zeros for a text
+        without tokens. `X` is a list, a Series, an array or a DataFrame with one column. Its items
+        are strings, which are split at white space, or lists of tokens.
+
+        # Raises
+
+        `ValueError`
+            If `X` is a string or has several columns, or an item is neither string nor tokens.
         """
         check_is_fitted(self)
-        if isinstance(X, str):
-            raise ValueError(f"found the string {X[:80]!r} for a list of texts, expected [text]")
-        tokens = [text.split() if isinstance(text, str) else list(text) for text in X]
-        vectors = numpy.zeros((len(tokens), self.embedder_.elmo_bilm.get_output_dim()), "float32")
-        for row, layers in zip(vectors, self.embedder_.embed_sentences(tokens, self.batch_size)):
-            if layers.shape[1]:
-                row[:] = POOLINGS[self.pooling](layers.mean(axis=0), axis=0)
-        return vectors
+        return self.embedder_.sentence_vectors(_texts(X), self.pooling, self.batch_size)
 
     def get_feature_names_out(self, input_features: Any = None) -> numpy.ndarray:
-        """`elmo0`, `elmo1`, ..."""
+        """Return the names of the vectors' dimensions: `elmo0`, `elmo1`, ..."""
         check_is_fitted(self)
         names: list[str] = [f"elmo{i}" for i in range(self.embedder_.elmo_bilm.get_output_dim())]
         return numpy.asarray(names, dtype=object)
+
+
+def _texts(X: Any) -> Iterable[Any]:
+    """Return the items of `X`, or of its only column if it is a DataFrame or a 2-D array."""
+    if isinstance(X, str):
+        raise ValueError(f"found the string {X[:80]!r} for a list of texts, expected [text]")
+    columns = getattr(X, "columns", None)
+    if columns is not None:  # iterating over a DataFrame would give column names
+        if len(columns) != 1:
+            raise ValueError(f"X has the columns {list(columns)}, expected a single one of texts")
+        return X[columns[0]]
+    if isinstance(X, numpy.ndarray) and X.ndim == 2 and X.shape[1] == 1:
+        return X[:, 0]
+    return X

@@ -6,23 +6,26 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.model.tokens import tokenized_sentence
 from elmo_plugin.bilm.use.hub import ElmoHub
 
 try:
     from sentence_transformers.base.modules import InputModule
 except ModuleNotFoundError:
-    # AllenNLP's `--include-package elmo_plugin` imports every module, wanted or not.
+    # AllenNLP's `--include-package elmo_plugin` imports this module even without that library.
     InputModule = torch.nn.Module
 
 
 class ElmoTokens(InputModule):
     """
-    A mix of the biLM's layers for each token, which trains; the biLM does not.
+    First module of a `SentenceTransformer`. It computes a vector for each token: a trainable mix of
+    the layers of a frozen biLM. A `Pooling` module must follow.
 
     # Parameters
 
     options_file, weight_file : `Any`, optional (default = `"embedded"`, `None`)
-        The biLM's files, as in `Elmo`; or options whose weights a saved model brings.
+        The biLM's files, as in `Elmo`. `options_file` may also be a dictionary of the options, as
+        in the config of a saved model.
     state : `str`, optional (default = `"primed"`)
         See `BiLm`.
     """
@@ -43,47 +46,58 @@ class ElmoTokens(InputModule):
 
     def train(self, mode: bool = True) -> "ElmoTokens":
         """
-        As PyTorch's, but nothing where the mode stays: `encode` sets it at every call, and the biLM
-        would forget each time what it has derived of its weights.
+        Set training or evaluation mode, but do nothing if it is set already. `encode` calls this
+        every time, and setting the mode makes the biLM drop its prepacked weights.
         """
         return self if mode == self.training else super().train(mode)
 
     def get_embedding_dimension(self) -> int:
-        """For `Pooling`."""
+        """Return the width of a token's vector. `Pooling` needs it."""
         return self.hub.bilm.get_output_dim()
 
     def preprocess(
-        self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any
+        self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
-        """Texts, split on white space, to character ids and a mask."""
-        tokens = [((prompt or "") + text).split() for text in inputs]
+        """
+        Return the character ids and the mask of a batch of texts, each with `prompt` before it. A
+        text is a string, which is split at white space, or a list of tokens.
+        """
+        prompt = prompt or ""
+        tokens = [
+            (prompt + text).split()
+            if isinstance(text, str)
+            else [*prompt.split(), *tokenized_sentence(text, number)]
+            for number, text in enumerate(inputs)
+        ]
         ids = self.hub.bilm.batch_to_ids(tokens)
         return {"character_ids": ids, "attention_mask": (ids > 0).any(dim=-1).long()}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """
+        Add the tokens' vectors to the features of a batch of texts.
+
         # Parameters
 
         features : `Dict[str, Any]`
-            What `preprocess` gives.
+            Output of `preprocess`.
 
         # Returns
 
         `Dict[str, Any]`
-            With `token_embeddings`, shape `(batch_size, num_tokens, embedding_dim)`.
+            The features and `token_embeddings`, shape `(batch_size, num_tokens, embedding_dim)`.
         """
         layers = [one[:, 1:-1] for one in self.hub.bilm(features["character_ids"])["activations"]]
         mixed = self.hub.mix(layers) * features["attention_mask"].unsqueeze(-1)
         return {**features, "token_embeddings": mixed}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Options and weights, into one folder."""
+        """Write the config, which includes the biLM's options, and the weights to a folder."""
         self.save_config(output_path)
         self.save_torch_weights(output_path)
 
     @classmethod
     def load(cls, model_name_or_path: str, **kwargs: Any) -> "ElmoTokens":
-        """What `save` wrote, from disk or the library's hub."""
+        """Load a folder that `save` has written, or a model of the Hugging Face hub."""
         names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
         where = {name: kwargs[name] for name in names if name in kwargs}
         module = cls(**cls.load_config(model_name_or_path, **where))

@@ -1,12 +1,15 @@
 """
-What all tests share: no network, one thread, and the files of ../shared where they are there.
+What all tests share: no network, one thread, and fixtures of several folders.
 
 Where allennlp-models is installed (`make peers`), the plugin is loaded before any test module: it
 imports allennlp-models first, whose registrations do not allow a second one of the same name.
 """
 
+import importlib.metadata
 import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +20,25 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SHARED = REPOSITORY.parent / "shared"
+# A biLM with outputs stored by AllenNLP's own module. Beside the checkout there may be one that
+# TensorFlow ran.
+STORED_OUTPUTS = {"allennlp": REPOSITORY / "tests" / "fixtures" / "bilm"}
+TENSORFLOW = REPOSITORY.parent / "shared" / "fixtures" / "bilm"
+if TENSORFLOW.is_dir():
+    STORED_OUTPUTS["tensorflow"] = TENSORFLOW
 
 if importlib.util.find_spec("allennlp_models") is not None:
     importlib.import_module("elmo_plugin.plugin")
 
 
-def pytest_collection_modifyitems(items):
-    """Tests marked `gold` need ../shared, which is no part of the repository."""
-    if not SHARED.is_dir():
-        skip = pytest.mark.skip(reason="no ../shared: the stored outputs are not in the repository")
-        for item in items:
-            if item.get_closest_marker("gold"):
-                item.add_marker(skip)
+def pytest_configure(config):
+    """Build a checkout's library of kernels if its sources have changed."""
+    if hasattr(config, "workerinput") or not (REPOSITORY / "setup.py").is_file():
+        return
+    # The environments beside .venv have an older setuptools; .venv has built the library for them.
+    if int(importlib.metadata.version("setuptools").split(".")[0]) >= 71:
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(build, cwd=REPOSITORY, check=False)
 
 
 @pytest.fixture(scope="session")
@@ -38,16 +47,10 @@ def repository():
     return REPOSITORY
 
 
-@pytest.fixture(scope="session")
-def shared():
-    """../shared; for tests marked `gold`."""
-    return SHARED
-
-
-@pytest.fixture(scope="session")
-def bilm_fixture(shared):
-    """The biLM with stored outputs; for tests marked `gold`."""
-    return shared / "fixtures" / "bilm"
+@pytest.fixture(scope="session", params=STORED_OUTPUTS, ids=list(STORED_OUTPUTS))
+def bilm_fixture(request):
+    """The folder of a biLM with stored outputs of another implementation."""
+    return STORED_OUTPUTS[request.param]
 
 
 @pytest.fixture
@@ -60,16 +63,15 @@ def bilm_files(tmp_path):
     return {"options_file": found.options, "weight_file": found.weights}
 
 
-@pytest.fixture(params=["private", "public", "plain"])
+@pytest.fixture(params=["library", "PyTorch"])
 def operators(request, monkeypatch):
-    """Every path of a product; where operators are missing, the plain one several times."""
-    from elmo_plugin.bilm.kernels import int8, prepacked_linear
+    """What multiplies with frozen weights: the library of C++ kernels, or PyTorch's operators."""
+    from elmo_plugin.bilm.kernels import library
 
-    if request.param != "private":
-        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
-    if request.param == "plain":
-        monkeypatch.setattr(prepacked_linear, "conversion_works", lambda: False)
-        monkeypatch.setattr(int8, "works", lambda kind: False)
+    if request.param == "PyTorch":
+        monkeypatch.setenv(library.VARIABLE, library.NONE)
+    elif library.variant() is None:
+        pytest.skip("no library of kernels")
     return request.param
 
 
@@ -80,3 +82,14 @@ def either_backend(request):
 
     with use_backend(request.param):
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def tensorflow():
+    """TensorFlow, or a stand-in that reads the fixture's checkpoint where it is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("tensorflow") is None:
+            from tests.bilm.files.bilm_tf_run.tensorflow_stand_in import module
+
+            patch.setitem(sys.modules, "tensorflow", module())
+        yield importlib.import_module("tensorflow")

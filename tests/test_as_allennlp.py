@@ -156,7 +156,43 @@ def test_run(tmp_path):
     module = "import os, sys\nos.chdir(sys.argv.pop(1))\n" + RUN
     (tmp_path / "program.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
     assert python(module, tmp_path, "-m", "program", "-i", "x").stdout == "__main__ ['-i', 'x']\n"
-    child = python(RUN, tmp_path / "gone.py", status=1)
-    assert f"error: there is no script {tmp_path / 'gone.py'}; expected one" in child.stderr
     child = python(RUN, "-m", "no_such_module", status=1)
     assert "No module named no_such_module" in child.stderr
+
+
+POOL = """
+import multiprocessing, sys
+from allennlp.commands.elmo import ElmoEmbedder
+
+def embed(word):
+    return ElmoEmbedder(*sys.argv[2:]).embed_sentence([word]).sum().item()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        print(pool.map_async(embed, ["cat"]).get(timeout=100))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_the_processes_of_a_program_find_its_modules_too(method, files, tmp_path):
+    """Where the environment has start-up code of its own, that is run as well."""
+    (tmp_path / "pool.py").write_text(POOL)
+    (tmp_path / "site").mkdir()
+    started = tmp_path / "started"
+    (tmp_path / "site" / "sitecustomize.py").write_text(f"open({str(started)!r}, 'a').write('+')")
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])
+    arguments = ["run", tmp_path / "pool.py", method, *files]
+    child = subprocess.run(
+        [sys.executable, "-m", "elmo_plugin", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    (found,) = json.loads(child.stdout)
+    expected = ElmoEmbedder(*files, state="reset").embed_sentence(["cat"]).sum()
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert started.read_text() >= "++"
+    assert "Error in sitecustomize" not in child.stderr

@@ -6,6 +6,7 @@ longer fails, the repair is to be deleted.
 
 import io
 import json
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -20,6 +21,8 @@ import spacy
 import torch
 from allennlp.common import Params
 from allennlp.common import util as common_util
+from allennlp.data import DatasetReader
+from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
@@ -122,6 +125,29 @@ def transformers_tokenizer():
         return [token.text for token in tokenizer.tokenize("it")]
 
 
+def spawned_data_workers():
+    """The workers print what they are given: only their start is at stake."""
+    reader = DatasetReader.by_name("sequence_tagging")()
+    loader = MultiProcessDataLoader(
+        reader,
+        "-",
+        batch_size=1,
+        num_workers=1,
+        max_instances_in_memory=1,
+        start_method="spawn",
+    )
+    context = multiprocessing.get_context("spawn")
+    loader._instance_worker = loader._batch_worker = print
+    statuses = []
+    for start in (loader._start_instance_workers, loader._start_batch_workers):
+        queue = context.JoinableQueue()
+        (worker,), connections = start(queue, context)
+        worker.join(120)
+        statuses.append(worker.exitcode)
+        del connections
+    return statuses
+
+
 CASES = {
     reduce_on_plateau: ("TypeError: .*verbose", [1.0, 1.0, 0.5, 0.5]),
     autocast: ("FutureWarning: .*deprecated", False),
@@ -137,6 +163,7 @@ CASES = {
         "AttributeError: add_special_tokens conflicts",
         ["[CLS]", "it", "[SEP]"],
     ),
+    spawned_data_workers: ("RuntimeError: A SemLock created in a fork context", [0, 0]),
 }
 
 

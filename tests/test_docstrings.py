@@ -23,7 +23,9 @@ def documented(docstring):
 
 def difference(function, docstring):
     """What is taken and not said, or said and not taken."""
-    parameters = list(inspect.signature(function).parameters.values())[1:]  # without self
+    # What a constructor wraps is documented where it stands.
+    signature = inspect.signature(function, follow_wrapped=False)
+    parameters = list(signature.parameters.values())[1:]  # without self
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     taken, said = {p.name for p in parameters if p.kind not in variadic}, documented(docstring)
     # `**kwargs` may be documented by the names that it takes.

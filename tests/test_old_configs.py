@@ -59,3 +59,8 @@ def test_the_page_s_configs_are_json(repository):
     for cell in cells:
         if ":" in cell:
             json.loads("{" + re.sub(r"\{\.\.\.\}|\.\.\.|1000 / batch_size", "0", cell) + "}")
+
+
+def test_a_module_from_an_archive_is_no_key_of_0_9():
+    source = {"archive_file": "model.tar.gz", "module_path": "text_field_embedder"}
+    check_not_of_0_9({"model": {"text_field_embedder": {"_pretrained": source}}})

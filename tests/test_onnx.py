@@ -175,6 +175,36 @@ def test_carry_is_refused(tmp_path):
         export_onnx(random_bilm(), tmp_path / "x.onnx")
 
 
+def test_what_cannot_be_exported_is_said_before_the_export(tmp_path):
+    from elmo_plugin.onnx import export_onnx
+
+    bilm = random_bilm()
+    bilm.state = "reset"
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write"):
+        export_onnx(bilm, tmp_path / "none" / "x.onnx")
+    with pytest.raises(
+        ValueError, match=r"weights are torch\.bfloat16, expected torch\.float32: ca"
+    ):
+        export_onnx(bilm.bfloat16(), tmp_path / "x.onnx")
+
+
+@pytest.mark.libraries
+def test_an_export_that_failed_does_not_spoil_the_next(tmp_path):
+    pytest.importorskip("onnxruntime", reason=REASON)
+    from elmo_plugin.onnx import OnnxBilm, export_onnx
+
+    bilm = random_bilm().eval()
+    bilm.state = "reset"
+    with pytest.MonkeyPatch.context() as patch:
+        # A state of the wrong width is found in mid-graph.
+        stock = OnnxBilm.start
+        patch.setattr(OnnxBilm, "start", lambda self: [one[..., 1:] for one in stock(self)])
+        with pytest.raises(Exception, match="Failed to export"):
+            export_onnx(bilm, tmp_path / "x.onnx")
+    export_onnx(bilm, tmp_path / "x.onnx")
+    assert (tmp_path / "x.onnx").exists()
+
+
 @pytest.mark.libraries
 def test_the_command(tmp_path, capsys):
     pytest.importorskip("onnxruntime", reason=REASON)

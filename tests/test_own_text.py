@@ -38,7 +38,7 @@ def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
         (prose / f"{split}.txt").write_text(text, encoding="utf-8")
     (configuration,) = blocks("jsonnet")
     (tmp_path / "own" / "sentiment.jsonnet").write_text(configuration, encoding="utf-8")
-    prepare, pretrain, train, use = blocks("sh")
+    prepare, pretrain, train, use, labels = blocks("sh")
     for before, after in SHORTER.items():
         assert before in pretrain + train
         pretrain, train = (step.replace(before, after) for step in (pretrain, train))
@@ -52,6 +52,7 @@ def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
             ["sh", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     run(prepare)
     assert len((tmp_path / "own" / "train.txt").read_text(encoding="utf-8").splitlines()) == 400
@@ -66,3 +67,5 @@ def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
     prediction = json.loads((tmp_path / "own" / "labels.jsonl").read_text())
     assert prediction["label"] in "01234"
     assert sum(prediction["class_probabilities"]) == pytest.approx(1, abs=1e-4)
+    best = max(range(5), key=prediction["class_probabilities"].__getitem__)
+    assert run(labels).split()[best] == prediction["label"]

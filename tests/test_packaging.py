@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin import __version__
+from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.commands.configs import sources
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +47,10 @@ def test_the_package_is_whole(built):
     tracked = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "elmo_plugin").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        # C++ sources and what is built of them are no data.
+        if path.is_file()
+        and path.suffix not in (".pyc", ".cpp", ".h")
+        and not path.name.startswith("libelmo_kernels")
     }
     assert tracked <= set(files(built))
     assert "elmo_plugin/py.typed" in tracked
@@ -63,3 +68,17 @@ def test_the_configs_come_out_of_it_as_out_of_the_checkout(built, tmp_path):
 
 def test_the_version_has_one_source():
     assert run("setup.py", "--version", cwd=ROOT).split() == [__version__]
+
+
+def test_a_release_is_in_the_changelog_and_the_citation():
+    if ".dev" in __version__:
+        pytest.skip("no release")
+    assert f"\n## {__version__} - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+def test_version_names_the_kernels_that_run(capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out.strip().endswith(f"{__version__}, {library.description()}")

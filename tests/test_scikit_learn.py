@@ -5,6 +5,7 @@ import pickle
 import numpy
 import pytest
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -53,14 +54,45 @@ def test_in_a_pipeline_and_a_search(bilm_files):
     )
 
 
-def test_errors(bilm_files):
-    with pytest.raises(ValueError, match="pooling is 'sum', expected one of"):
-        ElmoTransformer(pooling="sum", **bilm_files).fit(TEXTS)
-    with pytest.raises(ValueError, match="found the string 'The cat' for a list of texts"):
-        ElmoTransformer(**bilm_files).fit_transform("The cat")
-    with pytest.raises(ValueError, match="batch_size is 0, expected 1 or more"):
-        ElmoTransformer(batch_size=0, **bilm_files).fit_transform(TEXTS)
+class Frame(dict):
+    """A DataFrame, as far as texts are asked for: iteration gives the names of columns."""
+
+    @property
+    def columns(self):
+        return list(self)
+
+    def __getitem__(self, key):
+        return (
+            Frame({name: self[name] for name in key})
+            if isinstance(key, list)
+            else super().__getitem__(key)
+        )
+
+
+def test_pandas_in_a_column_transformer(bilm_files):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": TEXTS, "number": range(4)})
+    columns = ColumnTransformer([("elmo", ElmoTransformer(**bilm_files), ["text"])])
+    expected = ElmoTransformer(**bilm_files).fit_transform(TEXTS)
+    numpy.testing.assert_allclose(columns.fit_transform(frame), expected, atol=1e-6)
+
+
+def test_a_table_with_one_column_is_its_texts(bilm_files):
+    expected = ElmoTransformer(**bilm_files).fit_transform(TEXTS)
+    frame = Frame({"text": TEXTS, "number": range(4)})
+    column = numpy.array(TEXTS, dtype=object)[:, None]
+    for texts in (frame[["text"]], frame["text"], column, column.astype(str)):
+        found = ElmoTransformer(**bilm_files).fit_transform(texts)
+        numpy.testing.assert_allclose(found, expected, atol=1e-6)
+    with pytest.raises(
+        ValueError, match=r"X has the columns \['text', 'number'\], expected a sing"
+    ):
+        ElmoTransformer(**bilm_files).fit_transform(frame)
+    frame["text"] = [*TEXTS[:2], None, "Yes"]
+    with pytest.raises(ValueError, match="sentence 2 is None, expected a list of tokens or a str"):
+        ElmoTransformer(**bilm_files).fit_transform(frame[["text"]])
+
+
+def test_transform_before_fit_is_scikit_learns_error(bilm_files):
     with pytest.raises(NotFittedError):
         ElmoTransformer(**bilm_files).transform(TEXTS)
-    with pytest.raises(FileNotFoundError, match="there is no file orginal"):
-        ElmoTransformer(options_file="orginal", weight_file="x").fit(TEXTS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_plugin import ElmoTransformer
-from elmo_plugin.bilm.kernels.derived import kept
+from elmo_plugin.bilm.kernels.derived import cached_names
 
 pytestmark = pytest.mark.libraries
 REASON = "sentence-transformers is not installed"
@@ -38,12 +38,12 @@ def test_mean_pooling_is_the_mean(model, bilm_files):
 def test_what_is_derived_of_weights_is_kept_from_one_call_to_the_next(model):
     model.encode(TEXTS)
     parameters = list(model[0].hub.bilm.parameters())
-    before = kept(parameters)
+    before = cached_names(parameters)
     assert before
     model.eval()  # `encode` begins with it
-    assert kept(parameters) == before
+    assert cached_names(parameters) == before
     model.train()
-    assert kept(parameters) == []
+    assert cached_names(parameters) == []
 
 
 def test_saved_and_loaded(model, bilm_files, tmp_path):

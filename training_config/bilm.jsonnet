@@ -1,3 +1,4 @@
-// table1/bilm.jsonnet, bilm-tf's recipe, with small sizes on the sample text, to see it run.
+// bilm-tf's recipe, pretraining/bilm.jsonnet, with small sizes on the sample text.
 //   allennlp train training_config/bilm.jsonnet -s out --include-package elmo_plugin
-(import 'table1/bilm.jsonnet') + (import 'sample/bilm.libsonnet')
+// or, without AllenNLP, elmo-plugin pretrain training_config/bilm.jsonnet -s out
+(import 'pretraining/bilm.jsonnet') + (import 'sample/bilm.libsonnet')

@@ -1,7 +1,7 @@
-// table1/bilm_fine_tuning.jsonnet, from the embedded biLM, on the sample text.
-//   allennlp train training_config/bilm_fine_tuning.jsonnet -s out --include-package elmo_plugin
+// Fine-tuning of the embedded biLM on the sample text, as in pretraining/bilm_fine_tuning.jsonnet.
+//   elmo-plugin pretrain training_config/bilm_fine_tuning.jsonnet -s out
 // `out` then holds an options.json and a weights.hdf5 for a task's config.
-(import 'table1/bilm_fine_tuning.jsonnet') + {
+(import 'pretraining/bilm_fine_tuning.jsonnet') + {
   train_data_path: 'examples/text/train.txt',
   validation_data_path: 'examples/text/heldout.txt',
   model+: {

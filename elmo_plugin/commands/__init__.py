@@ -1,10 +1,10 @@
 """
-Commands, in one registry: `python -m elmo_plugin NAME` (also `elmo-plugin NAME`) runs them without
-AllenNLP, and `elmo_plugin.commands.subcommands` offers the same ones as `allennlp NAME`.
+Registry of the commands. `elmo-plugin NAME` (also `python -m elmo_plugin NAME`) runs them without
+AllenNLP; `elmo_plugin.commands.subcommands` registers the same ones as `allennlp NAME`.
 
-A command is a module with `add_arguments(parser)` and `run(args)`. It is imported for its arguments
-alone, so what is slow to import (torch, spaCy, matplotlib) is imported inside `run`. What the user
-did wrong is raised as `ValueError` or `OSError`, and shown as one line.
+A command is a module with `add_arguments(parser)` and `run(args)`. `--help` must be quick, so slow
+imports (torch, spaCy, Matplotlib) are inside `run`. A `ValueError` or `OSError` is shown as one
+line, without a traceback, since it means wrong input.
 """
 
 import argparse
@@ -12,14 +12,15 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
 
-# What is no part of the core, and how it is had (setup.py's extras).
+# Optional packages and how to install them (extras in setup.py).
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
     "pyarrow": "pip install 'elmo_plugin[parquet]'",
     "ray": "pip install 'elmo_plugin[ray]'",
     "spacy": "pip install 'elmo_plugin[spacy]'",
+    "tensorflow": "pip install 'elmo_plugin[tensorflow]'",
     "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
@@ -29,22 +30,29 @@ MISSING = {
 
 class Command(NamedTuple):
     """
-    `module`: where `add_arguments` and `run` are. `help`: one line.
+    A command of the command line. `module` names the module with its `add_arguments` and `run`;
+    `help` is one line; `examples` are arguments shown in `--help`; `aliases` are other names.
     """
 
     module: str
     help: str
+    examples: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The command's own arguments."""
+        """Add the command's arguments to a parser, and its examples to the end of `--help`."""
         import_module(self.module).add_arguments(parser)
+        lines = (f"  {parser.prog} {example}\n".replace("%", "%%") for example in self.examples)
+        parser.epilog = "examples:\n" + "".join(lines)
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
     def run(self, args: argparse.Namespace) -> None:
         """
-        Runs it; an error of the user's, or a package that is not installed, ends the process with
-        status 1 and one line, Ctrl-C with status 130.
+        Run the command. Wrong input or a missing optional package prints one line to stderr and
+        exits with status 1, Ctrl-C with status 130.
         """
         keep_freed_memory()
+        keep_to_cpu_quota()
         try:
             import_module(self.module).run(args)
         except KeyboardInterrupt as interrupt:
@@ -62,56 +70,102 @@ def _say(text: str, status: int) -> int:
     return status
 
 
-# One line a command. Those that need AllenNLP say so in their module and import it inside `run`.
-COMMANDS = {
-    "elmo": Command("elmo_plugin.commands.elmo", "a biLM's layers for every line, to HDF5"),
-    "embed-corpus": Command(
-        "elmo_plugin.commands.embed_corpus", "a corpus's vectors, to Parquet, by many processes"
-    ),
-    "token-vectors": Command(
-        "elmo_plugin.commands.token_vectors", "vectors of a vocabulary, without context, to a file"
-    ),
-    "neighbours": Command(
-        "elmo_plugin.commands.neighbours",
-        "nearest neighbours of a word in context (Peters et al. 2018, table 4)",
-    ),
-    "score": Command(
-        "elmo_plugin.commands.score", "how likely sentences are, and what else might stand there"
-    ),
-    "layer-weights": Command(
-        "elmo_plugin.commands.layer_weights",
-        "learned weights of the layers, as a plot (Peters et al. 2018, figure 2)",
-    ),
-    "show": Command(
-        "elmo_plugin.commands.show", "predictions, marked in their texts, as one HTML page"
-    ),
-    "sentences": Command(
-        "elmo_plugin.commands.sentences", "prose to tokenized sentences, one a line"
-    ),
-    "vocabulary": Command(
-        "elmo_plugin.commands.vocabulary", "the words that pretraining predicts, by frequency"
-    ),
-    "pretrain": Command(
-        "elmo_plugin.commands.pretrain", "a biLM from plain text, in one process or in many"
-    ),
-    "export-bilm": Command(
-        "elmo_plugin.commands.export_bilm", "a pretraining run's biLM from any of its checkpoints"
-    ),
-    "table1": Command(
-        "elmo_plugin.commands.table1",
-        "Table 1 of Peters et al. 2018: every row with and without ELMo, over seeds",
-    ),
-    "run": Command(
-        "elmo_plugin.commands.run", "a program written for AllenNLP 0.9's ELMo, as it is"
-    ),
-    "convert-checkpoint": Command(
-        "elmo_plugin.commands.convert_checkpoint",
-        "a training checkpoint of bilm-tf's, for use and for going on, without TensorFlow",
-    ),
-    "export-onnx": Command(
-        "elmo_plugin.commands.export_onnx", "a biLM as an ONNX file, for onnxruntime"
-    ),
-    "configs": Command(
-        "elmo_plugin.commands.configs", "the training configs and their sample data, to a directory"
-    ),
-}
+def _command(
+    name: str, help: str, *examples: str, aliases: tuple[str, ...] = ()
+) -> tuple[str, Command]:
+    module = f"elmo_plugin.commands.{name.replace('-', '_')}"
+    return name, Command(module, help, examples, aliases)
+
+
+# Commands that need AllenNLP import it inside `run`.
+COMMANDS = dict(
+    [
+        _command(
+            "elmo",
+            "compute a biLM's layers for every line of a text, to HDF5",
+            "sentences.txt layers.hdf5 --all",
+            "sentences.txt average.hdf5 --average --options-file original --cuda-device 0",
+        ),
+        _command(
+            "embed-corpus",
+            "embed a corpus in many processes, to Parquet",
+            "'text/*.txt' vectors --workers 8",
+            "text.txt vectors --layers all --engine ray",
+        ),
+        _command(
+            "token-vectors",
+            "write the context-independent vectors of a vocabulary",
+            "tokens.txt vectors.txt.gz",
+            "out/vocabulary/tokens.txt vectors.hdf5",
+        ),
+        _command(
+            "neighbours",
+            "find a word's nearest neighbours in context (Peters et al. 2018, table 4)",
+            "text.txt 'He walked to the bank of the river .' bank",
+            "text.txt 'He walked to the bank of the river .' bank --same-word --page bank.html",
+            aliases=("neighbors",),
+        ),
+        _command(
+            "score",
+            "score sentences with a biLM as a language model, and suggest substitutes",
+            "run text.txt",
+            "run text.txt --substitutes 5",
+        ),
+        _command(
+            "layer-weights",
+            "show the layer weights that models learned (Peters et al. 2018, figure 2)",
+            "out/model.tar.gz",
+            "out/ner out/srl --names NER SRL --plot weights.svg",
+        ),
+        _command(
+            "show",
+            "show predictions, marked in their texts, as one HTML page",
+            "predictions.jsonl page.html",
+            "predictions.jsonl page.html --inputs sentences.jsonl",
+        ),
+        _command(
+            "sentences",
+            "split prose into tokenized sentences, one per line",
+            "book.txt sentences.txt",
+            "old.txt sentences.txt --encoding latin-1",
+        ),
+        _command(
+            "vocabulary",
+            "count the words that pretraining is to predict",
+            "'train/*.txt' vocabulary.txt --min-count 3",
+        ),
+        _command(
+            "pretrain",
+            "train a biLM on plain text, in one process or in many",
+            "training_config/bilm.jsonnet -s run",
+            "training_config/bilm.jsonnet -s run --recover",
+        ),
+        _command(
+            "export-bilm",
+            "export the biLM of a pretraining run from any of its checkpoints",
+            "run exported",
+        ),
+        _command(
+            "run",
+            "run a program written for AllenNLP 0.9's ELMo, unchanged",
+            "train.py --epochs 3",
+            "--state primed -m package.train",
+        ),
+        _command(
+            "convert-checkpoint",
+            "convert a checkpoint of bilm-tf, to use it or to continue training",
+            "save_dir converted --vocabulary vocabulary.txt",
+        ),
+        _command(
+            "export-onnx",
+            "export a biLM as an ONNX file",
+            "bilm.onnx",
+            "original.onnx --options-file original --state reset",
+        ),
+        _command(
+            "configs",
+            "write the training configs and their sample data to a directory",
+            "my_project",
+        ),
+    ]
+)

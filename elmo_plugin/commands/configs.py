@@ -1,7 +1,9 @@
 """
-`configs DIRECTORY`: the training configs, with what they need to run offline: the sample data, and
-the options of the embedded biLM, whose dimensions they import. The directory then looks like the
-repository's, and has the pinned set (`requirements.txt`) that goes with AllenNLP.
+`configs DIRECTORY`: write the training configs, and the files that they need to run offline.
+
+The configs need the sample data and the embedded biLM's `options.json`, from which they read
+dimensions. The directory is laid out like the repository. It also gets `requirements.txt`, with the
+versions to install for AllenNLP.
 """
 
 import argparse
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Iterator
 
 PACKAGE = Path(__file__).parents[1]
-# A wheel has copies: setup.py makes them, by `sources` of this file.
+# An installed wheel has copies of the files in this folder; setup.py makes them.
 IN_WHEEL = PACKAGE / "configs"
 PARTS = (
     ".allennlp_plugins",
@@ -22,30 +24,26 @@ PARTS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`directory`, `--force`."""
-    parser.add_argument("directory", help="where to write; made if it is not there")
-    parser.add_argument(
-        "--force", action="store_true", help="replace files that are there and differ"
-    )
+    """Add the arguments of the command `configs`."""
+    parser.add_argument("directory", help="the folder to write to, created if needed")
+    parser.add_argument("--force", action="store_true", help="replace existing files that differ")
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Write the configs and the files that they need to the directory `args.directory`.
 
     # Raises
 
     `ValueError`
-        If a file is there with other content and `--force` is not given; nothing is written then.
+        If a file exists with other content and `--force` is not given; no file is written then.
     """
-    from elmo_plugin.bilm.files.whole_file import whole_file
+    from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
 
     directory = Path(args.directory)
     contents = {directory / name: source.read_bytes() for name, source in sources()}
     for path, content in contents.items():
+        check_replaceable(path)
         if not args.force and path.exists() and path.read_bytes() != content:
             raise ValueError(
                 f"{path} exists and differs, expected a new file; --force replaces it, and all "
@@ -53,8 +51,8 @@ def run(args: argparse.Namespace) -> None:
             )
     for path, content in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as aside:
-            aside.write_bytes(content)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
     print(
         f"{len(contents)} files in {directory}; with AllenNLP installed:\n"
         f"  cd {directory} && allennlp train training_config/ner_elmo.jsonnet -s out"
@@ -62,12 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def sources() -> Iterator[tuple[Path, Path]]:
-    """
-    # Returns
-
-    `Iterator[tuple[Path, Path]]`
-        Each file to write: its name in the directory, and where its content is.
-    """
+    """Yield the path of each file relative to the directory, and the path to copy it from."""
     root, parts = (IN_WHEEL, ["**/*.*"]) if IN_WHEEL.is_dir() else (PACKAGE.parent, PARTS)
     for part in parts:
         for path in sorted(root.glob(part)):

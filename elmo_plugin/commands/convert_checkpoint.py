@@ -1,11 +1,11 @@
-"""`convert-checkpoint DIR OUT`: what bilm-tf trained, for use and for going on."""
+"""`convert-checkpoint DIR OUT`: convert a TensorFlow checkpoint of bilm-tf."""
 
 import argparse
 from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`directory`, `output`, `--checkpoint`, `--vocabulary`, `--force`."""
+    """Add the arguments of the command `convert-checkpoint`."""
     parser.add_argument(
         "directory", help="bilm-tf's --save_dir: options.json, checkpoint, model.ckpt-*"
     )
@@ -14,40 +14,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint",
-        help="which one, say model.ckpt-1250 (default: the one that the file checkpoint names)",
+        help="which checkpoint, for example model.ckpt-1250 (default: the one that the file "
+        "checkpoint names)",
     )
     parser.add_argument(
-        "--vocabulary", help="bilm-tf's --vocab_file, which is put beside the softmax over it"
+        "--vocabulary", help="bilm-tf's --vocab_file; copied to the output, beside the softmax"
     )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files of an earlier conversion"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Convert the checkpoint, and write the biLM's files to the folder `args.output`.
 
     # Raises
 
     `ValueError`, `OSError`
-        If the output exists and `--force` is not given, or is the checkpoint's folder; if there is
-        no such checkpoint, or it is damaged, or of another model.
+        If an output file exists and `--force` is not given, or if it is also an input. If the
+        checkpoint is missing or damaged, or is not that of a biLM.
     """
-    from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
+    from elmo_plugin.bilm.files import bilm_tf
     from elmo_plugin.bilm.training.export import VOCABULARY_FILE
     from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+    from elmo_plugin.commands.outputs import check_output
 
     output = Path(args.output)
-    if (output / "weights.hdf5").exists() and not args.force:
-        raise ValueError(f"{output} holds a biLM already; --force replaces it")
     if output.resolve() == Path(args.directory).resolve():
         raise ValueError(
             f"{output} is the checkpoint's folder, whose options.json would be replaced; expected "
             "another"
         )
-    checkpoint = BilmTfCheckpoint(args.directory, args.checkpoint)
+    optional = {bilm_tf.SOFTMAX_FILE, bilm_tf.ADAGRAD_FILE, VOCABULARY_FILE}
+    for name in (bilm_tf.OPTIONS_FILE, bilm_tf.WEIGHTS_FILE, bilm_tf.CARD_FILE, *sorted(optional)):
+        check_output(output / name, filter(None, [args.vocabulary]), args.force)
+    checkpoint = bilm_tf.BilmTfCheckpoint(args.directory, args.checkpoint)
     words = None
     if args.vocabulary is not None:
         words = WordVocabulary.from_file(args.vocabulary)
@@ -56,8 +58,14 @@ def run(args: argparse.Namespace) -> None:
                 f"{args.vocabulary} has {len(words)} words, expected {checkpoint.num_words}: those "
                 f"of the softmax of {checkpoint.name}"
             )
-    written = checkpoint.write(output)
+    written = [*checkpoint.files, *([] if words is None else [VOCABULARY_FILE])]
+    for name in sorted(optional - set(written)):
+        if (output / name).exists():
+            raise ValueError(
+                f"{output / name} belongs to another biLM, and this conversion does not replace "
+                "it; remove it, or choose another folder"
+            )
+    checkpoint.write(output)
     if words is not None:
         words.save(output / VOCABULARY_FILE)
-        written.append(VOCABULARY_FILE)
     print(f"{checkpoint.name} converted to {output}: {', '.join(written)}")

@@ -1,20 +1,22 @@
-"""`elmo INPUT OUTPUT.hdf5 (--all | --top | --average)`: AllenNLP 0.9's command, and more."""
+"""`elmo INPUT OUTPUT.hdf5 (--all | --top | --average)`: write a biLM's layers of each sentence."""
 
 import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Iterator, Optional
+from typing import IO, Any, Iterator, List, Optional
 
-from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_what_goes_on
+from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_how_to_resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """0.9's arguments; `--state` and those behind it are new."""
+    """Add the arguments of AllenNLP 0.9's command `elmo`, and new ones, starting with `--state`."""
     parser.add_argument(
-        "input_file", help="one sentence a line, tokens apart by white space; - for standard input"
+        "input_file",
+        help="UTF-8 text, plain or gzip: one sentence per line, tokens separated by white space; "
+        "- for standard input",
     )
-    parser.add_argument("output_file", help="the HDF5 file to make")
+    parser.add_argument("output_file", help="the HDF5 file to write")
     layers = parser.add_mutually_exclusive_group(required=True)
     for name, text in (
         ("all", "all layers, shape (3, tokens, dimension)"),
@@ -22,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("average", "the average of the layers, shape (tokens, dimension)"),
     ):
         layers.add_argument(f"--{name}", dest="layers", action="store_const", const=name, help=text)
-    parser.add_argument("--vocab-path", help="accepted as in AllenNLP 0.9, which never read it")
+    parser.add_argument("--vocab-path", help="ignored, as in AllenNLP 0.9")
     add_bilm_arguments(parser)
     parser.add_argument(
         "--batch-size",
         type=int,
-        help="sentences run together at most (default: 64 with --state carry, else as many as "
-        "--max-tokens lets in)",
+        help="most sentences in a batch (default: 64 with --state carry, otherwise as many as "
+        "--max-tokens allows)",
     )
     add_progress_arguments(parser)
     parser.add_argument(
@@ -40,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--use-sentence-keys",
         action="store_true",
-        help="name datasets by their sentence, not its number; / becomes U+2215, and a further "
-        "line with the same text has a newline and its number behind it",
+        help="name datasets by sentence instead of number; / becomes U+2215, and repeated lines "
+        "end with a newline and a number",
     )
     parser.add_argument(
         "--include-sentence-indices",
@@ -52,57 +54,73 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state",
         choices=("primed", "carry", "reset"),
         default="primed",
-        help="where a sentence's LSTM state starts: after a fixed text, so that a sentence always "
-        "has the same vectors; where the batch before ended, as in AllenNLP; or at zero (default: "
-        "primed)",
+        help="LSTM state at the start of a sentence. primed: after a fixed text, so that a "
+        "sentence always has the same vectors; carry: the end of the previous batch, as in "
+        "AllenNLP; reset: zero (default: primed)",
     )
     parser.add_argument(
         "--max-tokens",
         type=int,
         default=4096,
-        help="tokens run together at most; longer sentences are run in chunks (default: 4096)",
+        help="most tokens in a batch; longer sentences run in chunks (default: 4096)",
     )
-    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32")
-    parser.add_argument("--compress", action="store_true", help="gzip, lossless")
+    add_storage_dtype(parser, "float32")
+    parser.add_argument("--compress", action="store_true", help="compress with gzip, lossless")
     parser.add_argument(
         "--layout",
         choices=("sentences", "ragged"),
         default="sentences",
-        help="a dataset a sentence, or one array (embeddings) and offsets, for millions",
+        help="sentences: one dataset per sentence; ragged: one array (embeddings) and offsets, for "
+        "millions of sentences (default: sentences)",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with an interrupted run, if there is one; the result is the same to the byte",
+        help="resume an interrupted run, if there is one; the file has the same bytes",
     )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--force", action="store_true", help="replace an existing output, or an interrupted run"
+    )
     add_replace_bad_utf8(parser)
 
 
+def add_storage_dtype(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add `--storage-dtype`, and its former name `--dtype`."""
+    parser.add_argument(
+        "--storage-dtype",
+        "--dtype",
+        dest="storage_dtype",
+        choices=("float16", "float32"),
+        default=default,
+        help="how numbers are stored; float16 keeps about three digits. The biLM is computed in "
+        f"float32 either way (default: {default}; --dtype is the former name)",
+    )
+
+
 def add_replace_bad_utf8(parser: argparse.ArgumentParser) -> None:
-    """`--replace-bad-utf8`."""
+    """Add `--replace-bad-utf8`."""
     parser.add_argument(
         "--replace-bad-utf8",
         action="store_true",
-        help="read bytes that are not UTF-8 as U+FFFD, not as an error",
+        help="read bytes that are not UTF-8 as U+FFFD instead of refusing them",
     )
 
 
 def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which biLM, on which device."""
+    """Add the arguments that name the biLM's files and the device."""
     add_bilm_files(parser)
     add_cuda_device(parser)
 
 
 def add_cuda_device(parser: argparse.ArgumentParser) -> None:
-    """`--cuda-device`."""
+    """Add `--cuda-device`."""
     parser.add_argument(
         "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
     )
 
 
 def add_bilm_files(parser: argparse.ArgumentParser) -> None:
-    """Which biLM."""
+    """Add `--options-file` and `--weight-file`."""
     parser.add_argument(
         "--options-file",
         help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
@@ -113,31 +131,27 @@ def add_bilm_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def bilm_files(args: argparse.Namespace) -> List[str]:
+    """Return `--options-file` and `--weight-file`, or only the one that is given, if any."""
+    return [name for name in (args.options_file, args.weight_file) if name]
+
+
 def load(args: argparse.Namespace, state: str = "primed") -> Any:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        From `add_bilm_arguments`.
-    state : `str`, optional (default = `"primed"`)
-        See `BiLm`.
-
-    # Returns
-
-    `BiLm`
-        In evaluation mode; says on stderr which it is.
+    Return the `BiLm` that `--options-file` and `--weight-file` name, in evaluation mode, on the
+    device `--cuda-device`. Print the biLM's name to stderr. `state` is passed on to `BiLm`.
     """
     from elmo_plugin.bilm.files.load import load_bilm
 
     check_cuda_device(args.cuda_device)
-    source = " ".join(filter(None, (args.options_file, args.weight_file))) or "embedded"
+    source = " ".join(bilm_files(args)) or "embedded"
     print(f"biLM: {source}", file=sys.stderr)
     bilm = load_bilm(args.options_file, args.weight_file, state=state, default="embedded").eval()
     return bilm.cuda(args.cuda_device) if args.cuda_device >= 0 else bilm
 
 
 def check_cuda_device(number: int) -> None:
-    """Raises a `ValueError` if PyTorch has no such GPU."""
+    """Raise a `ValueError` if PyTorch has no GPU of this number; a negative number is the CPU."""
     import torch
 
     num_devices = torch.cuda.device_count()
@@ -151,15 +165,12 @@ def check_cuda_device(number: int) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Compute the layers of all sentences, and write them to an HDF5 file.
 
     # Raises
 
     `ValueError`, `OSError`
-        See `elmo_plugin.bilm.extraction.extract.extract`.
+        If options contradict each other, or `elmo_plugin.bilm.extraction.extract.extract` fails.
     """
     if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
         raise ValueError(
@@ -167,27 +178,27 @@ def run(args: argparse.Namespace) -> None:
             "which leave them out; expected one of them"
         )
     from elmo_plugin.bilm.extraction.extract import extract
-    from elmo_plugin.bilm.extraction.settings import Extraction
-    from elmo_plugin.commands.outputs import check_output
+    from elmo_plugin.bilm.extraction.vectors import Extraction
+    from elmo_plugin.commands.outputs import check_output, counted
 
     wanted = Extraction(
         layers=args.layers,
         batch_size=args.batch_size,
         max_tokens=args.max_tokens,
-        dtype=args.dtype,
+        dtype=args.storage_dtype,
         layout=args.layout,
         compress=args.compress,
         forget_sentences=args.forget_sentences,
         use_sentence_keys=args.use_sentence_keys,
     )
-    _say_what_differs(args)
+    _print_differences(args)
     if args.force or args.resume:
-        check_output(args.output_file, [args.input_file], force=True)
+        check_output(args.output_file, [args.input_file, *bilm_files(args)], force=True)
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
         bar = stack.enter_context(progress_bar(args, " sentences", total))
-        stack.enter_context(says_what_goes_on(bar, "the same command with --resume"))
+        stack.enter_context(says_how_to_resume(bar, "the same command with --resume"))
         count = extract(
             bilm,
             lines,
@@ -199,32 +210,35 @@ def run(args: argparse.Namespace) -> None:
             name=args.input_file,
             progress=bar,
         )
-    print(f"{count} sentences in {args.output_file}", file=sys.stderr)
+    print(f"{counted(count, 'sentence')} in {args.output_file}", file=sys.stderr)
 
 
-def _say_what_differs(args: argparse.Namespace) -> None:
-    """From AllenNLP 0.9's command of the same name and arguments."""
-    by_default = []
+def _print_differences(args: argparse.Namespace) -> None:
+    """Print to stderr how the output differs from that of AllenNLP 0.9's command."""
+    differences = []
     if args.options_file is None and args.weight_file is None:
-        by_default.append(
+        differences.append(
             "the embedded biLM (512 numbers a layer), not the released one of 1024: "
             "--options-file original"
         )
     if args.state != "carry":
-        by_default.append(f"--state {args.state}, not carry")
-    by_default.append("blank lines have datasets, of no tokens")
-    print(f"unlike AllenNLP 0.9: {'; '.join(by_default)}", file=sys.stderr)
+        differences.append(f"--state {args.state}, not carry")
+    differences.append("blank lines have datasets, of no tokens")
+    print(f"unlike AllenNLP 0.9: {'; '.join(differences)}", file=sys.stderr)
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
-    """The input's lines, and how many where that can be known. Bad bytes come as surrogates."""
-    from elmo_plugin.bilm.files.text import decode_lines
+    """
+    Return the file's lines and their number, `None` for standard input. Bytes that are not UTF-8
+    are decoded to surrogates.
+    """
+    from elmo_plugin.bilm.files.text import decode_lines, open_bytes
 
     total = None
-    if Path(path).is_file():  # and not a pipe
-        with Path(path).open("rb") as file:
+    if Path(path).is_file():
+        with open_bytes(path) as file:
             total = sum(block.count(b"\n") for block in _blocks(file))
-    lines = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))  # noqa: SIM115
+    lines = sys.stdin.buffer if path == "-" else stack.enter_context(open_bytes(path))
     return (line for _, line in decode_lines(lines, path, keep_bad_bytes=True)), total
 
 

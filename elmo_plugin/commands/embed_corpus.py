@@ -1,24 +1,25 @@
-"""`embed-corpus 'text/*.txt' OUT --workers 8`: a corpus to Parquet files, by many processes."""
+"""`embed-corpus 'text/*.txt' OUT --workers 8`: embed a corpus with many processes."""
 
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import add_bilm_files, add_replace_bad_utf8
-from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_what_goes_on
+from elmo_plugin.commands.elmo import add_bilm_files, add_replace_bad_utf8, add_storage_dtype
+from elmo_plugin.commands.outputs import counted
+from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_how_to_resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to embed, by which biLM, and by whom."""
+    """Add the arguments of the command `embed-corpus`."""
     parser.add_argument(
         "inputs",
         nargs="+",
-        help="files, or patterns in quotes ('text/**/*.txt'); one sentence a line, tokens apart by "
-        "white space",
+        help="UTF-8 files, plain or gzip, or quoted patterns ('text/**/*.txt'); one sentence per "
+        "line, tokens separated by white space",
     )
     parser.add_argument(
         "output",
-        help="the folder to make: plan.json, part-*.parquet, complete.json; the same command goes "
-        "on in it",
+        help="the folder to write: plan.json, part-*.parquet, complete.json; run the same command "
+        "again to resume",
     )
     parser.add_argument(
         "--engine",
@@ -28,14 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ray-address",
-        help="the cluster's; local for one of this machine alone, for this run (default: "
-        "RAY_ADDRESS, or one that was started here, or local)",
+        help="address of the cluster; local starts one on this machine for this run (default: "
+        "RAY_ADDRESS, or a cluster that was started on this machine, or local)",
     )
+    parser.add_argument("--workers", type=int, help="number of processes (default: one per CPU)")
     parser.add_argument(
-        "--workers", type=int, help="processes (default: as many as there are processors for)"
-    )
-    parser.add_argument(
-        "--threads", type=int, default=1, help="of each; part of the plan (default: 1)"
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of each process (default: 1)",
     )
     parser.add_argument(
         "--layers",
@@ -43,68 +45,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="average",
         help="the average of the layers, all of them, or the top one (default: average)",
     )
-    parser.add_argument(
-        "--dtype",
-        choices=("float16", "float32"),
-        default="float16",
-        help="how numbers are stored; float16 has three digits (default: float16)",
-    )
+    add_storage_dtype(parser, "float16")
     add_bilm_files(parser)
     parser.add_argument(
         "--state",
-        choices=("primed", "reset", "carry"),
+        choices=("primed", "reset"),
         default="primed",
-        help="where a sentence's LSTM state starts: after a fixed text, or at zero; carry is "
-        "refused, for lines would depend on those before (default: primed)",
+        help="LSTM state at the start of a sentence: after a fixed text, or zero (default: primed)",
     )
     parser.add_argument(
         "--shard-tokens",
         type=int,
         default=200_000,
-        help="tokens of a part, about (default: 200000)",
+        help="tokens per part, approximately (default: 200000)",
     )
     parser.add_argument(
         "--max-tokens",
         type=int,
         default=4096,
-        help="tokens run together at most; longer sentences are run in chunks (default: 4096)",
+        help="most tokens in a batch; longer sentences run in chunks (default: 4096)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=600.0,
-        help="seconds without a batch after which a worker is replaced (default: 600)",
+        help="seconds without a message after which a worker is replaced (default: 600)",
     )
-    parser.add_argument("--force", action="store_true", help="throw away what is there")
+    parser.add_argument(
+        "--force", action="store_true", help="remove the files of an earlier run and start again"
+    )
     add_replace_bad_utf8(parser)
     add_progress_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Embed the corpus and write the Parquet files.
 
     # Raises
 
     `ValueError`, `OSError`
-        See `elmo_plugin.bilm.corpus.run.embed_corpus`.
+        If `elmo_plugin.bilm.corpus.run.embed_corpus` raises one.
     """
+    from elmo_plugin.bilm.corpus.plan import CorpusSettings
     from elmo_plugin.bilm.corpus.run import embed_corpus
-    from elmo_plugin.bilm.corpus.settings import CorpusSettings
 
     settings = CorpusSettings(
         layers=args.layers,
-        dtype=args.dtype,
+        dtype=args.storage_dtype,
         state=args.state,
         threads=args.threads,
         shard_tokens=args.shard_tokens,
         max_tokens=args.max_tokens,
         replace_bad_utf8=args.replace_bad_utf8,
     )
-    with progress_bar(args, " tokens") as bar, says_what_goes_on(bar, "the same command"):
+    with progress_bar(args, " tokens") as bar, says_how_to_resume(bar, "the same command"):
         complete = embed_corpus(
             args.inputs,
             args.output,
@@ -118,8 +113,6 @@ def run(args: argparse.Namespace) -> None:
             force=args.force,
             progress=bar,
         )
-    print(
-        f"{complete['lines']} lines, {complete['tokens']} tokens in {len(complete['parts'])} parts "
-        f"in {args.output}",
-        file=sys.stderr,
-    )
+    lines, tokens = counted(complete["lines"], "line"), counted(complete["tokens"], "token")
+    parts = counted(len(complete["parts"]), "part")
+    print(f"{lines}, {tokens} in {parts} in {args.output}", file=sys.stderr)

@@ -1,41 +1,67 @@
-"""`export-bilm RUN OUT`: a pretraining run's biLM, from any of its checkpoints, for use."""
+"""`export-bilm RUN OUT`: export the biLM of a pretraining run, finished or not."""
 
 import argparse
 from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`run`, `output`, `--checkpoint`, `--dtype`, `--force`."""
-    parser.add_argument("directory", help="a pretraining run's directory (allennlp train -s)")
-    parser.add_argument("output", help="the folder to write: options.json, weights.hdf5, ...")
+    """Add the arguments of the command `export-bilm`."""
+    parser.add_argument("directory", help="folder of a pretraining run")
+    parser.add_argument("output", help="folder to write: options.json, weights.hdf5, ...")
     parser.add_argument(
         "--checkpoint",
-        help="a file of the run, say checkpoint_e1_b2500.th (default: the newest of these)",
+        help="a file of the run, such as checkpoint_e1_b2500.th (default: the best epoch's weights "
+        "of a finished run, the newest checkpoint of another)",
     )
     parser.add_argument(
         "--dtype",
         choices=["float16", "float32"],
         default="float32",
-        help="how numbers are stored (default: float32)",
+        help="dtype of the stored weights (default: float32)",
     )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--max-words",
+        type=int,
+        help="keep only the most frequent words of vocabulary and softmax, this many",
+    )
+    parser.add_argument(
+        "--softmax-dtype",
+        choices=["int8", "float16", "float32"],
+        help="dtype of the stored softmax (default: as --dtype)",
+    )
+    parser.add_argument(
+        "--softmax-only",
+        action="store_true",
+        help="write only vocabulary.txt and softmax.hdf5, beside a biLM that is there already",
+    )
+    parser.add_argument("--force", action="store_true", help="replace the output's files")
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Write the files of a pretraining run's biLM to the output folder.
 
     # Raises
 
     `ValueError`
-        If the output exists and `--force` is not given, or the run is none of a biLM's.
+        If the output exists and `--force` is not given, or the input is not a pretraining run.
     """
-    from elmo_plugin.bilm.training.checkpoints import export_checkpoint
+    from elmo_plugin.bilm.training.export import SOFTMAX_FILE, WEIGHTS_FILE, export_run
 
-    if (Path(args.output) / "weights.hdf5").exists() and not args.force:
-        raise ValueError(f"{args.output} holds a biLM already; --force replaces it")
-    checkpoint = export_checkpoint(args.directory, args.output, args.checkpoint, args.dtype)
-    print(f"{checkpoint} exported to {args.output}")
+    output = Path(args.output)
+    if (output / (SOFTMAX_FILE if args.softmax_only else WEIGHTS_FILE)).exists() and not args.force:
+        raise ValueError(f"{output} holds a biLM already; --force replaces its files")
+    if output.exists() and output.samefile(args.directory):
+        raise ValueError(f"{output} is the run's own folder, expected another folder")
+    if args.max_words is not None and args.max_words < 3:
+        raise ValueError(f"--max-words is {args.max_words}, expected 3 or more")
+    exported = export_run(
+        args.directory,
+        output,
+        args.checkpoint,
+        args.dtype,
+        args.max_words,
+        args.softmax_dtype,
+        args.softmax_only,
+    )
+    print(f"{output}: {exported}")

@@ -1,33 +1,27 @@
-"""`export-onnx OUT.onnx`: a biLM for onnxruntime, without Python."""
+"""`export-onnx OUT.onnx`: export a biLM as an ONNX file."""
 
 import argparse
 
+from elmo_plugin.commands.elmo import add_bilm_files, bilm_files
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`output`, which biLM, `--state`, `--force`."""
+    """Add the arguments of the command `export-onnx`."""
     parser.add_argument("output", help="the .onnx file to write")
-    parser.add_argument(
-        "--options-file",
-        help="the biLM's options.json: a path, a URL or a name (embedded, small, medium, original, "
-        "5.5B; default: embedded)",
-    )
-    parser.add_argument("--weight-file", help="its weights.hdf5; not needed with a name")
+    add_bilm_files(parser)
     parser.add_argument(
         "--state",
         choices=("primed", "reset"),
         default="primed",
-        help="where a sentence's LSTM state starts if none is given: after a fixed text, or at "
-        "zero (default: primed)",
+        help="where a sentence's LSTM state starts if none is passed in: primed, after a fixed "
+        "text, or reset, at zero (default: primed)",
     )
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Write the biLM that the arguments name as an ONNX file.
 
     # Raises
 
@@ -38,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.commands.outputs import check_output
     from elmo_plugin.onnx import export_onnx
 
-    files = [one for one in (args.options_file, args.weight_file) if one is not None]
+    files = bilm_files(args)
     check_output(args.output, files, args.force)
     bilm = load_bilm(args.options_file, args.weight_file, state=args.state, default="embedded")
     export_onnx(bilm.eval(), args.output)

@@ -1,4 +1,4 @@
-"""`neighbours TEXT SENTENCE WORD`: the paper's Table 4, on a text of one's own."""
+"""`neighbours TEXT SENTENCE WORD`: find the nearest neighbours of a word in context."""
 
 import argparse
 import sys
@@ -7,29 +7,33 @@ from elmo_plugin.commands.elmo import add_bilm_arguments, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`text`, `sentence`, `word`, the biLM, and how many."""
-    parser.add_argument("text", help="where to look: one sentence a line, tokens apart by spaces")
-    parser.add_argument("sentence", help="a sentence, tokens apart by spaces")
+    """Add the arguments of the command `neighbours`."""
+    parser.add_argument(
+        "text", help="the text to search: one sentence per line, tokens separated by white space"
+    )
+    parser.add_argument("sentence", help="a sentence, tokens separated by spaces")
     parser.add_argument("word", help="a word of this sentence")
     parser.add_argument(
-        "--occurrence", type=int, default=1, help="which of them, if it is there more than once"
+        "--occurrence",
+        type=int,
+        default=1,
+        help="which occurrence, if the sentence has the word more than once (default: 1)",
     )
-    parser.add_argument("--count", type=int, default=5, help="neighbours a layer (default: 5)")
+    parser.add_argument("--count", type=int, default=5, help="neighbours per layer (default: 5)")
     parser.add_argument(
-        "--same-word", action="store_true", help="only the same word, in other sentences"
+        "--same-word", action="store_true", help="look at the same word in other sentences only"
     )
     parser.add_argument(
-        "--width", type=int, default=100, help="of the table, in characters (default: 100)"
+        "--width", type=int, default=100, help="width of the table, in characters (default: 100)"
     )
+    parser.add_argument("--page", help="write the result to this HTML file as well")
+    parser.add_argument("--force", action="store_true", help="replace a page that exists")
     add_bilm_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Print the nearest neighbours of the word in each layer of the biLM.
 
     # Raises
 
@@ -39,8 +43,10 @@ def run(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences
+    from elmo_plugin.bilm.files.atomic_write import atomic_write
     from elmo_plugin.bilm.files.text import read_lines
-    from elmo_plugin.bilm.use.neighbours import nearest_neighbours
+    from elmo_plugin.bilm.use.neighbours import in_context, nearest_neighbours, neighbours_page
+    from elmo_plugin.commands.outputs import check_output
 
     query = args.sentence.split()
     places = [place for place, token in enumerate(query) if token == args.word]
@@ -48,11 +54,13 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--occurrence is {args.occurrence}, expected 1 or more")
     if args.occurrence > len(places):
         raise ValueError(
-            f"{args.word!r} stands {len(places)} times in the sentence {args.sentence!r}, expected "
-            f"at least {args.occurrence}"
+            f"the sentence {args.sentence!r} has the word {args.word!r} {len(places)} times, "
+            f"expected at least {args.occurrence}; the words are those between spaces"
         )
     if args.count < 1:
         raise ValueError(f"--count is {args.count}, expected 1 or more")
+    if args.page:
+        check_output(args.page, [args.text], args.force)
     position = places[args.occurrence - 1]
     lines = (line for _, line in read_lines(args.text, keep_bad_bytes=True))
     bilm = load(args)
@@ -66,25 +74,17 @@ def run(args: argparse.Namespace) -> None:
             args.same_word,
             progress=bar,
         )
-    print(f"{'source':>8}          {in_context(query, position, args.width - 18)}")
+    room = args.width - 25
+    print(f"{'cosine':>8} {'line':>7} {'lines':>6}  in its sentence")
+    print(f"{'source':>8} {'':>14}  {in_context(query, position, room)}")
     for layer, neighbours in enumerate(found):
         print("token layer" if layer == 0 else f"LSTM layer {layer}")
         if not neighbours:
             print("          none")
-        for neighbour in neighbours:
-            context = in_context(neighbour.tokens, neighbour.position, args.width - 18)
-            print(f"{neighbour.similarity:8.3f} {neighbour.line:7d}  {context}")
-
-
-def in_context(tokens: list[str], position: int, width: int) -> str:
-    """The word in brackets, with as much of its sentence around it as fits, both sides alike."""
-    left, right = " ".join(tokens[:position]), " ".join(tokens[position + 1 :])
-    room = max(width - len(tokens[position]) - 4, 0)
-    half = room // 2
-    left_room = max(half, room - len(right))
-    right_room = max(room - half, room - len(left))
-    if len(left) > left_room:
-        left = "…" + left[len(left) - max(left_room - 1, 0) :]
-    if len(right) > right_room:
-        right = right[: max(right_room - 1, 0)] + "…"
-    return " ".join(filter(None, (left, f"[{tokens[position]}]", right)))
+        for one in neighbours:
+            context = in_context(one.tokens, one.position, room)
+            print(f"{one.similarity:8.3f} {one.line:7d} {one.num_lines:6d}  {context}")
+    if args.page:
+        with atomic_write(args.page) as temporary:
+            temporary.write_text(neighbours_page(query, position, found), encoding="utf-8")
+        print(f"page in {args.page}")

@@ -1,4 +1,4 @@
-"""Files that a command is about to write."""
+"""Check the files that a command will write."""
 
 from pathlib import Path
 from typing import Iterable, Union
@@ -6,25 +6,19 @@ from typing import Iterable, Union
 
 def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], force: bool) -> None:
     """
-    # Parameters
-
-    output : `Union[str, Path]`
-        What is to be written.
-    inputs : `Iterable[Union[str, Path]]`
-        What is read.
-    force : `bool`
-        Whether an output that exists may be replaced.
-
-    # Raises
-
-    `ValueError`
-        If the output exists and may not be replaced, or is one of the inputs.
+    Raise a `ValueError` if the file `output` exists and `force` is false. With `force`, raise it if
+    the file is one of the command's `inputs` or inside one that is a folder. URLs are ignored.
     """
     output = Path(output)
     if not output.exists():
         return
     if not force:
         raise ValueError(f"{output} exists, expected a new file; --force replaces it")
-    for path in inputs:
-        if Path(path).exists() and output.samefile(path):
+    for path in map(Path, inputs):
+        if path.exists() and (output.samefile(path) or path.resolve() in output.resolve().parents):
             raise ValueError(f"{output} is an input too, expected another file to write to")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun, with a plural s unless the number is 1: `2 sentences`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar, or lines for a log."""
+"""Progress of a command on stderr: a bar, or lines for a log file."""
 
 import argparse
 import sys
@@ -10,28 +10,18 @@ if TYPE_CHECKING:
 
 
 def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--file-friendly-logging`."""
+    """Add `--file-friendly-logging`."""
     parser.add_argument(
         "--file-friendly-logging",
         action="store_true",
-        help="progress on lines of its own, every 10 seconds",
+        help="show progress as a new line every 10 seconds",
     )
 
 
 def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = None) -> "tqdm":
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        From `add_progress_arguments`.
-    unit : `str`
-        What is counted.
-    total : `Optional[int]`, optional (default = `None`)
-        How many there will be.
-
-    # Returns
-
-    `tqdm`
+    Return a progress bar on stderr; with `--file-friendly-logging` it prints a line every 10
+    seconds. `unit` names the things that are counted, and `total` is their number, if known.
     """
     from tqdm import tqdm
 
@@ -44,34 +34,26 @@ def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = Non
 
 
 @contextmanager
-def says_what_goes_on(bar: "tqdm", command: str) -> Iterator[None]:
+def says_how_to_resume(bar: "tqdm", command: str) -> Iterator[None]:
     """
-    # Parameters
-
-    bar : `tqdm`
-        Is closed before the message.
-    command : `str`
-        What goes on with the work, in words; stands in the message of what stopped it.
-
-    # Raises
-
-    `KeyboardInterrupt`, `OSError`
-        Those of the block, which say so; an input that is not there is another matter.
+    Context manager that adds "to resume, run `command`" to the message of a `KeyboardInterrupt` or
+    `OSError` (a full disk, for example), and closes `bar` first. It does not change a
+    `FileNotFoundError`, which means a missing input.
     """
     try:
         yield
     except KeyboardInterrupt:
         bar.close()
-        raise KeyboardInterrupt(f"interrupted: {command} goes on") from None
+        raise KeyboardInterrupt(f"interrupted; to resume, run {command}") from None
     except FileNotFoundError:
         raise
     except OSError as error:
         bar.close()
-        raise OSError(f"{error}; {command} goes on") from error
+        raise OSError(f"{error}; to resume, run {command}") from error
 
 
 class _Lines:
-    """For logs: a bar's states on lines of their own."""
+    """File-like object for `tqdm` that prints each update of the bar to stderr as a new line."""
 
     def write(self, text: str) -> None:
         text = text.strip("\r\n ")

@@ -1,4 +1,4 @@
-"""`run PROGRAM ARGUMENTS`: a program written for AllenNLP 0.9's ELMo, as it is."""
+"""`run PROGRAM ARGUMENTS`: run a program written for AllenNLP 0.9's ELMo, unchanged."""
 
 import argparse
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--state`, `-m`, the program and its arguments."""
+    """Add the arguments of the command `run`."""
     parser.add_argument(
         "--state",
         choices=("carry", "primed", "reset"),
-        help="where a sentence's LSTM state starts: where the batch before ended, as in AllenNLP "
-        "(the default); after a fixed text, so that a sentence always has the same vectors; or at "
-        "zero",
+        help="where a sentence's LSTM state starts: carry, where the batch before ended, as in "
+        "AllenNLP (default); primed, after a fixed text, so that a sentence always has the same "
+        "vectors; reset, at zero",
     )
     parser.add_argument("-m", action="store_true", help="the program is a module")
     parser.add_argument("program", help="a script, or with -m a module")
@@ -24,22 +24,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Run the program in this process. It and its child processes import the stand-ins for AllenNLP's
+    modules from `elmo_plugin.as_allennlp`. If it raises an exception, print the traceback and exit
+    with status 1.
 
     # Raises
 
     `ValueError`
-        If there is no such program. What the program raises is shown as Python shows it.
+        If there is no such program.
     """
-    from elmo_plugin.as_allennlp import STATE  # whose import lets old programs find their modules
+    from elmo_plugin.as_allennlp import STATE  # the import installs the stand-in modules
 
     if not args.m and not Path(args.program).exists():
         raise ValueError(f"there is no script {args.program}; expected one, or a module after -m")
     if args.state is not None:
         os.environ[STATE] = args.state
+    os.environ["PYTHONPATH"] = os.pathsep.join(_search_path_of_children())
     sys.argv = [args.program, *args.arguments]
     try:
         if args.m:
@@ -51,3 +51,18 @@ def run(args: argparse.Namespace) -> None:
     except Exception:
         traceback.print_exc()
         sys.exit(1)
+
+
+def _search_path_of_children() -> list[str]:
+    """
+    Return the PYTHONPATH of child processes. The folder with their start-up code comes first. If
+    this package is not installed, its parent folder comes last.
+    """
+    package = Path(__file__).resolve().parents[1]
+    given = os.environ.get("PYTHONPATH")
+    installed = {"site-packages", "dist-packages"} & set(package.parts)
+    return [
+        str(package / "in_children"),
+        *([given] if given else []),
+        *([] if installed else [str(package.parent)]),
+    ]

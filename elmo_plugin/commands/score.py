@@ -1,4 +1,7 @@
-"""`score DIRECTORY TEXT`: the biLM as a language model."""
+"""
+`score DIRECTORY TEXT`: print the probability of each word of a text, the text's perplexity, and the
+words that the biLM in `DIRECTORY` predicts in a word's place.
+"""
 
 import argparse
 import sys
@@ -7,20 +10,22 @@ from pathlib import Path
 from typing import Any, Iterator, List
 
 from elmo_plugin.commands.elmo import add_cuda_device, check_cuda_device
+from elmo_plugin.commands.outputs import counted
 
 SENTENCES = ("line", "tokens", "unknown", "forward", "backward", "perplexity")
 TOKENS = ("line", "position", "token", "unknown", "forward", "backward")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`directory`, `text`, `--tokens`, `--substitutes`, and where from."""
+    """Add the arguments of the command `score`."""
     parser.add_argument(
         "directory",
-        help="with options.json, weights.hdf5, softmax.hdf5 and vocabulary.txt: a finished "
-        "pretraining run, or what export-bilm or convert-checkpoint wrote",
+        help="embedded, or a folder with options.json, weights.hdf5, softmax.hdf5 and "
+        "vocabulary.txt: a finished pretraining run, or output of export-bilm or "
+        "convert-checkpoint",
     )
     parser.add_argument(
-        "text", help="one sentence a line, tokens apart by white space; - for standard input"
+        "text", help="one sentence a line, tokens separated by white space; - for standard input"
     )
     parser.add_argument(
         "--tokens", action="store_true", help="a line for each token (default: for each sentence)"
@@ -29,30 +34,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--substitutes",
         type=int,
         metavar="K",
-        help="with each token, the K most probable others in its place; implies --tokens",
+        help="with each token, the K most probable other words in its place; implies --tokens",
+    )
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="print only the last line: sentences, tokens, how many of them are outside the "
+        "vocabulary and scored as <UNK>, and the perplexities",
     )
     parser.add_argument(
         "--state",
         choices=("primed", "reset", "carry"),
         default="primed",
-        help="where a sentence's LSTM state starts: after a fixed text, at zero, or where the line "
-        "before ended, as in pretraining (default: primed)",
+        help="LSTM state at the start of a sentence: after a fixed text, zero, or that of the end "
+        "of the line before, as in pretraining (default: primed)",
     )
-    parser.add_argument("--vocabulary", help="the softmax's words, where they are elsewhere")
+    parser.add_argument("--vocabulary", help="words of the softmax, if not in the folder")
     add_cuda_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Print the scores of a text as tab-separated columns.
 
     # Raises
 
     `ValueError`, `OSError`
-        If a file is not there or not what it should be, or a line is not UTF-8.
+        If options contradict each other, a file is missing or damaged, or a line is not UTF-8.
     """
     from elmo_plugin.bilm.files.text import decode_lines
     from elmo_plugin.bilm.use.scoring import LanguageScorer
@@ -85,8 +93,11 @@ def run(args: argparse.Namespace) -> None:
                     yield tokens
 
         by_token = args.tokens or args.substitutes is not None
-        print("\t".join(TOKENS if by_token else SENTENCES), end="")
-        print("\tsubstitutes" if args.substitutes is not None else "")
+        if args.summary and by_token:
+            raise ValueError("--summary with --tokens or --substitutes, expected one of them")
+        if not args.summary:
+            print("\t".join(TOKENS if by_token else SENTENCES), end="")
+            print("\tsubstitutes" if args.substitutes is not None else "")
         totals = [0, 0, 0, 0.0, 0.0]
         for index, scores in enumerate(scorer.score(sentences())):
             rows = (
@@ -94,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
                 if by_token
                 else [_sentence_row(scores, numbers[index])]
             )
-            for row in rows:
+            for row in () if args.summary else rows:
                 print("\t".join(map(str, row)))
             for place, value in enumerate(
                 (
@@ -106,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
                 )
             ):
                 totals[place] += value
-    print(_summary(*totals), file=sys.stderr)
+    print(_summary(*totals), file=sys.stdout if args.summary else sys.stderr)
 
 
 def _sentence_row(scores: Any, number: int) -> List[Any]:
@@ -123,14 +134,13 @@ def _sentence_row(scores: Any, number: int) -> List[Any]:
 def _token_rows(scorer: Any, scores: Any, number: int, k: Any) -> Iterator[List[Any]]:
     found = None if k is None else scorer.all_substitutes(scores.tokens, k)
     rows = zip(scores.tokens, scores.unknown, scores.forward, scores.backward)
+    nothing = [] if found is None else [""]
+    # The boundaries are predicted too: <S> by the backward LSTM, </S> by the forward one.
+    yield [number, -1, "<S>", 0, "", f"{scores.begin:.4f}", *nothing]
     for position, (token, unknown, forward, backward) in enumerate(rows):
         row = [number, position, token, int(unknown), f"{forward:.4f}", f"{backward:.4f}"]
         yield row if found is None else [*row, " ".join(one.word for one in found[position])]
-    # What the sums of a sentence's log-probabilities have beside its tokens'.
-    for position, boundary in ((-1, "<S>"), (len(scores.tokens), "</S>")):
-        figures = ["", f"{scores.begin:.4f}"] if position < 0 else [f"{scores.end:.4f}", ""]
-        row = [number, position, boundary, 0, *figures]
-        yield row if found is None else [*row, ""]
+    yield [number, len(scores.tokens), "</S>", 0, f"{scores.end:.4f}", "", *nothing]
 
 
 def _summary(
@@ -145,6 +155,7 @@ def _summary(
     )
     ahead, back, mean = (f"{one:.2f}" for one in figures)
     return (
-        f"{sentences:.0f} sentences, {predictions - sentences:.0f} tokens, {unknown:.0f} of them "
+        f"{counted(int(sentences), 'sentence')}, "
+        f"{predictions - sentences:.0f} tokens, {unknown:.0f} of them outside the vocabulary and "
         f"scored as <UNK>: perplexity forward {ahead}, backward {back}, together {mean}"
     )

@@ -1,4 +1,4 @@
-"""`sentences IN... OUT`: prose to what pretraining reads, by `elmo_plugin.data.prose`."""
+"""`sentences IN... OUT`: split prose into tokenized sentences, the input of pretraining."""
 
 import argparse
 import codecs
@@ -6,46 +6,43 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`inputs`, `output`, `--encoding`, `--paragraph-lines`, `--force`."""
-    parser.add_argument("inputs", nargs="+", help="text files, UTF-8 unless --encoding says else")
+    """Add the arguments of the command `sentences`."""
+    parser.add_argument("inputs", nargs="+", help="text files")
     parser.add_argument("output", help="the file to write: one tokenized sentence a line")
     parser.add_argument("--encoding", default="utf-8", help="of the inputs (default: utf-8)")
     parser.add_argument(
         "--paragraph-lines",
         action="store_true",
-        help="every line is a paragraph (default: a blank line ends one)",
+        help="treat every line as a paragraph (default: paragraphs end at blank lines)",
     )
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Split the inputs into tokenized sentences, and write one per line.
 
     # Raises
 
     `ValueError`
-        If the output exists and `--force` is not given, or an input is not in this encoding.
+        If the output exists and `--force` is not given, or an input is not in `--encoding`.
     """
     import spacy
 
-    from elmo_plugin.bilm.files.whole_file import whole_file
-    from elmo_plugin.commands.outputs import check_output
-    from elmo_plugin.data import prose
+    from elmo_plugin.bilm.files.atomic_write import atomic_write
+    from elmo_plugin.commands.outputs import check_output, counted
+    from elmo_plugin.spacy import prose
 
     try:
         codecs.lookup(args.encoding)
-        "".encode(args.encoding)  # of base64 and the like there is no text
+        "".encode(args.encoding)  # raises for codecs that do not encode text, such as base64
     except LookupError as error:
         raise ValueError(f"--encoding is {args.encoding!r}, expected one of Python's") from error
     check_output(args.output, args.inputs, args.force)
-    # A byte order mark is no part of the first word.
+    # utf-8-sig drops a byte order mark, which would become part of the first word.
     encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding
     count, nlp = 0, spacy.blank("en")
-    with whole_file(args.output) as aside, aside.open("w", encoding="utf-8") as output:
+    with atomic_write(args.output) as temporary, temporary.open("w", encoding="utf-8") as output:
         for path in args.inputs:
             with Path(path).open(encoding=encoding) as lines:
                 try:
@@ -54,4 +51,4 @@ def run(args: argparse.Namespace) -> None:
                         count += 1
                 except UnicodeDecodeError as error:
                     raise ValueError(f"{path} is not {args.encoding}: {error}") from error
-    print(f"{count} sentences in {args.output}")
+    print(f"{counted(count, 'sentence')} in {args.output}")

@@ -1,4 +1,4 @@
-"""Every command as an AllenNLP subcommand: `allennlp NAME ...`."""
+"""Registration of all commands as AllenNLP subcommands: `allennlp NAME ...`."""
 
 import argparse
 
@@ -8,19 +8,14 @@ from elmo_plugin.commands import COMMANDS, Command
 
 
 def register(name: str, command: Command) -> None:
-    """
-    # Parameters
-
-    name : `str`
-        What to type after `allennlp`.
-    command : `Command`
-        What it does.
-    """
+    """Register a command as the AllenNLP subcommand `name`."""
 
     @Subcommand.register(name, exist_ok=True)
     class PluginCommand(Subcommand):
         def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-            subparser = parser.add_parser(name, help=command.help, description=command.help)
+            subparser = parser.add_parser(
+                name, aliases=command.aliases, help=command.help, description=command.help
+            )
             command.add_arguments(subparser)
             subparser.set_defaults(func=command.run)
             return subparser

@@ -1,40 +1,36 @@
-"""`vocabulary TEXT... OUT`: the words that a biLM is to predict, from any amount of text."""
+"""`vocabulary TEXT... OUT`: count words, and write the vocabulary of a biLM's softmax."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`inputs`, `output`, `--min-count`, `--max-size`, `--force`."""
+    """Add the arguments of the command `vocabulary`."""
     parser.add_argument("inputs", nargs="+", help="text files or globs, a sentence a line")
     parser.add_argument("output", help="the file to write: one word a line")
     parser.add_argument(
-        "--min-count", type=int, default=1, help="of a word that is kept (default: 1)"
+        "--min-count", type=int, default=1, help="rarer words become <UNK> (default: 1)"
     )
-    parser.add_argument("--max-size", type=int, help="keep at most so many words")
+    parser.add_argument("--max-size", type=int, help="largest number of words")
     parser.add_argument(
         "--words-in-memory",
         type=int,
         default=10_000_000,
-        help="distinct words counted in memory; beyond that, counts go to disk (default: 10000000)",
+        help="distinct words to count in memory before counts go to disk (default: 10000000)",
     )
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
 
 
 def run(args: argparse.Namespace) -> None:
     """
-    # Parameters
-
-    args : `argparse.Namespace`
-        What `add_arguments` asks for.
+    Count the words of the inputs, and write the vocabulary file.
 
     # Raises
 
     `ValueError`
-        If the output exists and `--force` is not given, a number is less than there can be, or a
-        line of an input is not UTF-8.
+        If the output exists and `--force` is not given, a number is too small, or a line of an
+        input is not UTF-8.
     """
-    from elmo_plugin.bilm.training.vocabulary import find_text_files
-    from elmo_plugin.bilm.training.word_counts import vocabulary_of
+    from elmo_plugin.bilm.training.vocabulary import find_text_files, vocabulary_of
     from elmo_plugin.commands.outputs import check_output
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]

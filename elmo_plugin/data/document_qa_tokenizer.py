@@ -1,48 +1,40 @@
-"""Words split as document-qa split them for SQuAD: answers often end at a hyphen or a quote."""
+"""Tokenizer that also splits at hyphens and quotes, where SQuAD's answers often end."""
 
 import re
 from typing import List, Optional
 
 from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 
-# docqa/data_processing/text_utils.py, lines 14 to 20, of allenai/document-qa at 2f9fa68.
+# Source: docqa/data_processing/text_utils.py, lines 14 to 20, of allenai/document-qa at 2f9fa68.
 SEPARATOR = re.compile(r"``|''|(?<=[^_])_(?=[^_])|[-£€¥¢₹−—–/~\"'’”‘°]")
-# The same, lines 124 to 135.
+# Source: lines 124 to 135 of the same file.
 NORMALIZED = {"``": '"', "''": '"', "−": "-", "—": "–"}
 
 
 @Tokenizer.register("document_qa", exist_ok=True)
 class DocumentQaTokenizer(Tokenizer):
     """
-    Splits the words of another tokenizer further, before and after hyphens, dashes, quotes, slashes
-    and currency signs, as document-qa did (Clark and Gardner 2018). There the words came from
-    NLTK's Treebank tokenizer.
+    Splits the tokens of another tokenizer before and after characters such as hyphens, dashes,
+    quotes, slashes and currency signs. The code of Clark and Gardner 2018 (allenai/document-qa)
+    does so with the tokens of NLTK's Treebank tokenizer.
 
-    A token of several spellings (``, '') has one `text`; its `idx` and `idx_end` stay those of the
-    characters it stands for.
+    A few of these characters are normalized in a token's `text`: double backticks and double
+    apostrophes become `"`. A minus sign becomes a hyphen, and an em dash an en dash. `idx` and
+    `idx_end` refer to the original text.
 
     Registered as a `Tokenizer` with name "document_qa".
 
     # Parameters
 
-    tokenizer : `Tokenizer`, optional (default = `None`)
-        Gives the words, with `idx`; `SpacyTokenizer(pos_tags=False)` if not given.
+    tokenizer : `Tokenizer`, optional (default = `SpacyTokenizer(pos_tags=False)`)
+        Splits the text first. Each of its tokens must have `idx`, the index of its first character.
     """
 
     def __init__(self, tokenizer: Optional[Tokenizer] = None) -> None:
         self._tokenizer = tokenizer or SpacyTokenizer(pos_tags=False)
 
     def tokenize(self, text: str) -> List[Token]:
-        """
-        # Parameters
-
-        text : `str`
-
-        # Returns
-
-        `List[Token]`
-            With `idx` and `idx_end`, in characters of `text`.
-        """
+        """Split `text` into tokens. Each covers the characters `idx` to `idx_end - 1` of `text`."""
         return [piece for word in self._tokenizer.tokenize(text) for piece in _split(word)]
 
 

@@ -1,11 +1,10 @@
 """
-Gold labels that the vocabulary may lack.
+Gold labels that are not in the vocabulary because they do not occur in the training data.
 
-AllenNLP stops an evaluation with a `KeyError` at a label that training never saw. Where a model
-says that it can do without (`allow_unseen`), such a label has an id below 0 here, which no
-prediction equals: it counts as one that the model cannot get right. The id tells the label's prefix
-and type apart, so that spans of tags can still be counted; it needs no table, for instances may be
-indexed in another process.
+AllenNLP stops an evaluation at such a label with a `KeyError`. Here the label gets a negative id if
+the model has called `allow_unseen`. No prediction equals that id, so the label counts as an error
+of the model. The id combines the tag's prefix (`B-`, `I-`, ...) with a hash of its type, so metrics
+can still count spans. Indexing processes need not share a table of ids.
 """
 
 import hashlib
@@ -14,86 +13,57 @@ from typing import Dict, List, Tuple
 from allennlp.data import Vocabulary
 from allennlp.data.fields import LabelField, SequenceLabelField
 
-# Every prefix of BIO, BIOUL and BMES; first what is none.
+# Prefixes of the tag schemes BIO, BIOUL and BMES, and an empty one for labels that are no tags.
 PREFIXES = ("", "O", "B", "I", "U", "L", "M", "E", "S")
-# Ids down to here are left to others: AllenNLP has -1 for an empty field, PyTorch -100 to ignore.
+# Largest id of an unseen label, below AllenNLP's -1 (empty field) and PyTorch's -100 (ignored).
 FIRST_ID = -1000
 
-# What ids made in this process stand for, to name them in a warning.
+# Maps the ids that `unseen_id` returned in this process to labels, for warnings and errors.
 names_of_unseen: Dict[int, str] = {}
 
 
 def allow_unseen(vocab: Vocabulary, namespace: str) -> None:
     """
-    # Parameters
-
-    vocab : `Vocabulary`
-        A model's.
-    namespace : `str`
-        Where it looks for gold labels, and takes ids below 0.
+    Allow gold labels that are not in `namespace` of `vocab`: `label_id` then returns a negative id
+    for them instead of raising an error.
     """
     _namespaces(vocab).append(namespace)
 
 
 def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
     """
-    # Parameters
-
-    label : `str`
-        A gold label.
-    vocab : `Vocabulary`
-    namespace : `str`
-
-    # Returns
-
-    `int`
-        Its id in the vocabulary, or one below 0.
+    Return a label's id in the vocabulary. For a label that is not there, return the id of the
+    unknown token if the namespace has one, else the negative id of `unseen_id`.
 
     # Raises
 
     `KeyError`
-        If it has none there, and no model has called `allow_unseen`.
+        If the label has no id and `allow_unseen` was not called.
     """
     ids = vocab.get_token_to_index_vocabulary(namespace)
     if label in ids or not ids or namespace not in _namespaces(vocab):
         return vocab.get_token_index(label, namespace)
     if vocab.is_padded(namespace):
-        return vocab.get_token_index(label, namespace)  # that of the unknown token
-    return _unseen_id(label)
+        return vocab.get_token_index(label, namespace)  # the id of the unknown token
+    return unseen_id(label)
 
 
 def prefix_and_type(unseen: int) -> Tuple[str, int]:
     """
-    # Parameters
-
-    unseen : `int`
-        An id below 0.
-
-    # Returns
-
-    `Tuple[str, int]`
-        The tag's prefix, `""` where it has none of those known, and a number for its type.
+    Decode an id that `unseen_id` returned. Return the tag's prefix, such as `B`, and the hash of
+    its type (see `type_number`). The prefix is empty if the label is not a span tag.
     """
     number, prefix = divmod(FIRST_ID - unseen, len(PREFIXES))
     return PREFIXES[prefix], number
 
 
 def type_number(span_type: str) -> int:
-    """
-    # Parameters
-
-    span_type : `str`
-        What stands behind a tag's prefix.
-
-    # Returns
-
-    `int`
-        The number that `prefix_and_type` gives for it.
-    """
+    """Return a 48-bit hash of a tag's type, such as `PER` in `B-PER`."""
     return int.from_bytes(hashlib.blake2b(span_type.encode(), digest_size=6).digest(), "big")
 
 
-def _unseen_id(label: str) -> int:
+def unseen_id(label: str) -> int:
+    """Return a negative id that encodes a label's prefix and type; see `prefix_and_type`."""
     prefix, _, span_type = label.partition("-")
     index = PREFIXES.index(prefix) if prefix in PREFIXES else 0
     number = FIRST_ID - (type_number(span_type if index else label) * len(PREFIXES) + index)
@@ -106,33 +76,19 @@ def _namespaces(vocab: Vocabulary) -> List[str]:
 
 
 class GoldLabelField(LabelField):
-    """
-    A `LabelField` whose label the vocabulary may lack.
-
-    # Parameters
-
-    label, label_namespace, skip_indexing
-        See `LabelField`.
-    """
+    """`LabelField` for a gold label that may not be in the vocabulary."""
 
     def index(self, vocab: Vocabulary) -> None:
-        """See `label_id`."""
+        """Convert the label to its id by `label_id`."""
         if not self._skip_indexing:
             self._label_id = label_id(str(self.label), vocab, self._label_namespace)
 
 
 class GoldTagsField(SequenceLabelField):
-    """
-    A `SequenceLabelField` whose labels the vocabulary may lack.
-
-    # Parameters
-
-    labels, sequence_field, label_namespace
-        See `SequenceLabelField`.
-    """
+    """`SequenceLabelField` for gold tags that may not be in the vocabulary."""
 
     def index(self, vocab: Vocabulary) -> None:
-        """See `label_id`."""
+        """Convert the tags to their ids by `label_id`."""
         if not self._skip_indexing:
             self._indexed_labels = [
                 label_id(str(label), vocab, self._label_namespace) for label in self.labels

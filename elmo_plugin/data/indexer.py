@@ -1,4 +1,4 @@
-"""`elmo_characters`: tokens to character ids for AllenNLP's text fields."""
+"""`elmo_characters`: token indexer for ELMo."""
 
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -17,28 +17,29 @@ from elmo_plugin.bilm.model.characters import NUM_CHARACTER_EMBEDDINGS, token_to
 @TokenIndexer.register("elmo_characters", exist_ok=True)
 class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
     """
-    Turns each token into its row of character ids, as AllenNLP's `ELMoTokenCharactersIndexer` does.
+    Token indexer that converts each token to a row of character ids. The ids equal those of
+    AllenNLP's indexer of this name.
 
     # Parameters
 
     namespace : `str`, optional (default = `"elmo_characters"`)
-        Kept for configs that give it; character ids need no vocabulary.
+        Accepted for old configs; character ids need no vocabulary.
     tokens_to_add : `Optional[Dict[str, int]]`, optional (default = `None`)
-        Tokens that stand for one character id of their own, from 0 to 260; with released weights
-        use bytes that no text holds, such as 1 to 31.
+        Tokens that get a single character id, from 0 to 260, instead of the ids of their bytes.
+        With released weights, choose ids of bytes that do not occur in text, such as 1 to 31.
     token_min_padding_length : `int`, optional (default = `0`)
         See `TokenIndexer`.
     max_characters_per_token : `int`, optional (default = `50`)
-        The key of that name in the biLM's options.
+        Width of a row: `max_characters_per_token` in the biLM's options. Two ids mark the word's
+        begin and end, so tokens are truncated to `max_characters_per_token - 2` characters.
     code_points : `bool`, optional (default = `False`)
-        Whether characters are code points, for a model of ELMoForManyLangs, and not the bytes of
-        UTF-8.
+        If true, characters are Unicode code points, as in ELMoForManyLangs, else UTF-8 bytes.
 
     # Raises
 
     `ConfigurationError`
-        If `tokens_to_add` gives an id that the biLM has no row for, or is given with
-        `code_points`; or if `max_characters_per_token` leaves no room for a word.
+        If `tokens_to_add` has an id outside 0 to 260, or is given with `code_points`; or if
+        `max_characters_per_token` is below 3.
     """
 
     def __init__(
@@ -70,26 +71,14 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         self._code_points = code_points
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
-        """Nothing to count: the characters are fixed."""
+        """Do nothing: the character ids are fixed and need no vocabulary."""
 
     def get_empty_token_list(self) -> IndexedTokenList:
-        """No tokens."""
+        """Return `{"elmo_tokens": []}`."""
         return {"elmo_tokens": []}
 
     def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> IndexedTokenList:
-        """
-        # Parameters
-
-        tokens : `List[Token]`
-            Tokens with text.
-        vocabulary : `Vocabulary`
-            Not used.
-
-        # Returns
-
-        `IndexedTokenList`
-            `"elmo_tokens"`: a list of `num_characters` ids for each token.
-        """
+        """Return a list with each token's row of character ids, under the key `elmo_tokens`."""
         return {"elmo_tokens": [self._row(token.ensure_text()) for token in tokens]}
 
     def _row(self, text: str) -> List[int]:
@@ -101,18 +90,8 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
     ) -> Dict[str, torch.Tensor]:
         """
-        # Parameters
-
-        tokens : `IndexedTokenList`
-            What `tokens_to_indices` gave.
-        padding_lengths : `Dict[str, int]`
-            `"elmo_tokens"`: how many tokens to pad or cut to.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            `"elmo_tokens"`: int64, shape `(num_tokens, num_characters)`; a padding token is all
-            zeros.
+        Pad or cut the result of `tokens_to_indices` to `padding_lengths["elmo_tokens"]` tokens.
+        Return them under `elmo_tokens`: int64, shape `(num_tokens, num_characters)`, 0 at padding.
         """
         length = padding_lengths["elmo_tokens"]
         ids = numpy.zeros((length, self._num_characters), dtype=numpy.int64)
@@ -124,15 +103,8 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
 
 def check_elmo_tensors(tensors: Mapping[str, Any]) -> None:
     """
-    # Parameters
-
-    tensors : `Mapping[str, Any]`
-        What stands under a text field's key for ELMo.
-
-    # Raises
-
-    `ConfigurationError`
-        If another indexer made it.
+    Check one token indexer's tensors, such as `tokens["elmo"]` of a text field. Raise a
+    `ConfigurationError` unless the indexer has the type `elmo_characters`.
     """
     found = sorted(name for name, tensor in tensors.items() if tensor is not None)
     if "elmo_tokens" not in found or set(found) - {"elmo_tokens", "word_inputs"}:

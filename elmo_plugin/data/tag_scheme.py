@@ -1,10 +1,13 @@
 """
-The ways to write spans as tags, one tag a token: which one a file uses, and conversion to BIOUL.
+Detect the tag scheme of a file, and convert tags to BIOUL. A scheme encodes spans as token tags:
 
-- `IOB1` (CoNLL-2003's own): `I-X` inside a span, `B-X` only where a span follows one of the same
-  type at once.
-- `BIO` (also IOB2): every span starts with `B-X` and goes on with `I-X`.
+- `IOB1` (CoNLL-2003's own): `I-X` inside a span; `B-X` only where a span directly follows another
+  of the same type.
+- `BIO` (also IOB2): every span starts with `B-X` and continues with `I-X`.
 - `BIOUL` (also BILOU): `U-X` is a span of one token, `B-X I-X .. L-X` a longer one.
+- `BIOES` (also IOBES): BIOUL with `S` for `U` and `E` for `L`.
+
+AllenNLP's `to_bioul` does not detect the scheme, and reads only IOB1 and BIO.
 """
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
@@ -13,11 +16,11 @@ from allennlp.data.dataset_readers.dataset_utils import to_bioul as iob_to_bioul
 
 from elmo_plugin.bilm.files.text import quoted
 
-BOUNDARY = "O"  # what stands before the first and after the last token of a sentence
+BIOES_TO_BIOUL = {"E": "L", "S": "U"}
 
 
 class Evidence(NamedTuple):
-    """A tag, and the number of the line that it was found at."""
+    """A tag that shows which scheme a file uses, and its line number in the file."""
 
     line_number: int
     tag: str
@@ -25,49 +28,44 @@ class Evidence(NamedTuple):
 
 def split_tag(tag: str) -> Tuple[str, str]:
     """
-    # Returns
-
-    `Tuple[str, str]`
-        The prefix and the span's type: `("B", "PER")` for `B-PER`, `("O", "")` for `O`.
+    Split a tag of any scheme into its prefix in BIOUL and its type: `B-PER` into `("B", "PER")`,
+    `E-PER` into `("L", "PER")`, `O` into `("O", "")`, and `B` into `("B", "")`.
 
     # Raises
 
     `ValueError`
-        If the tag is neither `O` nor begins with `B`, `I`, `U` or `L` and a hyphen. A prefix alone
-        is a span without a type.
+        If the tag is not `O` and its prefix is none of the letters `BIULES`.
     """
     prefix, hyphen, span_type = tag.partition("-")
-    if (prefix in ("B", "I", "U", "L") and bool(hyphen) == bool(span_type)) or tag == "O":
-        return prefix, span_type
-    raise ValueError(f"tag {quoted(tag)} is of no known scheme; expected O, B-X, I-X, U-X or L-X")
+    if tag == "O" or (prefix in [*"BIULES"] and bool(hyphen) == bool(span_type)):
+        return BIOES_TO_BIOUL.get(prefix, prefix), span_type
+    raise ValueError(
+        f"tag {quoted(tag)} is of no known scheme; expected O, B-X, I-X, U-X, L-X, E-X or S-X"
+    )
 
 
 class TagScheme:
     """
-    Finds out which scheme the tags of a file are written in: feed it the file's sentences one by
-    one with `read`, then ask `name`. Its size does not grow with the file.
-
-    # Raises
-
-    `ValueError`
-        From `read` for a tag of no known scheme, from `name` where the tags contradict each other.
-        The text begins with the number of the line.
+    Detects the tag scheme of a file: call `read` for each sentence, then `name` for the result. It
+    stores at most four tags, however long the file is.
     """
 
     def __init__(self) -> None:
-        # What was seen first of: a tag that only BIOUL, only BIO, only IOB1 has; a tag that BIOUL
-        # cannot have where it stood.
+        # First tag of each kind that rules out a scheme. "BIOUL": a U, L, S or E. "BIO": a B that
+        # IOB1 forbids. "IOB1": an I that BIO forbids. "not BIOUL": a tag that BIOUL forbids.
         self._first: Dict[str, Evidence] = {}
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:
         """
-        # Parameters
+        Read a sentence: the line number and the tag of each token.
 
-        sentence : `Iterable[Tuple[int, str]]`
-            Line number and tag of every token.
+        # Raises
+
+        `ValueError`
+            If a tag is in no known scheme. The message begins with the line number.
         """
-        previous_prefix, previous_type = BOUNDARY, ""
-        evidence = Evidence(0, BOUNDARY)
+        previous_prefix, previous_type = "O", ""
+        evidence = Evidence(0, "O")
         for line_number, tag in sentence:
             evidence = Evidence(line_number, tag)
             try:
@@ -89,21 +87,27 @@ class TagScheme:
 
     def name(self) -> Optional[str]:
         """
-        # Returns
+        Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`, or `None`
+        if all tags are `O`.
 
-        `Optional[str]`
-            `IOB1`, `BIO` or `BIOUL`; `None` if nothing but `O` was read.
+        # Raises
+
+        `ValueError`
+            If the tags mix schemes. The message begins with the line number.
         """
         first = self._first
         if "BIOUL" in first:
+            proof = first["BIOUL"]
+            bioes = proof.tag[0] in BIOES_TO_BIOUL
             if "not BIOUL" in first:
-                wrong, proof = first["not BIOUL"], first["BIOUL"]
+                wrong = first["not BIOUL"]
                 raise ValueError(
-                    f"{wrong.line_number}: tag {quoted(wrong.tag)} cannot stand here in BIOUL, the "
-                    f"scheme of line {proof.line_number} ({quoted(proof.tag)}); expected U-X or "
-                    "B-X L-X"
+                    f"{wrong.line_number}: tag {quoted(wrong.tag)} cannot stand here in "
+                    f"{'BIOES' if bioes else 'BIOUL'}, the scheme of line {proof.line_number} "
+                    f"({quoted(proof.tag)}); expected "
+                    f"{'S-X or B-X E-X' if bioes else 'U-X or B-X L-X'}"
                 )
-            return "BIOUL"
+            return "BIOES" if bioes else "BIOUL"
         if "BIO" in first and "IOB1" in first:
             earlier, later = sorted((first["BIO"], first["IOB1"]))
             raise ValueError(
@@ -111,9 +115,7 @@ class TagScheme:
                 f"{earlier.line_number} with {quoted(earlier.tag)}; expected B-X for all of them "
                 "(BIO) or I-X (IOB1)"
             )
-        if "BIO" in first:
-            return "BIO"
-        return "IOB1" if "IOB1" in first else None
+        return next((name for name in ("BIO", "IOB1") if name in first), None)
 
 
 def _may_follow_in_bioul(previous_prefix: str, prefix: str, same_type: bool) -> bool:
@@ -124,24 +126,17 @@ def _may_follow_in_bioul(previous_prefix: str, prefix: str, same_type: bool) -> 
 
 def to_bioul(tags: List[str]) -> List[str]:
     """
-    # Parameters
-
-    tags : `List[str]`
-        The tags of one sentence in IOB1, BIO or BIOUL.
-
-    # Returns
-
-    `List[str]`
-        The same spans in BIOUL.
+    Convert the tags of one sentence in IOB1, BIO, BIOUL or BIOES to BIOUL.
 
     # Raises
 
     `ValueError`
-        If the tags are in none of the three, or contradict each other. The text begins with the
-        number of the token, from 1.
+        If the tags are in none of these schemes, or mix them. The message begins with the number of
+        the token, counted from 1.
     """
     scheme = TagScheme()
     scheme.read(enumerate(tags, start=1))
-    # IOB1's rules read BIO too: in both, B always starts a span, and I goes on with a span of its
-    # own type.
-    return list(tags) if scheme.name() == "BIOUL" else iob_to_bioul(list(tags), encoding="IOB1")
+    if scheme.name() in ("BIOUL", "BIOES"):
+        return [BIOES_TO_BIOUL.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+    # BIO can be read as IOB1: in both, B starts a span, and I continues a span of its type.
+    return iob_to_bioul(list(tags), encoding="IOB1")

@@ -1,4 +1,4 @@
-"""Coreference scores of the CoNLL-2012 shared task: the mean of MUC, B³ and CEAFe."""
+"""Coreference score of the CoNLL-2012 shared task: the mean of MUC, B³ and CEAFe."""
 
 from collections import Counter
 from typing import Any, Dict, List, Sequence, Tuple
@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 Mention = Tuple[int, int]
 Cluster = Sequence[Mention]
-# Numerator and denominator of precision, then of recall.
+# Numerator and denominator of precision, then numerator and denominator of recall.
 Counts = Tuple[float, float, float, float]
 
 
@@ -18,26 +18,18 @@ def antecedents_to_clusters(
     top_spans: torch.Tensor, antecedent_indices: torch.Tensor, predicted_antecedents: torch.Tensor
 ) -> List[List[Mention]]:
     """
-    The transitive closure of one document's links.
+    Return the clusters of one document. A link from each span to its predicted antecedent puts both
+    into the same cluster. Clusters are in the order of their first links.
 
-    # Parameters
-
-    top_spans : `torch.Tensor`
-        First and last token of the kept spans, shape `(num_spans, 2)`.
-    antecedent_indices : `torch.Tensor`
-        Which spans may be a span's antecedent, shape `(num_spans, num_antecedents)`.
-    predicted_antecedents : `torch.Tensor`
-        Each span's antecedent, a column of `antecedent_indices`; -1 for none. Shape `(num_spans,)`.
-
-    # Returns
-
-    `List[List[Mention]]`
-        Clusters in the order in which their second mention comes.
+    `top_spans` holds each span's first and last token, shape `(num_spans, 2)`. `antecedent_indices`
+    holds the rows of each span's antecedents in `top_spans`, shape `(num_spans, num_antecedents)`.
+    `predicted_antecedents` holds the column of the predicted antecedent in `antecedent_indices`, or
+    -1 for none, shape `(num_spans,)`.
 
     # Raises
 
     `ValueError`
-        If an antecedent stands behind its span.
+        If an antecedent comes after its span.
     """
     mentions = [(start, end) for start, end in top_spans.tolist()]
     links = predicted_antecedents.tolist()
@@ -65,7 +57,10 @@ def _owners(clusters: Sequence[Cluster]) -> Dict[Mention, int]:
 
 
 def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
-    """Links of `clusters` that `others` have too, and all links (Vilain et al. 1995)."""
+    """
+    Return two numbers of links: those in `clusters` that connect mentions of the same cluster in
+    `others`, and all in `clusters`. A cluster of n mentions has n - 1 links.
+    """
     owners = _owners(others)
     correct = total = 0
     for cluster in clusters:
@@ -76,7 +71,11 @@ def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float,
 
 
 def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
-    """The sum over mentions of the share of their cluster that is right, and their number."""
+    """
+    Return the summed score of the mentions in `clusters`, and their number. A mention's score is
+    the fraction of its cluster that `others` puts into one cluster with it. Clusters of one mention
+    are left out.
+    """
     owners = _owners(others)
     correct, total = 0.0, 0
     for cluster in clusters:
@@ -91,46 +90,27 @@ def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[fl
 
 def muc(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    # Parameters
-
-    predicted, gold : `Sequence[Cluster]`
-        One document's clusters.
-
-    # Returns
-
-    `Counts`
-        Links (Vilain et al. 1995).
+    Return the counts of MUC for one document (Vilain et al. 1995): correct and predicted links,
+    then correct and gold links.
     """
     return (*_muc(predicted, gold), *_muc(gold, predicted))
 
 
 def b_cubed(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    # Parameters
-
-    predicted, gold : `Sequence[Cluster]`
-        One document's clusters. Those of one mention are left out.
-
-    # Returns
-
-    `Counts`
-        Mentions, each by the share of its cluster that is right (Bagga and Baldwin 1998).
+    Return the counts of B³ for one document (Bagga and Baldwin 1998). A mention scores the correct
+    fraction of its cluster. Each numerator is the sum of these scores, each denominator the number
+    of mentions. Clusters of one mention are left out.
     """
     return (*_b_cubed(predicted, gold), *_b_cubed(gold, predicted))
 
 
 def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    # Parameters
-
-    predicted, gold : `Sequence[Cluster]`
-        One document's clusters. Predicted ones of one mention are left out.
-
-    # Returns
-
-    `Counts`
-        The similarity phi4 of clusters aligned one to one as well as can be, and their numbers
-        (Luo 2005).
+    Return the counts of CEAFe for one document (Luo 2005). Both numerators are the total similarity
+    (phi4) of the best one-to-one alignment between predicted and gold clusters. The denominators
+    are the numbers of predicted and of gold clusters. Predicted clusters of one mention are left
+    out.
     """
     predicted = [cluster for cluster in predicted if len(cluster) != 1]
     owners = _owners(predicted)
@@ -147,18 +127,17 @@ def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
 @Metric.register("conll_coref_scores", exist_ok=True)
 class ConllCorefScores(Metric):
     """
-    Precision, recall and F1, each the mean of MUC's, B³'s and CEAFe's over all documents' summed
-    counts: the figures of the CoNLL-2012 shared task and of its scorer, version 8.01, where all
-    clusters have two mentions or more. Clusters of one mention count otherwise than in the
-    scorer, as in allennlp-models: B³ leaves them out on both sides, CEAFe leaves out the predicted
-    and keeps the gold ones.
+    Precision, recall and F1 of coreference, averaged over MUC, B³ and CEAFe. Counts are summed over
+    documents. Without clusters of one mention, the results are those of the CoNLL-2012 scorer,
+    version 8.01. As in allennlp-models, but unlike the scorer, B³ ignores all clusters of one
+    mention, and CEAFe ignores predicted ones.
 
     Registered as a `Metric` with name "conll_coref_scores".
 
     # Parameters
 
     allow_singletons : `bool`, optional (default = `False`)
-        Whether a span may be its own antecedent.
+        If true, a span may be its own antecedent.
     """
 
     supports_distributed = True
@@ -175,24 +154,15 @@ class ConllCorefScores(Metric):
         metadata_list: List[Dict[str, Any]],
     ) -> None:
         """
-        # Parameters
-
-        top_spans : `torch.Tensor`
-            First and last token of the kept spans, shape `(batch_size, num_spans, 2)`.
-        antecedent_indices : `torch.Tensor`
-            Which spans may be a span's antecedent, shape
-            `(batch_size, num_spans, num_antecedents)`.
-        predicted_antecedents : `torch.Tensor`
-            Each span's antecedent, a column of `antecedent_indices`; -1 for none. Shape
-            `(batch_size, num_spans)`.
-        metadata_list : `List[Dict[str, Any]]`
-            The gold `clusters` of each document.
+        Compare a batch of documents with the gold clusters and add the counts. The tensors are the
+        arguments of `antecedents_to_clusters`, with the batch as an additional first dimension.
+        `metadata_list` holds the gold `clusters` of each document.
 
         # Raises
 
         `ValueError`
-            If an antecedent stands behind its span, or is the span itself without
-            `allow_singletons`.
+            If an antecedent comes after its span. Without `allow_singletons`, also if a span is its
+            own antecedent.
         """
         counts = torch.zeros_like(self._counts)
         for spans, indices, links, metadata in zip(
@@ -220,15 +190,8 @@ class ConllCorefScores(Metric):
 
     def get_metric(self, reset: bool = False) -> Tuple[float, float, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting again.
-
-        # Returns
-
-        `Tuple[float, float, float]`
-            Precision, recall and F1 as fractions; 0 where nothing was to be counted.
+        Return precision, recall and F1, from 0 to 1, or 0 if there was nothing to count. `reset`
+        sets the counts to 0.
         """
         rows = []
         for correct_predicted, predicted, correct_gold, gold in self._counts.tolist():
@@ -242,10 +205,10 @@ class ConllCorefScores(Metric):
         return means[0], means[1], means[2]
 
     def counts(self) -> List[float]:
-        """Of MUC, B³ and CEAFe since the last reset, what each of the three functions gives."""
+        """Return the counts of MUC, B³ and CEAFe in this order, four each (see `Counts`)."""
         return self._counts.flatten().tolist()
 
     def reset(self) -> None:
-        """Starts counting again."""
+        """Set all counts to 0."""
         # One row for each of MUC, B³ and CEAFe.
         self._counts = torch.zeros(3, 4, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Named-entity scores as the CoNLL shared tasks' script `conlleval` counts them."""
+"""Scores for spans, such as named entities, computed as by the CoNLL script `conlleval`."""
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -10,8 +10,7 @@ from allennlp.training.metrics import Metric
 
 from elmo_plugin.data.gold_labels import names_of_unseen, prefix_and_type, type_number
 
-# The script is fed B, I and O. The longer encodings are turned into these letter by letter, as one
-# does before calling it.
+# The script knows only the prefixes B, I and O. Map the prefixes of other encodings to them.
 PREFIXES = {
     "BIO": {"B": "B", "I": "I"},
     "IOB1": {"B": "B", "I": "I"},
@@ -21,31 +20,44 @@ PREFIXES = {
 
 
 class Chunk(NamedTuple):
-    """A span of tokens: its type, its first token and its last."""
+    """Span of tokens: its type, such as `PER`, and the indices of its first and last token."""
 
     chunk_type: str
     start: int
     end: int
 
 
+def bio_prefix_and_type(tag: str, label_encoding: str) -> Tuple[str, str]:
+    """
+    Split a tag into prefix and type, and map the prefix to `B`, `I` or `O`. In BIOUL, for example,
+    `U-PER` gives `("B", "PER")`.
+
+    # Raises
+
+    `ConfigurationError`
+        If the tag's prefix is not in the label encoding.
+    """
+    prefix, _, chunk_type = tag.partition("-")
+    if tag == "O":
+        return "O", ""
+    if prefix not in PREFIXES[label_encoding]:
+        expected = ", ".join(f"{known}-X" for known in PREFIXES[label_encoding])
+        raise ConfigurationError(
+            f"found the tag {tag!r}, which is not in the label encoding {label_encoding}; "
+            f"expected O, {expected}"
+        )
+    return PREFIXES[label_encoding][prefix], chunk_type
+
+
 def tags_to_chunks(tags: List[Tuple[str, str]]) -> List[Chunk]:
     """
-    The rules of the script (version of 2004-01-26, E. Tjong Kim Sang), which give every sequence of
-    tags a reading, ill-formed ones too: a chunk starts at every `B`, and at an `I` after `O` or
-    after another type; it ends before the next start or `O`.
-
-    # Parameters
-
-    tags : `List[Tuple[str, str]]`
-        Prefix, one of `B`, `I` and `O`, and type of each token's tag.
-
-    # Returns
-
-    `List[Chunk]`
-        In the order of the tokens.
+    Return the spans of a sentence. `tags` holds a prefix (`B`, `I` or `O`) and a type for each
+    token. As in `conlleval` (version of 2004-01-26, E. Tjong Kim Sang), ill-formed tags are
+    accepted. A span starts at every `B`, and at an `I` after `O` or after another type. It ends
+    before the next start or `O`.
     """
     chunks: List[Chunk] = []
-    start: Optional[int] = None  # of the chunk that is open before this token
+    start: Optional[int] = None  # first token of the open chunk
     open_type = ""
     for position, (prefix, chunk_type) in enumerate([*tags, ("O", "")]):
         if start is not None and not (prefix == "I" and chunk_type == open_type):
@@ -56,32 +68,44 @@ def tags_to_chunks(tags: List[Tuple[str, str]]) -> List[Chunk]:
     return chunks
 
 
+def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> Dict[str, float]:
+    """
+    Compute precision, recall and F1 from numbers of correct, predicted and gold items. Return them
+    under the keys `precision-NAME`, `recall-NAME` and `f1-measure-NAME`.
+    """
+    return {
+        f"precision-{name}": correct / max(predicted, 1),
+        f"recall-{name}": correct / max(gold, 1),
+        # 2 p r / (p + r), computed from the counts
+        f"f1-measure-{name}": 2 * correct / max(predicted + gold, 1),
+    }
+
+
 @Metric.register("conlleval", exist_ok=True)
 class Conlleval(Metric):
     """
-    Precision, recall and F1 over chunks that are right in type, start and end, as `conlleval` gives
-    them in per cent and this in fractions. On well-formed taggings equal to AllenNLP's `span_f1`,
-    with the same keys; it also scores ill-formed ones, where that raises, and works in distributed
-    training, where that raises too. Unlike `span_f1` it does not join `C-` spans: those belong to
-    semantic roles.
+    Precision, recall and F1 of predicted spans, from 0 to 1, computed as by `conlleval`. A span is
+    correct if type, start and end are all correct. AllenNLP's `span_f1` gives the same on
+    well-formed tags, but raises errors on ill-formed ones and in distributed training. Unlike
+    `span_f1`, this metric does not join the `C-` spans of semantic roles.
 
     Registered as a `Metric` with name "conlleval".
 
     # Parameters
 
     vocabulary : `Vocabulary`
-        Holds the tags.
     tag_namespace : `str`, optional (default = `"tags"`)
-        The tags' namespace.
+        Vocabulary namespace of the tags.
     ignore_classes : `List[str]`, optional (default = `None`)
-        Chunk types that are not counted.
+        Span types that are not counted.
     label_encoding : `str`, optional (default = `"BIO"`)
         `BIO`, `IOB1`, `BIOUL` or `BMES`.
 
     # Raises
 
     `ConfigurationError`
-        For another encoding, or, when called, for a tag that the encoding does not have.
+        If the label encoding is unknown. When called, if a tag's prefix is not in the encoding, or
+        a gold id is not below the number of tags.
     """
 
     def __init__(
@@ -98,14 +122,12 @@ class Conlleval(Metric):
         self._label_encoding = label_encoding
         self._ignored = set(ignore_classes or [])
         self._labels: Dict[int, str] = vocabulary.get_index_to_token_vocabulary(tag_namespace)
-        # Ids of tags that the encoding has; a vocabulary may hold others, say for padding.
-        self._tags: Dict[int, Tuple[str, str]] = {}
-        for index, label in self._labels.items():
-            prefix, _, chunk_type = label.partition("-")
-            if label == "O":
-                self._tags[index] = ("O", "")
-            elif prefix in PREFIXES[label_encoding]:
-                self._tags[index] = (PREFIXES[label_encoding][prefix], chunk_type)
+        # The namespace may also hold labels that are not tags, such as the padding token.
+        self._tags: Dict[int, Tuple[str, str]] = {
+            index: bio_prefix_and_type(label, label_encoding)
+            for index, label in self._labels.items()
+            if label == "O" or label.partition("-")[0] in PREFIXES[label_encoding]
+        }
         self._types = sorted({chunk_type for prefix, chunk_type in self._tags.values()})
         self._type_numbers = {type_number(chunk_type): chunk_type for chunk_type in self._types}
         self.reset()
@@ -117,16 +139,18 @@ class Conlleval(Metric):
         mask: Optional[torch.BoolTensor] = None,
     ) -> None:
         """
+        Compare predicted and gold spans of a batch of sentences, and add the counts.
+
         # Parameters
 
         predictions : `torch.Tensor`
-            Scores of shape `(batch_size, num_tokens, num_tags)`; the highest counts.
+            Scores, shape `(batch_size, num_tokens, num_tags)`; the highest is the prediction.
         gold_labels : `torch.Tensor`
-            Tag ids, shape `(batch_size, num_tokens)`; those below 0 are of tags that the vocabulary
-            lacks (see `elmo_plugin.data.gold_labels`), whose types are counted together as `unseen`
-            if they are not in it either.
+            Tag ids, shape `(batch_size, num_tokens)`. Negative ids are tags that are not in the
+            vocabulary (see `elmo_plugin.data.gold_labels`). A span of an unknown type counts as
+            type `unseen`.
         mask : `torch.BoolTensor`, optional (default = `None`)
-            True = real token, shape `(batch_size, num_tokens)`; real tokens come first in a row.
+            True for real tokens, which come first in a row, shape `(batch_size, num_tokens)`.
         """
         predictions, gold_labels = self.detach_tensors(predictions, gold_labels)
         if (gold_labels >= predictions.size(-1)).any():
@@ -146,7 +170,7 @@ class Conlleval(Metric):
             for column, chunks in enumerate((gold & predicted, predicted, gold)):
                 for chunk in chunks:
                     counts[self._row(chunk), column] += 1
-        # Every process takes the same number of steps, so each call can sum over all of them.
+        # An all-reduce is safe here: all processes make the same number of calls.
         counts = dist_reduce_sum(counts).cpu()
         self._counts += counts[:-1]
         self._unseen_counts += counts[-1]
@@ -158,40 +182,26 @@ class Conlleval(Metric):
     def _chunks(self, ids: List[int]) -> set[Chunk]:
         for i in {i for i in ids if i < 0}.difference(self._tags):
             prefix, number = prefix_and_type(i)
-            if prefix == "O":
-                self._tags[i] = ("O", "")
-            elif prefix in PREFIXES[self._label_encoding]:
-                # A type of its own: no prediction has it.
+            if prefix == "O" or prefix in PREFIXES[self._label_encoding]:
+                # No prediction has this type, so the span counts as missed.
                 chunk_type = self._type_numbers.get(number, f"unseen {number}")
-                self._tags[i] = (PREFIXES[self._label_encoding][prefix], chunk_type)
-        unknown = [
-            self._labels.get(i, names_of_unseen.get(i, "one training never saw"))
-            for i in ids
-            if i not in self._tags
-        ]
-        if unknown:
-            expected = ", ".join(f"{prefix}-X" for prefix in PREFIXES[self._label_encoding])
-            raise ConfigurationError(
-                f"found the tag {unknown[0]!r}, which is not in the label encoding "
-                f"{self._label_encoding}; expected O, {expected}"
-            )
+                self._tags[i] = bio_prefix_and_type(
+                    "O" if prefix == "O" else f"{prefix}-{chunk_type}", self._label_encoding
+                )
+        for i in ids:
+            if i not in self._tags:
+                name = self._labels.get(i, names_of_unseen.get(i, "one training never saw"))
+                bio_prefix_and_type(name, self._label_encoding)  # raises a ConfigurationError
         chunks = tags_to_chunks([self._tags[i] for i in ids])
         return {chunk for chunk in chunks if chunk.chunk_type not in self._ignored}
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Start counting again.
-
-        # Returns
-
-        `Dict[str, float]`
-            `precision-X`, `recall-X` and `f1-measure-X` as fractions, for `X` = `overall` and every
-            chunk type that was seen; 0 where nothing was to be counted.
+        Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
+        a span type that occurred. A score is 0 if there was nothing to count. `reset` sets the
+        counts to 0.
         """
-        metrics = {}
+        metrics: Dict[str, float] = {}
         rows = {
             "overall": self._counts.sum(dim=0) + self._unseen_counts,
             **dict(zip(self._types, self._counts, strict=True)),
@@ -200,21 +210,18 @@ class Conlleval(Metric):
         for name, row in rows.items():
             correct, predicted, gold = row.tolist()
             if predicted or gold or name == "overall":
-                metrics[f"precision-{name}"] = correct / max(predicted, 1)
-                metrics[f"recall-{name}"] = correct / max(gold, 1)
-                # 2 p r / (p + r), written in counts
-                metrics[f"f1-measure-{name}"] = 2 * correct / max(predicted + gold, 1)
+                metrics.update(precision_recall_f1(name, correct, predicted, gold))
         if reset:
             self.reset()
         return metrics
 
     def counts(self) -> List[float]:
-        """Correct, predicted and gold chunks of all types since the last reset."""
+        """Return the numbers of correct, of predicted and of gold spans, over all types."""
         return (self._counts.sum(dim=0) + self._unseen_counts).double().tolist()
 
     def reset(self) -> None:
-        """Starts counting again."""
-        # Shape: (chunk types, 3): correct, predicted, in the gold standard
+        """Set all counts to 0."""
+        # Numbers of correct, predicted and gold spans. Shape: (span types, 3)
         self._counts = torch.zeros(len(self._types), 3, dtype=torch.long)
-        # Of all types that the vocabulary lacks.
+        # The three numbers for spans of all types that are not in the vocabulary.
         self._unseen_counts = torch.zeros(3, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""How many gold mentions of coreference are among the kept spans."""
+"""Recall of gold mentions by the spans that a coreference model keeps."""
 
 from typing import Any, Dict, List
 
@@ -10,7 +10,7 @@ from allennlp.training.metrics import Metric
 @Metric.register("mention_recall", exist_ok=True)
 class MentionRecall(Metric):
     """
-    The share of gold mentions that are among the kept spans.
+    Fraction of gold mentions that a coreference model keeps as spans to link.
 
     Registered as a `Metric` with name "mention_recall".
     """
@@ -24,12 +24,9 @@ class MentionRecall(Metric):
         self, batched_top_spans: torch.Tensor, batched_metadata: List[Dict[str, Any]]
     ) -> None:
         """
-        # Parameters
-
-        batched_top_spans : `torch.Tensor`
-            First and last token of the kept spans, shape `(batch_size, num_spans, 2)`.
-        batched_metadata : `List[Dict[str, Any]]`
-            The gold `clusters` of each document.
+        Count the gold mentions of a batch of documents, and those among the kept spans.
+        `batched_top_spans` holds the first and the last token of each kept span, shape
+        `(batch_size, num_spans, 2)`. `batched_metadata` holds the gold `clusters` of each document.
         """
         recalled = total = 0
         for spans, metadata in zip(batched_top_spans.tolist(), batched_metadata):
@@ -41,15 +38,7 @@ class MentionRecall(Metric):
 
     def get_metric(self, reset: bool = False) -> float:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting again.
-
-        # Returns
-
-        `float`
-            A fraction; 0 without gold mentions.
+        Return the recall, from 0 to 1; 0 if there was no gold mention. `reset` clears the counts.
         """
         recall = self._recalled / self._total if self._total else 0.0
         if reset:
@@ -57,5 +46,5 @@ class MentionRecall(Metric):
         return recall
 
     def reset(self) -> None:
-        """Starts counting again."""
+        """Set all counts to 0."""
         self._recalled = self._total = 0

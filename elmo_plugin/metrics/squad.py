@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers as SQuAD 1.1's script counts them."""
+"""Exact match and F1 of answers, computed as by SQuAD 1.1's evaluation script."""
 
 import re
 import string
@@ -13,46 +13,19 @@ WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized_words(answer: str) -> List[str]:
-    """
-    # Parameters
-
-    answer : `str`
-
-    # Returns
-
-    `List[str]`
-        Its words in lower case, without ASCII punctuation and articles.
-    """
+    """Lower-case an answer, remove ASCII punctuation and articles, and return its words."""
     return ARTICLES.sub(" ", answer.lower().translate(WITHOUT_PUNCTUATION)).split()
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """
-    # Parameters
-
-    prediction : `str`
-    answer : `str`
-
-    # Returns
-
-    `float`
-        1 if both are the same after normalisation, else 0.
-    """
+    """Return 1 if both answers have the same normalized words, else 0."""
     return float(normalized_words(prediction) == normalized_words(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
     """
-    # Parameters
-
-    prediction : `str`
-    answer : `str`
-
-    # Returns
-
-    `float`
-        F1 of the normalised words, from 0 to 1; 0 if either has none left, as in SQuAD 1.1's
-        script.
+    Return the F1 of the answers' normalized words, from 0 to 1. It is 0 if an answer has no such
+    word, as in SQuAD 1.1's script.
     """
     predicted, wanted = Counter(normalized_words(prediction)), Counter(normalized_words(answer))
     common = (predicted & wanted).total()
@@ -65,10 +38,10 @@ def f1(prediction: str, answer: str) -> float:
 @Metric.register("squad", exist_ok=True)
 class SquadEmAndF1(Metric):
     """
-    Exact match and F1 of predicted answers, each against the best of the marked ones, as SQuAD
-    1.1's script evaluate-v1.1.py counts them, in fractions. allennlp-models counts by SQuAD 2.0's:
-    the same but where prediction and answer are both empty after normalisation (`the` and `a`),
-    whose F1 is 1 there and 0 here.
+    Exact match and F1 of predicted answers, from 0 to 1, computed as by SQuAD 1.1's
+    evaluate-v1.1.py. Each prediction gets the best score over the gold answers. allennlp-models
+    follows SQuAD 2.0's script, which differs in one case. If prediction and answer are both empty
+    after normalization (`the` and `a`), F1 is 0 here and 1 there.
 
     Registered as a `Metric` with name "squad".
     """
@@ -82,13 +55,15 @@ class SquadEmAndF1(Metric):
         answer_strings: Union[Sequence[str], Sequence[Sequence[str]]],
     ) -> None:
         """
+        Compare one or more predictions with the gold answers, and add the scores.
+
         # Parameters
 
         best_span_strings : `Union[str, Sequence[str]]`
-            One prediction, or several.
+            Prediction for one question, or a list with one prediction per question.
         answer_strings : `Union[Sequence[str], Sequence[Sequence[str]]]`
-            The marked answers of the one question, or of each; a question without any counts as
-            wrong.
+            Gold answers of the one question, or a list of gold answers per question. A question
+            without gold answers counts as wrong.
 
         # Raises
 
@@ -112,15 +87,8 @@ class SquadEmAndF1(Metric):
 
     def get_metric(self, reset: bool = False) -> Tuple[float, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting anew.
-
-        # Returns
-
-        `Tuple[float, float]`
-            Exact match and F1, from 0 to 1; 0 before the first question.
+        Return the mean exact match and F1, from 0 to 1, or 0 before the first question. `reset`
+        sets the counts to 0.
         """
         count = max(self._count, 1)
         result = self._num_exact / count, self._total_f1 / count
@@ -129,11 +97,11 @@ class SquadEmAndF1(Metric):
         return result
 
     def counts(self) -> List[float]:
-        """Exact matches, the sum of the F1, and questions, since the last reset."""
+        """Return the number of exact matches, the sum of F1, and the number of questions."""
         return [float(self._num_exact), float(self._total_f1), float(self._count)]
 
     def reset(self) -> None:
-        """Starts counting anew."""
+        """Set all counts to 0."""
         self._num_exact = 0.0
         self._total_f1 = 0.0
         self._count = 0

@@ -1,4 +1,4 @@
-"""Semantic-role scores as the CoNLL-2005 shared task's script `srl-eval.pl` counts them."""
+"""Scores for semantic roles, computed as by the CoNLL-2005 script `srl-eval.pl`."""
 
 import re
 from collections import Counter
@@ -9,29 +9,20 @@ import torch.distributed
 from allennlp.common.util import is_distributed
 from allennlp.training.metrics import Metric
 
-# What configs and allennlp-models call the path of the script. Nothing is run: any path stands for
-# the counting below.
+from elmo_plugin.metrics.conlleval import precision_recall_f1
+
+# In allennlp-models' configs this is the script's path. Here any path selects `SrlEvalScorer`.
 DEFAULT_SRL_EVAL_PATH = "srl-eval.pl"
 
 OPENING = re.compile(r"\(((?:\\\*|[^*(])+)")
-Counts = Tuple[Counter, Counter, Counter]  # by role: correct, predicted in excess, missed
+Counts = Tuple[Counter, Counter, Counter]  # each by role: correct, wrongly predicted, missed
 CLOSING = re.compile(r"([^)]*)\)")
 
 
 def convert_bio_tags_to_conll_format(labels: Sequence[str]) -> List[str]:
     """
-    Writes BIO tags as the bracketed column that the script reads. Every sequence has a reading: an
-    `I` that continues nothing opens a span.
-
-    # Parameters
-
-    labels : `Sequence[str]`
-        One tag per token: `O`, `B-X` or `I-X`.
-
-    # Returns
-
-    `List[str]`
-        One cell per token, such as `(ARG1*`, `*`, `*)` or `(V*)`.
+    Convert BIO tags to the bracketed column that the script reads, with a cell per token, such as
+    `(ARG1*`, `*`, `*)` or `(V*)`. An `I-X` that does not continue a span `X` starts one.
     """
     cells = []
     for before, label, after in zip(["O", *labels], labels, [*labels[1:], "O"], strict=False):
@@ -47,17 +38,15 @@ def convert_bio_tags_to_conll_format(labels: Sequence[str]) -> List[str]:
 @dataclass(eq=False)
 class Phrase:
     """
-    A bracketed span.
+    Bracketed span of tokens and its role.
 
     # Parameters
 
     role : `str`
-    start : `int`
-        Its first token, from 0.
-    end : `int`, optional (default = `-1`)
-        Its last token; -1 while it is open.
-    pieces : `List[Phrase]`, optional
-        Of a discontinuous argument its parts; before they are joined, the spans inside this one.
+    start, end : `int`
+        First and last token, counted from 0; the end is -1 while the span is open.
+    pieces : `List[Phrase]`
+        Spans inside this one; after `join_continuations` the parts of a discontinuous argument.
     """
 
     role: str
@@ -66,7 +55,7 @@ class Phrase:
     pieces: List["Phrase"] = field(default_factory=list)
 
     def all(self) -> Iterable["Phrase"]:
-        """This phrase, then those inside it."""
+        """Yield this phrase, then those inside it, at any depth."""
         yield self
         for piece in self.pieces:
             yield from piece.all()
@@ -74,20 +63,13 @@ class Phrase:
 
 def read_phrases(cells: Sequence[str]) -> List[Phrase]:
     """
-    # Parameters
-
-    cells : `Sequence[str]`
-        A bracketed column, one cell per token.
-
-    # Returns
-
-    `List[Phrase]`
-        By start, the longer first; of those with the same tokens only the innermost.
+    Return the phrases of a bracketed column, sorted by start and, for the same start, longest
+    first. If several phrases cover the same tokens, only the innermost is kept.
 
     # Raises
 
     `ValueError`
-        If brackets do not match, where the script dies.
+        If brackets do not match, which is an error in the script too.
     """
     by_tokens: Dict[Tuple[int, int], Phrase] = {}
     open_phrases: List[Phrase] = []
@@ -122,16 +104,9 @@ def read_phrases(cells: Sequence[str]) -> List[Phrase]:
 
 def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
     """
-    # Parameters
-
-    phrases : `Iterable[Phrase]`
-        In order.
-
-    # Returns
-
-    `List[Phrase]`
-        The arguments: `C-X` is a further piece of the last `X` before it, and an `X` of its own
-        where there is none. `R-X` is a role like any other.
+    Join the phrases of discontinuous arguments, and return the arguments. A phrase `C-X` becomes a
+    piece of the last `X` before it. If there is none, it becomes an argument `X`. `R-X` is a role
+    like any other.
     """
     arguments = []
     last: Dict[str, Phrase] = {}
@@ -151,7 +126,7 @@ def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
 
 
 def same_pieces(gold: Phrase, predicted: Phrase) -> bool:
-    """Whether both cover the same pieces; each of the predicted ones may be used once."""
+    """Return whether two arguments have the same pieces, and none twice in `predicted`."""
     left = {(piece.start, piece.end) for piece in gold.pieces}
     for piece in predicted.pieces:
         if (piece.start, piece.end) not in left:
@@ -163,20 +138,19 @@ def same_pieces(gold: Phrase, predicted: Phrase) -> bool:
 @Metric.register("srl_eval", exist_ok=True)
 class SrlEvalScorer(Metric):
     """
-    Precision, recall and F1 over the arguments of predicates, counted as `srl-eval.pl` of the
-    CoNLL-2005 shared task (Carreras and Màrquez 2005) counts: an argument is right if its role and
-    all its tokens are; the continuations `C-X` are joined to `X` first and count as one argument.
-    No perl is needed, and it works in distributed training, where allennlp-models' metric of this
-    name raises.
+    Precision, recall and F1 of predicted arguments, from 0 to 1, computed as by `srl-eval.pl` of
+    the CoNLL-2005 shared task (Carreras and Màrquez 2005). An argument is correct if its role and
+    all its tokens are correct. Before that, continuations `C-X` are joined to `X`. Unlike
+    allennlp-models' metric of this name, it needs no perl and works in distributed training.
 
     Registered as a `Metric` with name "srl_eval".
 
     # Parameters
 
     srl_eval_path : `str`, optional (default = `DEFAULT_SRL_EVAL_PATH`)
-        Where allennlp-models looks for the script. Accepted, not used.
+        Path of the script in allennlp-models; not used.
     ignore_classes : `List[str]`, optional (default = `None`)
-        Roles that are not counted; `["V"]` for the usual score, as the predicate is given.
+        Roles that are not counted; usually `["V"]`, since the predicate is part of the input.
     """
 
     def __init__(
@@ -195,21 +169,22 @@ class SrlEvalScorer(Metric):
         batch_conll_formatted_gold_tags: List[List[str]],
     ) -> None:
         """
+        Compare the arguments of a batch of sentences, each for one predicate, and add the counts.
+
         # Parameters
 
         batch_verb_indices : `List[Optional[int]]`
-            The predicate's token in each sentence, from 0; a sentence with `None` is not counted.
+            Index of the predicate in each sentence. A sentence with `None` is not counted.
         batch_sentences : `List[List[str]]`
-            The tokens. As in the script's files, a predicate written `-` is none.
-        batch_conll_formatted_predicted_tags : `List[List[str]]`
-            The bracketed columns (`convert_bio_tags_to_conll_format`) that were predicted.
-        batch_conll_formatted_gold_tags : `List[List[str]]`
-            The right ones.
+            Tokens of each sentence. A sentence whose predicate is the token `-` is not counted: in
+            the script's files `-` means that there is no predicate.
+        batch_conll_formatted_predicted_tags, batch_conll_formatted_gold_tags : `List[List[str]]`
+            Bracketed columns; see `convert_bio_tags_to_conll_format`.
 
         # Raises
 
         `ValueError`
-            If brackets do not match, or a column has more or fewer cells than the sentence tokens.
+            If brackets do not match, or a column does not have one cell per token.
         """
         counts: Counts = (Counter(), Counter(), Counter())
         for verb_index, sentence, predicted, gold in zip(
@@ -253,16 +228,9 @@ class SrlEvalScorer(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Start counting again.
-
-        # Returns
-
-        `Dict[str, float]`
-            `precision-X`, `recall-X` and `f1-measure-X` as fractions, for `X` = `overall` and every
-            role that was seen; 0 where nothing was to be counted.
+        Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
+        a role that occurred. A score is 0 if there was nothing to count. `reset` sets the counts to
+        0.
 
         # Raises
 
@@ -277,24 +245,21 @@ class SrlEvalScorer(Metric):
             for role in sorted(roles)
         }
         rows["overall"] = tuple(map(sum, zip((0, 0, 0), *rows.values(), strict=True)))
-        metrics = {}
+        metrics: Dict[str, float] = {}
         for name, (correct, excess, missed) in rows.items():
-            metrics[f"precision-{name}"] = correct / max(correct + excess, 1)
-            metrics[f"recall-{name}"] = correct / max(correct + missed, 1)
-            # 2 p r / (p + r), written in counts
-            metrics[f"f1-measure-{name}"] = 2 * correct / max(2 * correct + excess + missed, 1)
+            metrics.update(precision_recall_f1(name, correct, correct + excess, correct + missed))
         if reset:
             self.reset()
         return metrics
 
     def counts(self) -> List[float]:
-        """Correct, predicted and gold arguments of all roles since the last reset."""
+        """Return the numbers of correct, of predicted and of gold arguments, over all roles."""
         by_role = (self._correct, self._excess, self._missed)
         correct, excess, missed = (sum(one[r] for r in {*one} - self._ignored) for one in by_role)
         return [correct, correct + excess, correct + missed]
 
     def reset(self) -> None:
-        """Starts counting again."""
+        """Set all counts to 0."""
         self._correct: Counter = Counter()
         self._excess: Counter = Counter()
         self._missed: Counter = Counter()

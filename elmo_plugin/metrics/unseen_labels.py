@@ -1,89 +1,92 @@
-"""Gold labels that training never saw, counted for one warning."""
+"""Handle gold labels that do not occur in the training data."""
 
 import logging
 import weakref
 from collections import Counter
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
-from elmo_plugin.data.gold_labels import allow_unseen, names_of_unseen
+from elmo_plugin.data.gold_labels import allow_unseen, names_of_unseen, unseen_id
 
 logger = logging.getLogger(__name__)
 
-# Of the labels found, how many the warning names.
+# Largest number of labels that the warning names.
 NAMED = 5
 
 
 class UnseenLabels:
     """
-    A model's own: lets its gold labels be ones that the vocabulary lacks, tells which they are, and
-    says how many there were, once, when `say` is called or the model is done with.
+    Helper with which a model accepts gold labels that are not in its vocabulary. These labels get
+    negative ids (see `elmo_plugin.data.gold_labels`). They count as errors and are left out of the
+    loss. A warning gives their number and a few names (see `warn`).
 
     # Parameters
 
     vocab : `Vocabulary`
-        The model's.
+        The model's vocabulary.
     namespace : `str`, optional (default = `"labels"`)
-        Of the gold labels.
+        Vocabulary namespace of the gold labels.
     """
 
     def __init__(self, vocab: Vocabulary, namespace: str = "labels") -> None:
         allow_unseen(vocab, namespace)
-        self._namespace = namespace
+        self._vocab, self._namespace = vocab, namespace
+        self._num_labels = vocab.get_vocab_size(namespace)
         self._found: Counter = Counter()
-        # `predict` asks for no metrics.
-        weakref.finalize(self, _say, self._found, namespace)
+        # Log the warning even if the model never calls `warn`, as when it only predicts.
+        weakref.finalize(self, _warn, self._found, namespace)
 
-    def seen(
+    def find(
         self, gold: torch.Tensor, training: bool, mask: Optional[torch.Tensor] = None
-    ) -> torch.Tensor:
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        # Parameters
+        Find the labels that the model cannot predict. Such a label either has a negative id
+        already, or was added to the vocabulary after the model was made, for example by `evaluate
+        --extend-vocab`.
 
-        gold : `torch.Tensor`
-            Label ids, any shape.
-        training : `bool`
-            Whether the model trains, which it cannot on labels that it has no score for.
-        mask : `torch.Tensor`, optional (default = `None`)
-            True = real token, the same shape.
-
-        # Returns
-
-        `torch.Tensor`
-            Bool, the same shape: False where the label was never seen.
+        `gold` holds label ids, in any shape, and `mask` is true for real tokens. Return the label
+        ids, with negative ids for all labels that were found. Also return a mask that is false for
+        these labels, which have no loss.
 
         # Raises
 
         `ConfigurationError`
-            If there is such a label in training.
+            If `training` is true and such a label is found.
         """
+        added = gold >= self._num_labels
+        if added.any():
+            gold = gold.clone()
+            for label in gold[added].unique().tolist():
+                name = self._vocab.get_token_from_index(label, self._namespace)
+                gold[gold == label] = unseen_id(name)
         seen = gold >= 0
         missing = gold[~seen if mask is None else ~seen & mask.bool()].tolist()
         if missing and training:
             name = names_of_unseen.get(missing[0], "one")
             raise ConfigurationError(
-                f"found the label {name!r} in training, which is not in the vocabulary's namespace "
-                f"{self._namespace!r}; expected the training data among those that the vocabulary "
-                "is made from (datasets_for_vocab_creation)"
+                f"found the label {name!r} in training, which was not in the vocabulary's "
+                f"namespace {self._namespace!r} when the model was made; expected the training "
+                "data among those that the vocabulary is made from (datasets_for_vocab_creation), "
+                "and no new labels for a model from an archive"
             )
         self._found.update(missing)
-        return seen
+        return gold, seen
 
-    def say(self) -> None:
-        """Warns of the labels found since the last call, if there were any."""
-        _say(self._found, self._namespace)
+    def warn(self) -> None:
+        """Log a warning if `find` has found labels outside the vocabulary since the last call."""
+        _warn(self._found, self._namespace)
 
 
-def _say(found: Counter, namespace: str) -> None:
+def _warn(found: Counter, namespace: str) -> None:
     if not found:
         return
     names = [names_of_unseen[label] for label, _ in found.most_common() if label in names_of_unseen]
     shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
     logger.warning(
-        "%d gold labels (%d different%s) are not in the vocabulary's namespace %r: training never "
+        "%d gold labels (%d different%s) were not in the vocabulary's namespace %r: training never "
         "saw them. They count as wrong, and are left out of the loss",
         sum(found.values()),
         len(found),

@@ -1,4 +1,4 @@
-"""The biattentive classification network for sentences, with or without ELMo."""
+"""Biattentive classification network for sentences, with or without ELMo."""
 
 from typing import Any, Dict, Optional, Union
 
@@ -14,48 +14,52 @@ from allennlp.training.metrics import CategoricalAccuracy
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
+from elmo_plugin.modules.named_probabilities import named_probabilities
 
 
 @Model.register("bcn", exist_ok=True)
 class BiattentiveClassificationNetwork(Model):
     """
-    McCann et al. 2017, "Learned in translation: contextualized word vectors", section 5: the text
-    is encoded, attends to itself, is integrated by a second encoder, pooled by maximum, minimum,
-    mean and self-attention, and classified.
+    Classifier of McCann et al. 2017, "Learned in translation: contextualized word vectors", section
+    5. The text is encoded, attends to itself, and goes through a second encoder. Its outputs are
+    pooled by maximum, minimum, mean and self-attention.
 
-    McCann et al. end in a `Maxout` output layer. The paper of ELMo (Peters et al. 2018, appendix)
-    puts ReLU feed-forward layers with dropout there: give `output_layer` as a `FeedForward`.
+    The last layer is a `Maxout` in McCann et al. In Peters et al. 2018 (appendix) it is a
+    `FeedForward` of ReLU layers with dropout.
+
+    Registered as a `Model` with name "bcn".
 
     # Parameters
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the text, all but the key `elmo`, which it must not know.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     embedding_dropout : `float`
-        Probability, on the embeddings (and ELMo at the input).
+        Dropout probability of the embedded text, including ELMo if it is used at the input.
     pre_encode_feedforward : `FeedForward`
-        Runs on every embedded token before `encoder`.
+        Applied to every embedded token before `encoder`.
     encoder : `Seq2SeqEncoder`
-        Encodes the text for the attention.
+        Encodes the text before it attends to itself.
     integrator : `Seq2SeqEncoder`
-        Takes the encoded tokens compared with what they attend to, `3 * encoder_output_dim`.
+        Second encoder. For a token's encoding `h` and the attention-weighted mean `c` of all
+        encodings, its input is `[h; h - c; h * c]`, of width `3 * encoder_output_dim`.
     integrator_dropout : `float`
-        Probability, on the pooled vector.
+        Dropout probability of the pooled vector.
     output_layer : `Union[FeedForward, Maxout]`
-        Takes `4 * integrator_output_dim`, or `4 * (integrator_output_dim + embedding_dim)` with
-        ELMo at the output, and gives one logit per label.
+        Computes one logit for each label from the pooled vector. Its input width is `4 *
+        integrator_output_dim`, or `4 * (integrator_output_dim + embedding_dim)` with ELMo at the
+        integrator's output.
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text field.
-    use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the input of `pre_encode_feedforward`.
-    use_integrator_output_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the output of `integrator`.
+        Reads the character ids of the token indexer named `elmo`.
+    use_input_elmo, use_integrator_output_elmo : `bool`, optional (default = `False`)
+        The first concatenates ELMo to the input of `pre_encode_feedforward`, the second to the
+        output of `integrator`.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
 
     # Raises
 
     `ConfigurationError`
-        If dimensions do not fit, or `elmo` and the flags that place it do not agree.
+        If dimensions do not match, or `elmo` and the flags `use_*_elmo` contradict each other.
     """
 
     default_predictor = "text_classifier"
@@ -103,12 +107,7 @@ class BiattentiveClassificationNetwork(Model):
         initializer(self)
 
     def _check_dimensions(self, integrated_dim: int) -> None:
-        check_dimensions_match(
-            self._elmo_placement.input_dim,
-            self._pre_encode_feedforward.get_input_dim(),
-            "text field embedding dim (with ELMo, if at the input)",
-            "pre_encode_feedforward input dim",
-        )
+        self._elmo_placement.check_input_of(self._pre_encode_feedforward, "pre_encode_feedforward")
         check_dimensions_match(
             self._pre_encode_feedforward.get_output_dim(),
             self._encoder.get_input_dim(),
@@ -138,6 +137,8 @@ class BiattentiveClassificationNetwork(Model):
         self, tokens: TextFieldTensors, label: Optional[torch.Tensor] = None
     ) -> Dict[str, torch.Tensor]:
         """
+        Classify a batch of texts.
+
         # Parameters
 
         tokens : `TextFieldTensors`
@@ -147,22 +148,22 @@ class BiattentiveClassificationNetwork(Model):
         # Returns
 
         `Dict[str, torch.Tensor]`
-            `logits` and `class_probabilities`, shape `(batch_size, num_labels)`, and with `label`
-            the scalar `loss`.
+            `logits` and `class_probabilities`, shape `(batch_size, num_labels)`, in the order of
+            the vocabulary's namespace `labels`; with `label` the scalar `loss`.
         """
         mask = get_text_field_mask(tokens)
-        if self._elmo is None:
-            # As in AllenNLP, an indexer `elmo` without ELMo in the model is allowed, and idle.
+        known = getattr(self._text_field_embedder, "_token_embedders", {})
+        if self._elmo is None and "elmo" not in known:
+            # As in AllenNLP, a model without ELMo ignores an indexer named `elmo`.
             tokens = {name: value for name, value in tokens.items() if name != "elmo"}
-        embedded, output_elmo = self._elmo_placement.embed(
-            tokens, self._text_field_embedder, self._elmo
-        )
+        embedded, output_elmo = self._elmo_placement.embed(tokens)
 
+        embedded = self._elmo_placement(embedded)
         # Shape: (batch_size, num_tokens, encoder_output_dim)
         encoded = self._encoder(
             self._pre_encode_feedforward(self._embedding_dropout(embedded)), mask
         )
-        # McCann et al., section 5: biattention, whose two texts are the same one here.
+        # McCann et al., section 5: biattention of the text with itself.
         affinity = encoded.bmm(encoded.transpose(1, 2))
         attended = weighted_sum(encoded, masked_softmax(affinity, mask))
         compared = torch.cat([encoded, encoded - attended, encoded * attended], dim=-1)
@@ -173,7 +174,7 @@ class BiattentiveClassificationNetwork(Model):
         logits = self._output_layer(self._integrator_dropout(self._pool(integrated, mask)))
         output = {"logits": logits, "class_probabilities": logits.softmax(dim=-1)}
         if label is not None:
-            seen = self._unseen_labels.seen(label, self.training)
+            label, seen = self._unseen_labels.find(label, self.training)
             if seen.any():
                 output["loss"] = self.loss(logits[seen], label[seen])
             for metric in self.metrics.values():
@@ -193,34 +194,20 @@ class BiattentiveClassificationNetwork(Model):
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
         """
-        # Parameters
-
-        output_dict : `Dict[str, torch.Tensor]`
-            As `forward` returns it.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            The same with `label`, the most probable label of each text as a string.
+        Add two lists with an entry per text: `label`, its most probable label, and `probabilities`,
+        a dictionary from label to probability, the most probable first.
         """
-        output_dict["label"] = [  # type: ignore[assignment]
-            self.vocab.get_token_from_index(i, namespace="labels")
-            for i in output_dict["class_probabilities"].argmax(dim=-1).tolist()
-        ]
+        probabilities = output_dict["class_probabilities"]
+        named = named_probabilities(probabilities, self.vocab)
+        output_dict["label"] = [next(iter(labels)) for labels in named]  # type: ignore[assignment]
+        output_dict["probabilities"] = named  # type: ignore[assignment]
         return output_dict
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting anew.
-
-        # Returns
-
-        `Dict[str, float]`
-            `accuracy` and `accuracy3` (the label is among the three most probable), from 0 to 1.
+        Return the accuracy and the top-3 accuracy, from 0 to 1, as `accuracy` and `accuracy3`.
+        `reset` sets the counts to 0.
         """
         if reset:
-            self._unseen_labels.say()
+            self._unseen_labels.warn()
         return {name: metric.get_metric(reset) for name, metric in self.metrics.items()}

@@ -1,4 +1,4 @@
-"""Bidirectional and self-attention for reading comprehension, with or without ELMo."""
+"""Reading comprehension by bidirectional and self-attention, with or without ELMo."""
 
 from typing import Any, Dict, List, Optional
 
@@ -19,7 +19,7 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.residual_self_attention import ResidualSelfAttention
 
 SPAN_LOSSES = ("all_answers", "one_answer")
-# What is passed on to the output, and its key in `metadata`.
+# Outputs that are copied from the metadata: from the output's name to its key in the metadata.
 PASSED_ON = {
     "id": "id",
     "question": "original_question",
@@ -33,52 +33,51 @@ PASSED_ON = {
 @Model.register("bidaf_self_attention", exist_ok=True)
 class BidafSelfAttention(Model):
     """
-    The SQuAD model of Peters et al. 2018 (table 1): Clark and Gardner 2018, "Simple and effective
-    multi-paragraph reading comprehension", for one paragraph. Passage and question are encoded by
-    the same encoder, the passage attends to the question and then to itself, and two more encoders
-    score where the answer starts and ends. The order of operations is docqa/elmo/lm_qa_models.py,
-    lines 291 to 325, of allenai/document-qa at 2f9fa68.
+    SQuAD model of Clark and Gardner 2018, "Simple and effective multi-paragraph reading
+    comprehension", for one paragraph, as in Peters et al. 2018 (table 1). One encoder encodes
+    passage and question. The passage attends to the question and then to itself. Two more encoders
+    score each token as the answer's start and end. The operations follow the code of Clark and
+    Gardner (docqa/elmo/lm_qa_models.py, lines 291 to 325, of allenai/document-qa at 2f9fa68).
 
-    ELMo may stand in `text_field_embedder`, or in `elmo`, which can place it at the input of
-    `phrase_layer`, at its output, or at both, as in the paper (its table 3).
+    ELMo can be part of `text_field_embedder`, or the argument `elmo`. In the latter case the flags
+    `use_*_elmo` concatenate its vectors to the input of `phrase_layer`, to its output, or to both.
+
+    Registered as a `Model` with name "bidaf_self_attention".
 
     # Parameters
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds passage and question, all but the key `elmo` if `elmo` is given.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     phrase_layer : `Seq2SeqEncoder`
-        Encodes passage and question, the same one for both.
+        Encodes passage and question, with the same weights.
     residual_encoder : `Seq2SeqEncoder`
-        Encodes the passage for its attention to itself; its output is as wide as its input, which
-        is the width of all that follows.
+        Encodes the passage for self-attention. Its input and output have the same width.
     span_start_encoder : `Seq2SeqEncoder`
         Encodes the passage for the start of the span.
     span_end_encoder : `Seq2SeqEncoder`
         Encodes the passage, with the output of `span_start_encoder`, for the end of the span.
     dropout : `float`, optional (default = `0.2`)
         Probability of variational dropout, before and after `phrase_layer` and `residual_encoder`
-        and after the attention of the passage to itself.
+        and after self-attention.
     max_span_length : `int`, optional (default = `17`)
-        The most tokens that a predicted answer may have.
+        Largest number of tokens in a predicted answer.
     span_loss : `str`, optional (default = `"all_answers"`)
-        `"all_answers"`: the log of the summed probability of all marked starts, and of all marked
-        ends. `"one_answer"`: that of one marked answer, drawn anew each time. The same where a
-        question has one answer, as in SQuAD's training set. In evaluation `"one_answer"` takes the
-        most frequent one.
+        `"all_answers"` maximizes the total probability of all annotated starts, and that of all
+        annotated ends. `"one_answer"` uses a single answer: a random one in training, drawn anew
+        for each batch, and the most frequent one in evaluation. Both are the same for questions
+        with one answer, as in SQuAD's training set.
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text fields.
-    use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the input of `phrase_layer`.
-    use_output_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the output of `phrase_layer`.
+        Reads the character ids of the token indexer named `elmo`.
+    use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
+        The first concatenates ELMo to the input of `phrase_layer`, the second to its output.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
 
     # Raises
 
     `ConfigurationError`
-        If dimensions do not fit, `span_loss` is unknown, `max_span_length` is below 1, or `elmo`
-        and the flags that place it do not agree.
+        If dimensions do not match, `span_loss` is unknown, `max_span_length` is below 1, or `elmo`
+        and the flags `use_*_elmo` contradict each other.
     """
 
     default_predictor = "reading_comprehension"
@@ -133,12 +132,7 @@ class BidafSelfAttention(Model):
         initializer(self)
 
     def _check_dimensions(self, dim: int) -> None:
-        check_dimensions_match(
-            self._elmo_placement.input_dim,
-            self._phrase_layer.get_input_dim(),
-            "text field embedding dim (with ELMo, if at the input)",
-            "phrase_layer input dim",
-        )
+        self._elmo_placement.check_input_of(self._phrase_layer, "phrase_layer")
         check_dimensions_match(
             dim,
             self._span_start_encoder.get_input_dim(),
@@ -161,27 +155,26 @@ class BidafSelfAttention(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
+        Find the answers to a batch of questions in their passages.
+
         # Parameters
 
-        question : `TextFieldTensors`
-        passage : `TextFieldTensors`
-        span_start : `torch.Tensor`, optional (default = `None`)
-            First token of the answer, shape `(batch_size, 1)`.
-        span_end : `torch.Tensor`, optional (default = `None`)
-            Last token of the answer, shape `(batch_size, 1)`.
+        question, passage : `TextFieldTensors`
+        span_start, span_end : `torch.Tensor`, optional (default = `None`)
+            First and last token of the answer, shape `(batch_size, 1)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
-            Of each question what the reader `squad` puts there: for the answer's text
-            `original_passage` and `token_offsets`, for em and f1 `answer_texts`, for the loss
+            Metadata of `SquadReader`. The answer's text needs `original_passage` and
+            `token_offsets`, the metrics `em` and `f1` need `answer_texts`, and the loss needs
             `token_spans`.
 
         # Returns
 
         `Dict[str, Any]`
             `span_start_logits`, `span_start_probs`, `span_end_logits` and `span_end_probs`, shape
-            `(batch_size, passage_tokens)`; `best_span`, first and last token, shape `(batch_size,
-            2)`; with `span_start` the scalar `loss`; with `metadata` also `best_span_str`,
-            characters of the passage, and what is passed on: `id`, `question`, `passage`,
-            `question_tokens`, `passage_tokens` and `token_offsets`.
+            `(batch_size, passage_tokens)`; `best_span`, the first and the last token of the answer,
+            shape `(batch_size, 2)`. With `span_start` and `span_end` also the scalar `loss`. With
+            `metadata` also `best_span_str`, the answer's text, and from the metadata `id`,
+            `question`, `passage`, `question_tokens`, `passage_tokens` and `token_offsets`.
         """
         passage_mask = get_text_field_mask(passage)
         question_mask = get_text_field_mask(question)
@@ -198,7 +191,7 @@ class BidafSelfAttention(Model):
         start = self._span_start_encoder(attended, passage_mask)
         end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
 
-        # Under autocast they are of another type than what the encoders put out.
+        # Use the dtype of the logits: under autocast the encoders' outputs have another one.
         start_logits, end_logits = (
             logits.masked_fill(~passage_mask, min_value_of_dtype(logits.dtype))
             for logits in (
@@ -225,9 +218,8 @@ class BidafSelfAttention(Model):
         return output
 
     def _encode(self, tokens: TextFieldTensors, mask: torch.BoolTensor) -> torch.Tensor:
-        embedded, output_elmo = self._elmo_placement.embed(
-            tokens, self._text_field_embedder, self._elmo
-        )
+        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded = self._elmo_placement(embedded)
         encoded = self._dropout(self._phrase_layer(self._dropout(embedded), mask))
         return self._elmo_placement.concatenate(encoded, output_elmo)
 
@@ -255,7 +247,7 @@ class BidafSelfAttention(Model):
         for (first, last), one in zip(span.tolist(), metadata, strict=True):
             offsets = one["token_offsets"]
             text = one["original_passage"][offsets[first][0] : offsets[last][1]]
-            # The token for "no answer" has no text in the passage.
+            # The no-answer token covers no text of the passage, so return the token itself.
             texts.append(text or one["passage_tokens"][last])
             if one.get("answer_texts"):
                 scored.append(texts[-1])
@@ -269,16 +261,9 @@ class BidafSelfAttention(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting anew.
-
-        # Returns
-
-        `Dict[str, float]`
-            `start_acc`, `end_acc` and `span_acc` against the most frequent answer, `em` and `f1`
-            against all answers as SQuAD's script counts them; all from 0 to 1.
+        Return five metrics, from 0 to 1. `start_acc`, `end_acc` and `span_acc` are accuracies for
+        the most frequent answer. `em` (exact match) and `f1` compare with all answers, as SQuAD's
+        script does. `reset` sets the counts to 0.
         """
         exact_match, f1 = self._em_and_f1.get_metric(reset)
         return {

@@ -1,8 +1,9 @@
-"""Coreference resolution end to end, with or without ELMo: the paper's coreference row."""
+"""End-to-end coreference resolution, with or without ELMo."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import (
@@ -16,14 +17,18 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
-from elmo_plugin.modules.coref.antecedents import coarse_antecedents, nearest_antecedents
-from elmo_plugin.modules.coref.checks import check_dimensions, check_genres, check_positive
-from elmo_plugin.modules.coref.decoding import AntecedentDecoder
-from elmo_plugin.modules.coref.pair_features import pair_features
-from elmo_plugin.modules.coref.pairs import antecedent_scores
-from elmo_plugin.modules.coref.pruning import kept_spans
+from elmo_plugin.metrics.conll_coref import ConllCorefScores, antecedents_to_clusters
+from elmo_plugin.metrics.mention_recall import MentionRecall
+from elmo_plugin.modules.coref.pairs import (
+    Antecedents,
+    antecedent_scores,
+    coarse_antecedents,
+    marginal_loss,
+    nearest_antecedents,
+    pair_features,
+)
 from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metadata, random_window
-from elmo_plugin.modules.coref.spans import mention_scores, span_parts
+from elmo_plugin.modules.coref.spans import kept_spans, mention_scores, span_parts
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
@@ -31,13 +36,15 @@ NUM_DISTANCE_BUCKETS = 10
 
 
 @Model.register("coref", exist_ok=True)
-class CoreferenceResolver(AntecedentDecoder):
+class CoreferenceResolver(Model):
     """
-    Scores spans as mentions, keeps the best, and links each to its best antecedent or to none
-    (Lee et al. 2017; `coarse_to_fine` and `inference_order`: Lee et al. 2018). With the arguments
-    of allennlp-models' model of this name it is that model, computed with less work. What follows
-    `initializer` is what that model lacks of the paper's (e2e-coref at 53c4116); all of it is off
-    by default.
+    Coreference model of Lee et al. 2017. It scores candidate spans as mentions and keeps the best.
+    Each kept span is linked to its best antecedent or to none. `coarse_to_fine` and
+    `inference_order` are from Lee et al. 2018.
+
+    The arguments up to `initializer` are those of allennlp-models' `coref`. They give the same
+    results, with fewer operations. The other arguments, all off by default, add what only e2e-coref
+    has (at 53c4116), the model of Peters et al. 2018.
 
     Registered as a `Model` with name "coref".
 
@@ -45,55 +52,58 @@ class CoreferenceResolver(AntecedentDecoder):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the tokens, all but the key `elmo` if `elmo` is given.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     context_layer : `Seq2SeqEncoder`
-        Between embedding and spans.
+        Encodes the embedded tokens.
     mention_feedforward, antecedent_feedforward : `FeedForward`
-        From a span's vector, and from a pair's, to what its score is linear in.
+        The first is applied to a span's vector, the second to the vector of a pair of spans. A
+        linear layer computes the score from the output.
     feature_size : `int`
-        Of the embedded width, and of each of a pair's features.
+        Embedding dimension of a span's width and of each feature of a pair.
     max_span_width : `int`
-        The most tokens of a candidate span, as in the reader.
+        Largest number of tokens in a candidate span; the same as the reader's.
     spans_per_word : `float`
-        How many spans are kept for each token.
+        Number of spans to keep for each token.
     max_antecedents : `int`
-        How many antecedents a span may have.
+        Largest number of antecedents to score for a span.
     coarse_to_fine : `bool`, optional (default = `False`)
-        Whether a bilinear score chooses them; else they are the nearest.
+        If true, the antecedents to score are those with the highest bilinear score, else the
+        nearest kept spans.
     inference_order : `int`, optional (default = `1`)
-        How often pairs are scored; from the second time on, each span is first moved towards its
-        antecedents.
+        Number of rounds in which pairs are scored. Between two rounds, each span's vector is
+        replaced by a gated sum of itself and its expected antecedent.
     lexical_dropout : `float`, optional (default = `0.2`)
-        Probability, on the embedded tokens, ELMo included.
+        Dropout probability of the embedded tokens, ELMo included.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text field.
+        Reads the character ids of the token indexer named `elmo`.
     use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the input of `context_layer`. It is no part of the heads.
+        Concatenate ELMo to the input of `context_layer`. Span heads are computed without it.
     encode_by_sentence : `bool`, optional (default = `False`)
-        Whether embedding, biLM and `context_layer` run on each sentence by itself; else a document
-        is one sequence.
+        If true, the embedder, the biLM and `context_layer` run on each sentence separately, else on
+        the document as one sequence.
     use_speakers : `bool`, optional (default = `False`)
-        Whether a feature of a pair says that both spans have the same speaker: that of their first
-        token.
+        If true, whether both spans' first tokens have the same speaker is a feature of each pair.
     genres : `List[str]`, optional (default = `None`)
-        If given, a feature of a pair is the document's genre, one of these. A document without a
-        genre, such as a text to predict, has zeros there; any other genre is an error.
+        Names of the genres. If given, the document's genre is a feature of its pairs. The feature
+        is zero for documents without a genre, such as a predictor's. Unknown genres are an error.
     head_scores_from_context : `bool`, optional (default = `False`)
-        Whether the scores of tokens in heads come from the outputs of `context_layer`; else from
-        the embedded tokens, of which heads are sums in both cases.
+        A span's head is the attention-weighted sum of its embedded tokens. If true, the attention
+        scores are computed from the outputs of `context_layer`, else from the embedded tokens.
     allow_crossing_spans : `bool`, optional (default = `True`)
-        Whether kept spans may cross. Without them the number to keep is that of each document by
-        itself, not of the batch's longest.
+        If false, no two kept spans overlap partially. `spans_per_word` then refers to each
+        document's own length instead of that of the longest document in the batch.
     max_training_sentences : `int`, optional (default = `None`)
-        In training, a longer document is cut to so many sentences in a row, anew each time.
+        In training, longer documents are cropped to this number of consecutive sentences, which
+        start at a random place each time.
     context_dropout, feature_dropout : `float`, optional (default = `0.0`)
-        Probability, on the outputs of `context_layer`; on the embedded width and a pair's features.
+        The first is the dropout probability of the outputs of `context_layer`. The second is that
+        of the embedded span width and of a pair's features.
 
     # Raises
 
     `ConfigurationError`
-        If arguments contradict each other or dimensions do not fit.
+        If arguments contradict each other, or dimensions do not match.
     """
 
     default_predictor = "coreference_resolution"
@@ -129,15 +139,18 @@ class CoreferenceResolver(AntecedentDecoder):
         self._elmo_placement = ElmoPlacement(
             elmo, text_field_embedder, use_input_elmo=use_input_elmo
         )
-        check_positive(
-            feature_size=feature_size,
-            max_span_width=max_span_width,
-            spans_per_word=spans_per_word,
-            max_antecedents=max_antecedents,
-            inference_order=inference_order,
-            max_training_sentences=max_training_sentences,
-        )
-        check_genres(genres)
+        for name, number in (
+            ("feature_size", feature_size),
+            ("max_span_width", max_span_width),
+            ("spans_per_word", spans_per_word),
+            ("max_antecedents", max_antecedents),
+            ("inference_order", inference_order),
+            ("max_training_sentences", max_training_sentences),
+        ):
+            if number is not None and number <= 0:
+                raise ConfigurationError(f"found {name} {number}, expected more than 0")
+        if genres is not None and not (genres and all(genres) and len(set(genres)) == len(genres)):
+            raise ConfigurationError(f"found genres {genres}, expected different names, none empty")
         self._text_field_embedder = text_field_embedder
         self._elmo = elmo
         self._context_layer = context_layer
@@ -149,7 +162,7 @@ class CoreferenceResolver(AntecedentDecoder):
         self._antecedent_scorer = TimeDistributed(
             torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
         )
-        # The next two hold parameters, under allennlp-models' names; `span_parts` computes.
+        # These two hold parameters under allennlp-models' names; `span_parts` uses them.
         self._endpoint_span_extractor = EndpointSpanExtractor(
             context_layer.get_output_dim(),
             num_width_embeddings=max_span_width,
@@ -169,16 +182,7 @@ class CoreferenceResolver(AntecedentDecoder):
         self._allow_crossing_spans = allow_crossing_spans
         self._max_antecedents = max_antecedents
         self._max_training_sentences = max_training_sentences
-        check_dimensions(
-            self._elmo_placement.input_dim,
-            text_field_embedder.get_output_dim(),
-            context_layer,
-            mention_feedforward,
-            antecedent_feedforward,
-            feature_size,
-            num_features=1 + use_speakers + bool(genres),
-        )
-
+        self._check_dimensions(mention_feedforward, antecedent_feedforward, feature_size)
         span_dim = mention_feedforward.get_input_dim()
         self._coarse2fine_scorer = torch.nn.Linear(span_dim, span_dim) if coarse_to_fine else None
         self._inference_order = inference_order
@@ -186,7 +190,34 @@ class CoreferenceResolver(AntecedentDecoder):
         self._lexical_dropout = torch.nn.Dropout(lexical_dropout)
         self._context_dropout = torch.nn.Dropout(context_dropout)
         self._feature_dropout = torch.nn.Dropout(feature_dropout)
+        self._mention_recall = MentionRecall()
+        self._conll_coref_scores = ConllCorefScores()
+        # By sentence, the embedder returns a row per sentence; interpreters need one per document.
+        self._elmo_placement.is_interpretable_layer |= encode_by_sentence
         initializer(self)
+
+    def _check_dimensions(
+        self,
+        mention_feedforward: FeedForward,
+        antecedent_feedforward: FeedForward,
+        feature_size: int,
+    ) -> None:
+        self._elmo_placement.check_input_of(self._context_layer, "context_layer")
+        embedded_dim = self._text_field_embedder.get_output_dim()
+        span_dim = 2 * self._context_layer.get_output_dim() + feature_size + embedded_dim
+        check_dimensions_match(
+            span_dim,
+            mention_feedforward.get_input_dim(),
+            "span dim (2 context_layer output dims, feature_size, text field embedding dim)",
+            "mention_feedforward input dim",
+        )
+        num_features = 1 + (self._speaker_embedding is not None) + bool(self._genres)
+        check_dimensions_match(
+            3 * span_dim + num_features * feature_size,
+            antecedent_feedforward.get_input_dim(),
+            f"pair dim (3 span dims, {num_features} feature_size)",
+            "antecedent_feedforward input dim",
+        )
 
     def forward(
         self,
@@ -196,34 +227,37 @@ class CoreferenceResolver(AntecedentDecoder):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
+        Link the mentions of a batch of documents to their antecedents.
+
         # Parameters
 
         text : `TextFieldTensors`
             Documents.
         spans : `torch.Tensor`
-            First and last token of the candidate spans, shape `(batch_size, num_spans, 2)`, padded
-            with -1.
+            First and last token of each candidate span, shape `(batch_size, num_spans, 2)`; padding
+            is -1.
         span_labels : `torch.Tensor`, optional (default = `None`)
-            The cluster of each, -1 for none, shape `(batch_size, num_spans)`.
+            Cluster number of each candidate span, -1 for none, shape `(batch_size, num_spans)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
-            The `original_text` of each document; with `span_labels` its `clusters`; for the
-            paper's switches `sentence_lengths`, `speakers` and `genre`.
+            `original_text` of each document, and `clusters` if there are `span_labels`. Also
+            `sentence_lengths`, `speakers` and `genre` if the model's arguments need them.
 
         # Returns
 
         `Dict[str, Any]`
-            `top_spans`, the kept spans, shape `(batch_size, num_kept, 2)`; `antecedent_indices`,
-            which of them may be a span's antecedent, shape
-            `(batch_size, num_kept, num_antecedents)`; `predicted_antecedents`, the best one's
-            column there or -1, shape `(batch_size, num_kept)`; with `span_labels` the scalar
-            `loss`, summed over spans; with metadata `document`, the tokens.
+            `top_spans`, the first and the last token of each kept span, shape `(batch_size,
+            num_kept, 2)`; `antecedent_indices`, indices of each span's antecedents in `top_spans`,
+            shape `(batch_size, num_kept, num_antecedents)`; `predicted_antecedents`, the column of
+            the best antecedent in `antecedent_indices`, or -1 for none, shape `(batch_size,
+            num_kept)`. With `span_labels` the scalar `loss`, summed over spans; with metadata
+            `document`, the tokens.
 
         # Raises
 
         `ConfigurationError`
-            If a document's genre is none of `genres`.
+            If a document's genre is not in `genres`.
         `ValueError`
-            If the metadata lacks what a switch needs.
+            If `metadata` lacks a key that the model's arguments need.
         """
         if self.training and self._max_training_sentences is not None:
             text, spans, span_labels, metadata = random_window(
@@ -279,22 +313,82 @@ class CoreferenceResolver(AntecedentDecoder):
             self._inference_order,
         )
         labels = None if span_labels is None else span_labels.gather(1, kept)
-        return self.decode(scores, antecedents, top.spans, kept_mask, labels, metadata)
+        return self._decode(scores, antecedents, top.spans, kept_mask, labels, metadata)
 
     def _encode(
         self, text: TextFieldTensors, metadata: Optional[List[Dict[str, Any]]]
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The embedded tokens without ELMo, and the context layer's outputs, by document."""
+        """Return each document's embedded tokens, without ELMo, and the context layer's outputs."""
         mask: torch.Tensor = util.get_text_field_mask(text)
         sentences = None
         if self._encode_by_sentence:
             lengths = from_metadata(metadata, "sentence_lengths")
             sentences = Sentences(lengths, mask.size(1), mask.device)
             text, mask = sentences.split(text), sentences.mask
-        embedded, _ = self._elmo_placement.embed(text, self._text_field_embedder, self._elmo)
+        embedded, _ = self._elmo_placement.embed(text)
+        if sentences is None:
+            embedded = self._elmo_placement(embedded)
+        else:
+            # AllenNLP's interpreters hook this call and expect one row per document.
+            embedded = self._elmo_placement(sentences.join_vectors(embedded))
+            embedded = sentences.split_vectors(embedded)
         embedded = self._lexical_dropout(embedded)
         context = self._context_dropout(self._context_layer(embedded, mask))
         embedded = embedded[..., : self._text_field_embedder.get_output_dim()]
         if sentences is None:
             return embedded, context
-        return sentences.join(embedded), sentences.join(context)
+        return sentences.join_vectors(embedded), sentences.join_vectors(context)
+
+    def _decode(
+        self,
+        scores: torch.Tensor,
+        antecedents: Antecedents,
+        spans: torch.Tensor,
+        mask: torch.Tensor,
+        labels: Optional[torch.Tensor],
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> Dict[str, Any]:
+        """Link spans, compute the loss, and update the metrics. Return the result of `forward`."""
+        # Padding has no antecedent.
+        predicted = (scores.argmax(dim=2) - 1).masked_fill(~mask, -1)
+        output: Dict[str, Any] = {
+            "top_spans": spans,
+            "antecedent_indices": antecedents.indices,
+            "predicted_antecedents": predicted,
+        }
+        if labels is not None:
+            output["loss"] = marginal_loss(scores, labels, mask, antecedents)
+            gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
+            self._mention_recall(spans, gold)
+            self._conll_coref_scores(spans, antecedents.indices, predicted, gold)
+        if metadata is not None:
+            output["document"] = [document["original_text"] for document in metadata]
+        return output
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """
+        Add `clusters`, a list of clusters for each document. A cluster is a list of mentions, and a
+        mention is its `(first, last)` token.
+        """
+        output_dict["clusters"] = [
+            antecedents_to_clusters(*document)
+            for document in zip(
+                output_dict["top_spans"].detach().cpu(),
+                output_dict["antecedent_indices"].detach().cpu(),
+                output_dict["predicted_antecedents"].detach().cpu(),
+            )
+        ]
+        return output_dict
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Return `coref_precision`, `coref_recall` and `coref_f1` (see `ConllCorefScores`) and
+        `mention_recall`, from 0 to 1. `reset` sets the counts to 0.
+        """
+        precision, recall, f1 = self._conll_coref_scores.get_metric(reset)
+        return {
+            "coref_precision": precision,
+            "coref_recall": recall,
+            "coref_f1": f1,
+            "mention_recall": self._mention_recall.get_metric(reset),
+        }

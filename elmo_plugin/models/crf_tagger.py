@@ -1,4 +1,4 @@
-"""A tagger with a conditional random field on top, with or without ELMo: the paper's NER."""
+"""Tagger with a conditional random field, with or without ELMo, for example for NER."""
 
 from typing import Any, Dict, List, Optional
 
@@ -22,12 +22,12 @@ from elmo_plugin.modules.weighted_crf import build_crf, weights_by_index
 @Model.register("crf_tagger", exist_ok=True)
 class CrfTagger(Model):
     """
-    Encodes the tokens and tags them with a conditional random field (Lafferty et al. 2001; with a
-    biLSTM: Huang et al. 2015; with characters: Lample et al. 2016; with a language model: Peters et
-    al. 2017). Spans are scored as `conlleval` does it, in distributed training too.
+    Tagger that encodes the tokens and decodes their tags with a conditional random field. Examples
+    are the biLSTM taggers of Huang et al. 2015 and Lample et al. 2016. The metric `conlleval`
+    scores spans, in distributed training too.
 
-    ELMo may stand in `text_field_embedder`, as in AllenNLP, or in `elmo`, which can place it at the
-    input of `encoder`, at its output, or at both (Peters et al. 2018, table 3).
+    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
+    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
 
     Registered as a `Model` with name "crf_tagger".
 
@@ -35,47 +35,47 @@ class CrfTagger(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the tokens, all but the key `elmo` if `elmo` is given.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     encoder : `Seq2SeqEncoder`
-        Between embedding and tagging.
     label_namespace : `str`, optional (default = `"labels"`)
-        The tags' namespace.
+        Vocabulary namespace of the tags.
     feedforward : `FeedForward`, optional (default = `None`)
         Applied to the encoder's output.
     label_encoding : `str`, optional (default = `None`)
-        How tags write spans: `BIO`, `BIOUL`, `IOB1` or `BMES`. The next two need it.
+        Scheme of the tags: `BIO`, `BIOUL`, `IOB1` or `BMES`. `constrain_crf_decoding` and
+        `calculate_span_f1` need it.
     include_start_end_transitions : `bool`, optional (default = `True`)
-        Whether the CRF has parameters for the first and the last tag.
+        If true, the CRF has parameters for the first and the last tag.
     constrain_crf_decoding : `bool`, optional (default = `None`)
-        Whether to predict well-formed taggings only. `None`: if `label_encoding` is given.
+        If true, only tag sequences that are well-formed in `label_encoding` are predicted. `None`
+        means true if `label_encoding` is given.
     calculate_span_f1 : `bool`, optional (default = `None`)
-        Whether to score spans. `None`: if `label_encoding` is given.
+        If true, spans are scored. `None` means true if `label_encoding` is given.
     dropout : `float`, optional (default = `None`)
-        Probability, on the input of the encoder and on its output.
+        Dropout probability of the encoder's input and of its output.
     verbose_metrics : `bool`, optional (default = `False`)
-        Whether to give the metrics of each type too. Without spans they are of each tag, and tags
-        that training never saw are in none.
+        If true, metrics include those of each span type or, if spans are not scored, of each tag in
+        the vocabulary.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     top_k : `int`, optional (default = `1`)
-        If more than 1, how many taggings `top_k_tags` holds for a sentence.
+        Number of best tag sequences for each sentence. If above 1, the output has `top_k_tags`.
     ignore_loss_on_o_tags : `bool`, optional (default = `False`)
-        Whether tokens with the gold tag `O` are left out of the loss.
+        If true, tokens with the gold tag `O` are left out of the loss.
     label_weights : `Dict[str, float]`, optional (default = `None`)
-        Weights of tags in the loss; 1 for those not named.
+        Weights of tags in the loss. Tags that are not listed have weight 1.
     weight_strategy : `str`, optional (default = `None`)
-        How `label_weights` act: on emission scores (`emission`, also for `None`), on transitions
-        too (`emission_transition`), or as in Lannoy et al. 2019 (`lannoy`).
+        How `label_weights` apply: `emission` weights the emission scores, `emission_transition`
+        also the transition scores, and `lannoy` follows Lannoy et al. 2019. `None` means
+        `emission`.
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text field.
-    use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the input of `encoder`.
-    use_output_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the output of `encoder`.
+        Reads the character ids of the token indexer named `elmo`.
+    use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
+        The first concatenates ELMo to the input of `encoder`, the second to its output.
 
     # Raises
 
     `ConfigurationError`
-        If arguments contradict each other or dimensions do not fit.
+        If arguments contradict each other, or dimensions do not match.
     """
 
     default_predictor = "sentence_tagger"
@@ -161,14 +161,9 @@ class CrfTagger(Model):
         initializer(self)
 
     def _check_dimensions(self) -> int:
-        """Gives the size of the tag projection's input."""
+        """Check dimensions and return the width of the tag projection's input."""
+        self._elmo_placement.check_input_of(self.encoder, "encoder")
         output_dim = self._elmo_placement.output_dim(self.encoder)
-        check_dimensions_match(
-            self._elmo_placement.input_dim,
-            self.encoder.get_input_dim(),
-            "text field embedding dim (with ELMo, if at the input)",
-            "encoder input dim",
-        )
         if self._feedforward is None:
             return output_dim
         check_dimensions_match(
@@ -188,6 +183,8 @@ class CrfTagger(Model):
         **kwargs: Any,
     ) -> Dict[str, Any]:
         """
+        Tag a batch of sentences.
+
         # Parameters
 
         tokens : `TextFieldTensors`
@@ -196,23 +193,22 @@ class CrfTagger(Model):
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
             The `words` of each sentence.
         ignore_loss_on_o_tags : `bool`, optional (default = `None`)
-            As in the constructor, for this batch; `None`: as there.
+            Overrides the constructor's argument for this batch.
         kwargs : `Any`
-            Further fields of a reader's instances; not used.
+            Other fields of a reader's instances; ignored.
 
         # Returns
 
         `Dict[str, Any]`
-            `logits`, shape `(batch_size, num_tokens, num_tags)`; `mask`, bool, shape `(batch_size,
-            num_tokens)`; `tags`, a list of predicted tag ids for each sentence; with gold tags the
-            scalar `loss`, summed over sentences; with metadata `words`; if `top_k` is more than 1
-            `top_k_tags`, for each sentence a list of tag ids and their score.
+            `tags`, a list of predicted tag ids for each sentence; `mask`, bool, shape `(batch_size,
+            num_tokens)`; `logits`, shape `(batch_size, num_tokens, num_tags)`. With `metadata` also
+            `words`. With `top_k` above 1 also `top_k_tags`, each sentence's best tag sequences with
+            their scores. With `tags` also the scalar `loss`, summed over sentences.
         """
         mask = get_text_field_mask(tokens)
-        embedded, output_elmo = self._elmo_placement.embed(
-            tokens, self.text_field_embedder, self._elmo
-        )
+        embedded, output_elmo = self._elmo_placement.embed(tokens)
         # Shape: (batch_size, num_tokens, encoder output dim, with ELMo if it is placed there)
+        embedded = self._elmo_placement(embedded)
         encoded = self.encoder(self._drop(embedded), mask)
         encoded = self._elmo_placement.concatenate(encoded, output_elmo)
         encoded = self._drop(encoded)
@@ -220,24 +216,28 @@ class CrfTagger(Model):
             encoded = self._feedforward(encoded)
         logits = self.tag_projection_layer(encoded)
         paths = self.crf.viterbi_tags(logits, mask, top_k=self.top_k)
-        output = {"logits": logits, "mask": mask, "tags": [best[0][0] for best in paths]}
+        # Predictors write the output's keys in this order. Put the words first.
+        output: Dict[str, Any] = {}
+        if metadata is not None:
+            output["words"] = [sentence["words"] for sentence in metadata]
+        output["tags"] = [best[0][0] for best in paths]
         if self.top_k > 1:
             output["top_k_tags"] = paths
+        output.update(mask=mask, logits=logits)
         if tags is not None:
+            tags, seen = self._unseen_labels.find(tags, self.training, mask)
             if ignore_loss_on_o_tags is None:
                 ignore_loss_on_o_tags = self.ignore_loss_on_o_tags
             loss_mask: torch.Tensor = mask
             if ignore_loss_on_o_tags:
                 outside = self.vocab.get_token_index("O", namespace=self.label_namespace)
                 loss_mask = mask & (tags != outside)
-            # The CRF scores whole sentences.
-            seen = self._unseen_labels.seen(tags, self.training, mask)
+            # The CRF's loss is per sentence, so leave out each sentence with a tag outside the
+            # vocabulary.
             known = seen.all(dim=1)
             if known.any():
                 output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)
-        if metadata is not None:
-            output["words"] = [sentence["words"] for sentence in metadata]
         return output
 
     def _drop(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -250,22 +250,22 @@ class CrfTagger(Model):
         tags: torch.Tensor,
         mask: torch.BoolTensor,
     ) -> None:
-        # Metrics take scores, the CRF predicts taggings: a predicted tag scores 1.
+        # The metrics expect a score for each tag. Give the predicted tag 1 and all others 0.
         scores = torch.zeros_like(logits)
         for row, path in enumerate(predicted):
             scores[row, torch.arange(len(path)), torch.tensor(path, dtype=torch.long)] = 1
         for metric in self.metrics.values():
             metric(scores, tags, mask)
         counted: Any = mask
-        if isinstance(self._span_metric, FBetaVerboseMeasure):  # has a place for known tags alone
+        if isinstance(self._span_metric, FBetaVerboseMeasure):  # fails on negative tag ids
             counted = mask & (tags >= 0)
         if self._span_metric is not None:
             self._span_metric(scores, tags, counted)
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
         """
-        Turns the tag ids of `tags` and `top_k_tags` into tags; each of the latter becomes a
-        dictionary with `tags` and `score`.
+        Replace the tag ids in `tags` and `top_k_tags` by the tags' names. Each entry of
+        `top_k_tags` becomes a dictionary with `tags` and `score`.
         """
 
         def names(path: List[int]) -> List[str]:
@@ -281,14 +281,13 @@ class CrfTagger(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Returns
-
-        `Dict[str, float]`
-            `accuracy` and `accuracy3` of single tags; if spans are scored `precision-overall`,
-            `recall-overall` and `f1-measure-overall`; with `verbose_metrics` those of each type.
+        Return metrics from 0 to 1: the accuracy of tags as `accuracy` and their top-3 accuracy as
+        `accuracy3`. If spans are scored, add `precision-overall`, `recall-overall` and
+        `f1-measure-overall`. With `verbose_metrics` also add those of each span type. `reset` sets
+        the counts to 0.
         """
         if reset:
-            self._unseen_labels.say()
+            self._unseen_labels.warn()
         metrics = {name: metric.get_metric(reset) for name, metric in self.metrics.items()}
         if self._span_metric is not None:
             span_metrics = self._span_metric.get_metric(reset)

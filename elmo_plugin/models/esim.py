@@ -1,4 +1,4 @@
-"""The enhanced sequential inference model for natural language inference, with or without ELMo."""
+"""Enhanced sequential inference model (ESIM) for sentence pairs, with or without ELMo."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -15,53 +15,57 @@ from allennlp.training.metrics import CategoricalAccuracy
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
+from elmo_plugin.modules.named_probabilities import named_probabilities
 
 
 @Model.register("esim", exist_ok=True)
 class ESIM(Model):
     """
-    Chen et al. 2017, "Enhanced LSTM for natural language inference", the sequential model: both
-    sentences are encoded, softly aligned to each other, compared, composed by a second encoder,
-    pooled and classified.
+    Sequential model of Chen et al. 2017, "Enhanced LSTM for natural language inference". Premise
+    and hypothesis are encoded, and each attends to the other. A second encoder reads the comparison
+    of both; its outputs are pooled and classified.
 
-    ELMo may stand in `text_field_embedder`, as in AllenNLP, or in `elmo`, which can place it at the
-    input of `encoder`, at its output, or at both (Peters et al. 2018, table 3).
+    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
+    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
+
+    Registered as a `Model` with name "esim".
 
     # Parameters
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds premise and hypothesis, all but the key `elmo` if `elmo` is given.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     encoder : `Seq2SeqEncoder`
-        Encodes premise and hypothesis, the same one for both.
+        Encodes premise and hypothesis, with the same weights.
     matrix_attention : `MatrixAttention`
         Scores each premise token against each hypothesis token.
     projection_feedforward : `FeedForward`
-        Projects the compared encodings, `4 * encoder_output_dim`, to the input of
-        `inference_encoder`.
+        Computes the input of `inference_encoder` from `[h; c; h - c; h * c]`, of width `4 *
+        encoder_output_dim`. `h` is a token's encoding, and `c` the mean of the other sentence's
+        encodings, weighted by attention.
     inference_encoder : `Seq2SeqEncoder`
-        Composes the projected comparisons.
+        Second encoder; reads the output of `projection_feedforward`.
     output_feedforward : `FeedForward`
-        Takes the mean and maximum over both sentences, `4 * inference_output_dim`.
+        Applied to the pooled vector, the mean and maximum of each sentence, of width `4 *
+        inference_output_dim`.
     output_logit : `FeedForward`
-        Gives one logit per label.
+        Computes one logit for each label.
     dropout : `float`, optional (default = `0.5`)
-        Probability of variational dropout before both encoders and of dropout on the pooled vector.
+        Probability of variational dropout before both encoders, and of dropout on the pooled
+        vector.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text fields.
-    use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the input of `encoder`.
-    use_output_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the output of `encoder`.
+        Reads the character ids of the token indexer named `elmo`.
+    use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
+        The first concatenates ELMo to the input of `encoder`, the second to its output.
     attention_dropout : `float`, optional (default = `0.0`)
-        Probability, on the compared encodings before `projection_feedforward`; 0.5 for ELMo in
-        Peters et al. 2018 (appendix).
+        Dropout probability before `projection_feedforward`; 0.5 with ELMo in Peters et al. 2018
+        (appendix).
 
     # Raises
 
     `ConfigurationError`
-        If dimensions do not fit, or `elmo` and the flags that place it do not agree.
+        If dimensions do not match, or `elmo` and the flags `use_*_elmo` contradict each other.
     """
 
     default_predictor = "textual_entailment"
@@ -110,12 +114,7 @@ class ESIM(Model):
 
     def _check_dimensions(self) -> None:
         encoded_dim = self._elmo_placement.output_dim(self._encoder)
-        check_dimensions_match(
-            self._elmo_placement.input_dim,
-            self._encoder.get_input_dim(),
-            "text field embedding dim (with ELMo, if at the input)",
-            "encoder input dim",
-        )
+        self._elmo_placement.check_input_of(self._encoder, "encoder")
         check_dimensions_match(
             encoded_dim * 4,
             self._projection_feedforward.get_input_dim(),
@@ -143,10 +142,11 @@ class ESIM(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, torch.Tensor]:
         """
+        Classify a batch of sentence pairs.
+
         # Parameters
 
-        premise : `TextFieldTensors`
-        hypothesis : `TextFieldTensors`
+        premise, hypothesis : `TextFieldTensors`
         label : `torch.Tensor`, optional (default = `None`)
             Label ids, shape `(batch_size,)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
@@ -155,8 +155,8 @@ class ESIM(Model):
         # Returns
 
         `Dict[str, torch.Tensor]`
-            `label_logits` and `label_probs`, shape `(batch_size, num_labels)`, and with `label` the
-            scalar `loss`.
+            `label_logits` and `label_probs`, shape `(batch_size, num_labels)`, in the order of the
+            vocabulary's namespace `labels`; with `label` the scalar `loss`.
         """
         premise_mask = get_text_field_mask(premise)
         hypothesis_mask = get_text_field_mask(hypothesis)
@@ -164,7 +164,7 @@ class ESIM(Model):
         hypothesis_input, hypothesis_elmo = self._embed(hypothesis)
         premise_input = self.rnn_input_dropout(premise_input)
         hypothesis_input = self.rnn_input_dropout(hypothesis_input)
-        # Shape: (batch_size, num_tokens, encoded_dim), with the tokens of each sentence
+        # Shape: (batch_size, number of premise or hypothesis tokens, encoded_dim)
         encoded_premise = self._encode(premise_input, premise_mask, premise_elmo)
         encoded_hypothesis = self._encode(hypothesis_input, hypothesis_mask, hypothesis_elmo)
 
@@ -187,15 +187,15 @@ class ESIM(Model):
         logits = self._output_logit(self._output_feedforward(pooled))
         output = {"label_logits": logits, "label_probs": logits.softmax(dim=-1)}
         if label is not None:
-            label = label.long().view(-1)
-            seen = self._unseen_labels.seen(label, self.training)
+            label, seen = self._unseen_labels.find(label.long().view(-1), self.training)
             if seen.any():
                 output["loss"] = self._loss(logits[seen], label[seen])
             self._accuracy(logits, label)
         return output
 
     def _embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        return self._elmo_placement.embed(tokens, self._text_field_embedder, self._elmo)
+        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        return self._elmo_placement(embedded), output_elmo
 
     def _encode(
         self, inputs: torch.Tensor, mask: torch.Tensor, output_elmo: Optional[torch.Tensor]
@@ -218,33 +218,16 @@ class ESIM(Model):
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
         """
-        # Parameters
-
-        output_dict : `Dict[str, torch.Tensor]`
-            As `forward` returns it.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            The same with `label`, the most probable label of each pair as a string.
+        Add two lists with an entry per pair: `label`, its most probable label, and `probabilities`,
+        a dictionary from label to probability, the most probable first.
         """
-        best = output_dict["label_probs"].argmax(dim=-1).view(-1).tolist()
-        names = self.vocab.get_index_to_token_vocabulary("labels")
-        output_dict["label"] = [names.get(i, str(i)) for i in best]  # type: ignore[assignment]
+        named = named_probabilities(output_dict["label_probs"], self.vocab)
+        output_dict["label"] = [next(iter(labels)) for labels in named]  # type: ignore[assignment]
+        output_dict["probabilities"] = named  # type: ignore[assignment]
         return output_dict
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
-        """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting anew.
-
-        # Returns
-
-        `Dict[str, float]`
-            `accuracy`, from 0 to 1.
-        """
+        """Return `accuracy`, from 0 to 1. `reset` sets the counts to 0."""
         if reset:
-            self._unseen_labels.say()
+            self._unseen_labels.warn()
         return {"accuracy": self._accuracy.get_metric(reset)}

@@ -29,45 +29,45 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 @Model.register("srl", exist_ok=True)
 class SemanticRoleLabeler(Model):
     """
-    He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next": each word's vector
-    and one that says whether it is the predicate go through a deep alternating LSTM to BIO tags;
-    Viterbi decoding keeps the tags well-formed.
+    Tagger of He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next". A deep
+    alternating LSTM reads the tokens' vectors with a feature that marks the predicate, and predicts
+    the BIO tags of its arguments. Viterbi decoding finds well-formed tags.
 
-    ELMo may stand in `text_field_embedder`, as in AllenNLP, or in `elmo`, which can place it at the
-    input of `encoder`, at its output, or at both (Peters et al. 2018, table 3).
+    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
+    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
+
+    Registered as a `Model` with name "srl".
 
     # Parameters
 
     vocab : `Vocabulary`
-        Its namespace `labels` holds the tags.
+        Holds the tags in its namespace `labels`.
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the tokens, all but the key `elmo` if `elmo` is given.
+        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
     encoder : `Seq2SeqEncoder`
-        Takes the embedded tokens with the predicate feature.
+        Encodes the embedded tokens with the predicate feature.
     binary_feature_dim : `int`
-        The width of the predicate feature.
+        Width of the embedded predicate feature.
     embedding_dropout : `float`, optional (default = `0.0`)
-        Probability of dropping an element of the embedded tokens, ELMo at the input included.
+        Dropout probability of the embedded tokens, including ELMo if it is used at the input.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     label_smoothing : `float`, optional (default = `None`)
-        The probability mass that the loss spreads over all tags.
+        Share of the target probability that the loss spreads evenly over all tags.
     ignore_span_metric : `bool`, optional (default = `False`)
-        Neither compute nor report the score of arguments.
+        If true, arguments are not scored.
     srl_eval_path : `str`, optional (default = `DEFAULT_SRL_EVAL_PATH`)
-        In allennlp-models the path of `srl-eval.pl`. Any path stands for `SrlEvalScorer`, which
-        counts the same without perl; with `None` there is no score, and asking for it is an error
-        unless `ignore_span_metric`.
+        In allennlp-models the path of `srl-eval.pl`. Here any path selects `SrlEvalScorer`, which
+        gives the same scores without perl. With `None`, `get_metrics` raises an error unless
+        `ignore_span_metric` is true.
     elmo : `Elmo`, optional (default = `None`)
-        Its characters come under the key `elmo` of the text field.
-    use_input_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the embedded tokens.
-    use_output_elmo : `bool`, optional (default = `False`)
-        Whether ELMo is concatenated to the output of `encoder`.
+        Reads the character ids of the token indexer named `elmo`.
+    use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
+        The first concatenates ELMo to the input of `encoder`, the second to its output.
 
     # Raises
 
     `ConfigurationError`
-        If dimensions do not fit, or `elmo` and the flags that place it do not agree.
+        If dimensions do not match, or `elmo` and the flags `use_*_elmo` contradict each other.
     """
 
     default_predictor = "semantic_role_labeling"
@@ -98,7 +98,7 @@ class SemanticRoleLabeler(Model):
         self.text_field_embedder = text_field_embedder
         self._elmo = elmo
         self.num_classes = self.vocab.get_vocab_size("labels")
-        # The predicate is given, so its own span is no prediction.
+        # The predicate is part of the input, so its span V is not scored.
         self.span_metric = (
             None if srl_eval_path is None else SrlEvalScorer(srl_eval_path, ignore_classes=["V"])
         )
@@ -128,26 +128,29 @@ class SemanticRoleLabeler(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, torch.Tensor]:
         """
+        Score the tags of a batch of sentences with one predicate each.
+
         # Parameters
 
         tokens : `TextFieldTensors`
         verb_indicator : `torch.Tensor`
-            1 for the predicate's words, else 0, shape `(batch_size, num_tokens)`.
+            1 at the predicate's tokens, else 0, shape `(batch_size, num_tokens)`.
         tags : `torch.Tensor`, optional (default = `None`)
             Tag ids, shape `(batch_size, num_tokens)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
-            Of each sentence `words`, `verb`, and for the score `verb_index` and `gold_tags`.
+            `words` and `verb` of each sentence; for the metrics also `verb_index` and `gold_tags`.
 
         # Returns
 
         `Dict[str, torch.Tensor]`
-            `logits` and `class_probabilities`, shape `(batch_size, num_tokens, num_classes)`;
-            `mask`; with `tags` the scalar `loss`; with `metadata` the lists `words` and `verb`.
+            `logits` and `class_probabilities`, shape `(batch_size, num_tokens, num_classes)`, in
+            the order of the vocabulary's namespace `labels`; `mask`, bool, shape `(batch_size,
+            num_tokens)`. With `tags` the scalar `loss`; with `metadata` the lists `words` and
+            `verb`.
         """
         mask = get_text_field_mask(tokens)
-        embedded, output_elmo = self._elmo_placement.embed(
-            tokens, self.text_field_embedder, self._elmo
-        )
+        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded = self._elmo_placement(embedded)
         predicate = self.binary_feature_embedding(verb_indicator.long())
         # Shape: (batch_size, num_tokens, encoder input dim)
         inputs = torch.cat([self.embedding_dropout(embedded), predicate], dim=-1)
@@ -160,15 +163,16 @@ class SemanticRoleLabeler(Model):
             "mask": mask,
         }
         if tags is not None:
-            seen = self._unseen_labels.seen(tags, self.training, mask)
+            gold, seen = self._unseen_labels.find(tags, self.training, mask)
             output["loss"] = sequence_cross_entropy_with_logits(
                 logits,
-                tags.clamp(min=0),  # type: ignore[arg-type]
+                gold.clamp(min=0),  # type: ignore[arg-type]
                 mask & seen,  # type: ignore[arg-type]
                 label_smoothing=self._label_smoothing,  # type: ignore[arg-type]
             )
             scored = not self.ignore_span_metric and not self.training
-            if scored and self.span_metric is not None and metadata is not None:
+            has_gold = all("gold_tags" in sentence for sentence in metadata or [{}])
+            if scored and self.span_metric is not None and metadata is not None and has_gold:
                 self._score(output, metadata)
         if metadata is not None:
             output["words"] = [sentence["words"] for sentence in metadata]
@@ -187,8 +191,8 @@ class SemanticRoleLabeler(Model):
 
     def _decode(self, probabilities: torch.Tensor, mask: torch.BoolTensor) -> List[List[str]]:
         """
-        Each sentence's best well-formed tags. Viterbi adds up probabilities here, not their
-        logarithms: AllenNLP 0.9 and 2.10.1 do, and the published scores are made so.
+        Return each sentence's best well-formed tags. Viterbi decoding adds up probabilities, not
+        their logarithms. So do AllenNLP 0.9 and 2.10.1, with which scores were published.
         """
         lengths = get_lengths_from_binary_sequence_mask(mask).tolist()
         transitions = self.get_viterbi_pairwise_potentials()
@@ -205,17 +209,7 @@ class SemanticRoleLabeler(Model):
     def make_output_human_readable(
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
-        """
-        # Parameters
-
-        output_dict : `Dict[str, torch.Tensor]`
-            As `forward` returns it.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            The same with `tags`, the best well-formed tags of each sentence as strings.
-        """
+        """Add `tags`, the best well-formed tags of each sentence."""
         probabilities, mask = output_dict["class_probabilities"], output_dict["mask"]
         if probabilities.dim() == 2:
             probabilities, mask = probabilities.unsqueeze(0), mask.view(1, -1)
@@ -224,24 +218,16 @@ class SemanticRoleLabeler(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Parameters
-
-        reset : `bool`, optional (default = `False`)
-            Whether to start counting anew.
-
-        # Returns
-
-        `Dict[str, float]`
-            `precision-overall`, `recall-overall` and `f1-measure-overall`, from 0 to 1; nothing
-            with `ignore_span_metric`.
+        Return `precision-overall`, `recall-overall` and `f1-measure-overall`, from 0 to 1, or an
+        empty dictionary with `ignore_span_metric`. `reset` sets the counts to 0.
 
         # Raises
 
         `ConfigurationError`
-            If `srl_eval_path` is `None` without `ignore_span_metric`.
+            If `srl_eval_path` is `None` and `ignore_span_metric` is false.
         """
         if reset:
-            self._unseen_labels.say()
+            self._unseen_labels.warn()
         if self.ignore_span_metric:
             return {}
         if self.span_metric is None:
@@ -254,13 +240,11 @@ class SemanticRoleLabeler(Model):
 
     def get_viterbi_pairwise_potentials(self) -> torch.Tensor:
         """
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_classes, num_classes)`: minus infinity from the row's tag to the column's
-            where that is an `I-X` and the row's is neither `B-X` nor `I-X`, else 0.
+        Return the transition scores for Viterbi decoding, shape `(num_classes, num_classes)`. The
+        row is the previous tag and the column the next tag. The score is minus infinity for `I-X`
+        after any tag but `B-X` or `I-X`, else 0.
         """
-        names = self.vocab.get_index_to_token_vocabulary("labels")
+        names = self._tag_names()
         transitions = torch.zeros(len(names), len(names))
         for after, name in names.items():
             if name[0] == "I":
@@ -271,10 +255,13 @@ class SemanticRoleLabeler(Model):
 
     def get_start_transitions(self) -> torch.Tensor:
         """
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_classes,)`: minus infinity for each `I-X`, which cannot start a sentence.
+        Return each tag's score as the first of a sentence, shape `(num_classes,)`: minus infinity
+        for `I-X`, which cannot start a sentence, else 0.
         """
-        names = self.vocab.get_index_to_token_vocabulary("labels")
+        names = self._tag_names()
         return torch.tensor([-torch.inf if names[i][0] == "I" else 0.0 for i in range(len(names))])
+
+    def _tag_names(self) -> Dict[int, str]:
+        """Return the model's tags by index, without tags that the vocabulary got later."""
+        names = self.vocab.get_index_to_token_vocabulary("labels")
+        return {index: names[index] for index in range(self.num_classes)}

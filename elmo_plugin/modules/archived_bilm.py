@@ -1,20 +1,21 @@
 """
-What an archive needs of its biLM beside the weights, which are in it: the options.
+Store a biLM's options in the model archive, so that the archive loads on any machine.
 
-A config may name them by a file, which need not be where the archive is loaded. So each archive
-gets a file of our own with the options of every biLM that its config names, and a model that is
-being loaded takes them from there. Weight files are not read then, and cache directories not made:
-those are the training run's.
+The config's path of `options.json` may not exist where the archive is loaded. So each archive gets
+a file `elmo_options.json` with the options of every biLM in its config. A model loaded from the
+archive takes the options from this file, and the weights from the archive's weight file.
 """
 
 import json
 import logging
+import tarfile
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
 
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
@@ -30,10 +31,8 @@ _directory: ContextVar[Optional[Path]] = ContextVar("directory", default=None)
 @contextmanager
 def loading_from(directory: Union[str, Path]) -> Iterator[None]:
     """
-    # Parameters
-
-    directory : `Union[str, Path]`
-        An archive's files, or a run's, while a trained model is made of them.
+    Context manager for building models with the options stored in `directory`, which is an unpacked
+    archive or a run's folder.
     """
     token = _directory.set(Path(directory))
     try:
@@ -43,7 +42,7 @@ def loading_from(directory: Union[str, Path]) -> Iterator[None]:
 
 
 def is_loading() -> bool:
-    """Whether a model is being made whose weights come from an archive."""
+    """Return whether `loading_from` is active. If it is, weights come from an archive."""
     return _directory.get() is not None
 
 
@@ -51,20 +50,13 @@ def options_in_archive(
     options_file: Optional[str], weight_file: Optional[str] = None
 ) -> Dict[str, Any]:
     """
-    # Parameters
-
-    options_file, weight_file : `Optional[str]`
-        What the archive's config says.
-
-    # Returns
-
-    `Dict[str, Any]`
-        The options: those in the archive, else those of the file.
+    Return a biLM's options. An archive finds them by the paths `options_file` and `weight_file` in
+    its config. If it has none for these paths, read the options file itself.
 
     # Raises
 
     `ConfigurationError`
-        If they are in neither; the text says how to mend the archive.
+        If the options file is missing too. The message says how to give another path.
     """
     directory = _directory.get()
     archived = directory / OPTIONS_FILE if directory is not None else None
@@ -85,30 +77,23 @@ def options_in_archive(
 
 def write_options(directory: Union[str, Path]) -> List[str]:
     """
-    Writes `OPTIONS_FILE` for an archive that is about to be made.
-
-    # Parameters
-
-    directory : `Union[str, Path]`
-        The run's, with `config.json`.
-
-    # Returns
-
-    `List[str]`
-        The name of the file, or nothing where the config names no biLM by a file.
+    Write the options of every biLM in a run's config to a file in the run's folder, before AllenNLP
+    makes the archive. Return the names of the files written, at most one.
     """
     directory = Path(directory)
-    entries = []
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    for part in _parts(config.get("model")):
+    try:
+        model, entries = resolve_model(config)
+    except (OSError, KeyError, ValueError, tarfile.TarError):
+        return []  # `archived_config` warns of this error
+    known = {(entry["options_file"], entry["weight_file"]) for entry in entries}
+    for part in _parts(model):
         names_files = {"options_file", "weight_file"} & part.keys()
-        if part.get("type") == "bilm_language_model":
-            named, weight_file = part.get("options"), None
-        elif "options" not in part and (names_files or part.get("type") == "elmo_token_embedder"):
+        if "options" not in part and (names_files or part.get("type") == "elmo_token_embedder"):
             named, weight_file = part.get("options_file"), part.get("weight_file")
         else:
             continue
-        if isinstance(named, dict):
+        if isinstance(named, dict) or (named, weight_file) in known:
             continue
         try:
             options = _found(named, weight_file)
@@ -120,6 +105,39 @@ def write_options(directory: Union[str, Path]) -> List[str]:
         return []
     (directory / OPTIONS_FILE).write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     return [OPTIONS_FILE]
+
+
+def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:
+    """
+    Return the `model` of a run's config, and a list of biLM options. While the model has the type
+    `from_archive`, it is replaced by that archive's model, and the archive's options are added.
+    """
+    model: Any = config.get("model")
+    options: List[Dict[str, Any]] = []
+    while is_from_archive(model):
+        parent = Path(cached_path(model["archive_file"]))
+        model = _in_archive(parent, "config.json", {}).get("model")
+        options += _in_archive(parent, OPTIONS_FILE, [])
+    return model, options
+
+
+def is_from_archive(model: Any) -> bool:
+    """Return whether a config's `model` has the type `from_archive`."""
+    return isinstance(model, dict) and model.get("type") == "from_archive"
+
+
+def _in_archive(archive: Path, name: str, default: Any) -> Any:
+    """Read a JSON file from an archive or a folder; return `default` if it does not exist."""
+    if archive.is_dir():
+        path = archive / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+    with tarfile.open(archive, "r:gz") as members:
+        try:
+            file = members.extractfile(name)
+        except KeyError:
+            return default
+        assert file is not None
+        return json.loads(file.read())
 
 
 def _found(options_file: Optional[str], weight_file: Optional[str]) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Attention between a passage and a question, both ways."""
+"""Bidirectional attention between a passage and a question."""
 
 import torch
 from allennlp.modules.matrix_attention import LinearMatrixAttention
@@ -7,20 +7,21 @@ from allennlp.nn.util import min_value_of_dtype, weighted_sum
 
 class BiAttention(torch.nn.Module):
     """
-    The bidirectional attention of Seo et al. 2017 ("Bidirectional attention flow for machine
-    comprehension") as Clark and Gardner 2018 use it: docqa/nn/attention.py, lines 107 to 143, of
-    allenai/document-qa at 2f9fa68. With passage words `p_i` and question words `q_j`
+    Bidirectional attention of Seo et al. 2017 ("Bidirectional attention flow for machine
+    comprehension"), as Clark and Gardner 2018 use it (docqa/nn/attention.py, lines 107 to 143, of
+    allenai/document-qa at 2f9fa68). For passage tokens `p_i` and question tokens `q_j`:
 
         S_ij = w_p . p_i + w_q . q_j + w_d . (p_i * q_j) + b
         c_i = sum_j softmax_j(S_ij) q_j
         s = sum_i softmax_i(max_j S_ij) p_i
 
-    The products of all pairs are never made: `w_d . (p_i * q_j)` is a matrix product.
+    `c_i` is the mean of the question tokens, weighted by the attention of `p_i`. `s` is the mean of
+    the passage tokens, weighted by how well each matches its best question token.
 
     # Parameters
 
     encoding_dim : `int`
-        Width of both `p_i` and `q_j`.
+        Width of the encoded passage and question, `p_i` and `q_j`.
     """
 
     def __init__(self, encoding_dim: int) -> None:
@@ -29,7 +30,7 @@ class BiAttention(torch.nn.Module):
         self._encoding_dim = encoding_dim
 
     def get_output_dim(self) -> int:
-        """`4 * encoding_dim`."""
+        """Return `4 * encoding_dim`."""
         return 4 * self._encoding_dim
 
     def forward(
@@ -40,22 +41,24 @@ class BiAttention(torch.nn.Module):
         question_mask: torch.BoolTensor,
     ) -> torch.Tensor:
         """
+        Let the passage attend to the question, and the question to the passage.
+
         # Parameters
 
         passage : `torch.Tensor`
             Shape `(batch_size, passage_tokens, encoding_dim)`.
         passage_mask : `torch.BoolTensor`
-            Shape `(batch_size, passage_tokens)`, True = real token, at least one in each row.
+            True for real tokens, at least one in each row, shape `(batch_size, passage_tokens)`.
         question : `torch.Tensor`
             Shape `(batch_size, question_tokens, encoding_dim)`.
         question_mask : `torch.BoolTensor`
-            Shape `(batch_size, question_tokens)`, likewise.
+            True for real tokens, shape `(batch_size, question_tokens)`.
 
         # Returns
 
         `torch.Tensor`
-            `[p_i; c_i; p_i * c_i; p_i * s]`, shape `(batch_size, passage_tokens, 4 *
-            encoding_dim)`.
+            `[p_i; c_i; p_i * c_i; p_i * s]` for each passage token, shape `(batch_size,
+            passage_tokens, 4 * encoding_dim)`. See the class for `c_i` and `s`.
         """
         # Shape: (batch_size, passage_tokens, question_tokens)
         similarity = self.similarity(passage, question)

@@ -1,6 +1,6 @@
-"""The LSTM of Lee et al. 2017: coupled gates, learned start, one dropout mask a sequence."""
+"""Bidirectional LSTM of Lee et al. 2017: coupled gates and a learned initial state."""
 
-from typing import Iterable, Optional
+from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -9,15 +9,17 @@ from allennlp.modules import Seq2SeqEncoder
 
 class CoupledLstmDirection(torch.nn.Module):
     """
-    One direction: with `i`, `j`, `o` linear in input and state, `c = (1 - i) c + i tanh(j)` and
-    `h = sigmoid(o) tanh(c)`, where `i` is after its sigmoid.
+    One direction of `CoupledLstm`. The forget gate is one minus the input gate. `i`, `j` and `o`
+    are linear in the input and the previous hidden state:
+
+        c' = (1 - sigmoid(i)) * c + sigmoid(i) * tanh(j)
+        h' = sigmoid(o) * tanh(c')
 
     # Parameters
 
-    input_size : `int`
-    hidden_size : `int`
+    input_size, hidden_size : `int`
     recurrent_dropout : `float`
-        Probability, on the state that enters the gates.
+        See `CoupledLstm`.
     """
 
     def __init__(self, input_size: int, hidden_size: int, recurrent_dropout: float) -> None:
@@ -32,7 +34,7 @@ class CoupledLstmDirection(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Each gate's matrix, for input and state together, is orthonormal."""
+        """Initialize gate matrices as orthogonal, biases as 0, and initial states by Xavier."""
         input_size = self.input_linearity.in_features
         for gate in range(3):
             rows = slice(gate * self.hidden_size, (gate + 1) * self.hidden_size)
@@ -46,19 +48,21 @@ class CoupledLstmDirection(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor, reverse: bool) -> torch.Tensor:
         """
+        Run the LSTM over a batch of sequences.
+
         # Parameters
 
         inputs : `torch.Tensor`
             Shape `(batch_size, num_tokens, input_size)`.
         mask : `torch.Tensor`
-            Shape `(batch_size, num_tokens)`; padding stands at the end.
+            Bool, true for real tokens, which come first, shape `(batch_size, num_tokens)`.
         reverse : `bool`
-            Whether to run from the last token to the first.
+            Read from the last token to the first.
 
         # Returns
 
         `torch.Tensor`
-            Shape `(batch_size, num_tokens, hidden_size)`; what stands at padding means nothing.
+            Shape `(batch_size, num_tokens, hidden_size)`; values at padding are undefined.
         """
         batch_size, num_tokens, _ = inputs.shape
         state = self.initial_state.expand(batch_size, -1)
@@ -69,12 +73,11 @@ class CoupledLstmDirection(torch.nn.Module):
         projected = self.input_linearity(inputs).unbind(1)
         real = mask.unsqueeze(2).unbind(1)
         outputs = [state] * num_tokens
-        steps: Iterable[int] = range(num_tokens)
-        for step in reversed(range(num_tokens)) if reverse else steps:
+        for step in range(num_tokens)[:: -1 if reverse else 1]:
             gates = projected[step] + self.state_linearity(state * dropout)
             update, candidate, output = gates.chunk(3, dim=1)
             update = torch.sigmoid(update)
-            # Backward, padding comes first: the start waits for the last token.
+            # In reverse order, padding comes first. It must not change the initial state.
             cell = torch.where(
                 real[step], (1 - update) * cell + update * torch.tanh(candidate), cell
             )
@@ -86,7 +89,8 @@ class CoupledLstmDirection(torch.nn.Module):
 @Seq2SeqEncoder.register("coupled_lstm", exist_ok=True)
 class CoupledLstm(Seq2SeqEncoder):
     """
-    One layer in both directions, as in Lee et al. 2017 (e2e-coref at 53c4116, util.py:138-197).
+    Bidirectional LSTM layer with a forget gate of one minus the input gate, and with learned
+    initial states (Lee et al. 2017; e2e-coref at 53c4116, util.py:138-197).
 
     Registered as a `Seq2SeqEncoder` with name "coupled_lstm".
 
@@ -94,14 +98,14 @@ class CoupledLstm(Seq2SeqEncoder):
 
     input_size : `int`
     hidden_size : `int`
-        Of one direction.
+        Width of one direction's outputs.
     recurrent_dropout : `float`, optional (default = `0.0`)
-        Probability, on the state that enters the gates, with one mask a sequence.
+        Dropout probability of the state before the gates. A sequence has one dropout mask.
 
     # Raises
 
     `ConfigurationError`
-        If a size is not positive or the dropout is no probability.
+        If a size is not positive or the dropout is not a probability.
     """
 
     def __init__(self, input_size: int, hidden_size: int, recurrent_dropout: float = 0.0) -> None:
@@ -116,17 +120,19 @@ class CoupledLstm(Seq2SeqEncoder):
 
     def forward(self, inputs: torch.Tensor, mask: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
+        Run the LSTM over a batch of sequences.
+
         # Parameters
 
         inputs : `torch.Tensor`
             Shape `(batch_size, num_tokens, input_size)`.
         mask : `torch.Tensor`, optional (default = `None`)
-            Shape `(batch_size, num_tokens)`; padding stands at the end.
+            Bool, true for real tokens, which come first, shape `(batch_size, num_tokens)`.
 
         # Returns
 
         `torch.Tensor`
-            Forward half first, shape `(batch_size, num_tokens, 2 * hidden_size)`; 0 at padding.
+            Shape `(batch_size, num_tokens, 2 * hidden_size)`, forward half first; 0 at padding.
         """
         if mask is None:
             mask = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
@@ -137,13 +143,13 @@ class CoupledLstm(Seq2SeqEncoder):
         return torch.cat(both, dim=2) * mask.unsqueeze(2)
 
     def get_input_dim(self) -> int:
-        """The input size."""
+        """Return `input_size`."""
         return self.forward_direction.input_linearity.in_features
 
     def get_output_dim(self) -> int:
-        """Of both directions."""
+        """Return `2 * hidden_size`."""
         return 2 * self.forward_direction.hidden_size
 
     def is_bidirectional(self) -> bool:
-        """It is."""
+        """Return `True`."""
         return True

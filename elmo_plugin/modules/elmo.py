@@ -1,136 +1,78 @@
-"""`Elmo` as configs build it: the `elmo` argument of a model."""
+"""`Elmo` as AllenNLP's configs use it, for the `elmo` argument of a model."""
 
-import logging
-from typing import Any, Dict, List, Optional, Union
+import functools
+import inspect
+from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as StockElmo
 
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.use import elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
-from elmo_plugin.modules.random_draws import draw_as_allennlp
-
-logger = logging.getLogger(__name__)
 
 
-class _AllenNlpsElmo(StockElmo):
-    """Its name alone: its constructor makes none of its parts."""
+class _StockElmoType(StockElmo):
+    """Base class for `isinstance` checks against AllenNLP's `Elmo`; makes no submodules."""
 
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)
 
 
-class Elmo(elmo.Elmo, _AllenNlpsElmo):  # type: ignore[misc]
+class Elmo(elmo.Elmo, _StockElmoType):  # type: ignore[misc]
     """
-    `elmo_plugin.bilm.use.elmo.Elmo` from a config; what it calls a `ValueError` is here a
-    `ConfigurationError`. It is an AllenNLP `Elmo` too, for `isinstance`; nothing of that runs.
+    `elmo_plugin.bilm.use.elmo.Elmo` for AllenNLP's configs, with the same arguments.
 
-    # Parameters
-
-    options_file : `Optional[Union[str, Dict[str, Any]]]`, optional (default = `None`)
-        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL; or a folder or ZIP of the whole biLM, ELMoForManyLangs' too, for which the
-        indexer has `code_points`. With nothing given, the released Original biLM is used.
-    weight_file : `Optional[str]`, optional (default = `None`)
-        Its `weights.hdf5`, likewise.
-    num_output_representations : `int`, optional (default = `1`)
-        How many mixes.
-    requires_grad : `bool`, optional (default = `False`)
-        Whether the biLM trains.
-    do_layer_norm : `bool`, optional (default = `False`)
-        See `ScalarMix`.
-    dropout : `float`, optional (default = `0.5`)
-        Probability of dropping an element of a representation.
-    vocab_to_cache : `Optional[List[str]]`, optional (default = `None`)
-        Words whose token layer is computed once, the padding token first.
-    keep_sentence_boundaries : `bool`, optional (default = `False`)
-        Whether outputs keep the boundaries.
-    scalar_mix_parameters : `Optional[List[float]]`, optional (default = `None`)
-        Fixed mix weights before the softmax.
-    module : `Optional[torch.nn.Module]`, optional (default = `None`)
-        A biLM in place of the files; from Python only.
-    state : `str`, optional (default = `"carry"`)
-        `"carry"`, `"reset"` or `"primed"`; see `BiLm`.
-    options : `Optional[Dict[str, Any]]`, optional (default = `None`)
-        The content of `options.json`, inlined: the archive then stands alone.
-    pretrained_file : `Optional[str]`, optional (default = `None`)
-        The weight file beside `options`. AllenNLP drops this key when it loads an archive, which
-        brings the weights itself.
-    dtype : `Optional[str]`, optional (default = `None`)
-        `"float16"`, `"bfloat16"` or `"int8"`: less precise, faster products in a frozen biLM.
-    cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory: a frozen biLM in `"reset"` or `"primed"` runs once on a sentence,
-        and epochs after the first only read. A directory is the training run's: an archive that is
-        loaded makes none.
-
-    # Raises
-
-    `ConfigurationError`
-        If the files do not exist or do not hold the biLM they should.
+    Wrong arguments raise `ConfigurationError`. While AllenNLP loads an archive, the biLM's options
+    come from the archive. Weight files and cache directories in its config are then not used.
     """
 
-    def __init__(
-        self,
-        options_file: Optional[Union[str, Dict[str, Any]]] = None,
-        weight_file: Optional[str] = None,
-        num_output_representations: int = 1,
-        requires_grad: bool = False,
-        do_layer_norm: bool = False,
-        dropout: float = 0.5,
-        vocab_to_cache: Optional[List[str]] = None,
-        keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Optional[List[float]] = None,
-        module: Optional[torch.nn.Module] = None,
-        state: str = "carry",
-        options: Optional[Dict[str, Any]] = None,
-        pretrained_file: Optional[str] = None,
-        dtype: Optional[str] = None,
-        cache: Optional[str] = None,
-    ) -> None:
-        if options is not None and options_file is not None:
-            raise ConfigurationError(
-                f"options and options_file {options_file!r} are both given, expected one of them"
-            )
-        if pretrained_file is not None and weight_file is not None:
-            raise ConfigurationError(
-                f"pretrained_file {pretrained_file!r} and weight_file {weight_file!r} are both "
-                "given, expected one of them"
-            )
-        source = options if options is not None else options_file
-        weights = pretrained_file if pretrained_file is not None else weight_file
-        if module is None and is_loading():
-            if not isinstance(source, dict):
-                source = options_in_archive(source, weights)
-            weights = None
-            cache = cache if cache == "memory" else None
-        elif module is None and weights is None and isinstance(source, dict):
-            logger.warning(
-                "The biLM has RANDOM weights: options are given without pretrained_file, and no "
-                "archive is being loaded that would bring weights"
-            )
+    @functools.wraps(elmo.Elmo.__init__)  # type: ignore[misc]  # FromParams reads this signature
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        call = inspect.signature(elmo.Elmo.__init__).bind(self, *arguments, **named)
         before = torch.get_rng_state()
         try:
-            super().__init__(
-                source,
-                weights,
-                num_output_representations,
-                requires_grad=requires_grad,
-                do_layer_norm=do_layer_norm,
-                dropout=dropout,
-                vocab_to_cache=vocab_to_cache,
-                keep_sentence_boundaries=keep_sentence_boundaries,
-                scalar_mix_parameters=scalar_mix_parameters,
-                module=module,
-                state=state,
-                dtype=dtype,
-                cache=cache,
-            )
+            super().__init__(*arguments, **named)
         except (ValueError, FileNotFoundError) as error:
             raise ConfigurationError(str(error)) from error
         if isinstance(self._elmo_lstm, BiLm) and not is_loading():
-            # What is drawn next is what AllenNLP would draw next.
+            # Leave the random generator in the state that AllenNLP's constructor leaves it in. The
+            # same seed then gives the same weights and dropout masks in the rest of the model.
             torch.set_rng_state(before)
-            if module is None:
-                draw_as_allennlp(self._elmo_lstm.options)
+            if call.arguments.get("module") is None:
+                _draw_as_allennlp(self._elmo_lstm.options)
+
+    def _resolve(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
+        if not is_loading():
+            return super()._resolve(source, weights, cache)
+        if not isinstance(source, dict):
+            source = options_in_archive(source, weights)
+        return source, None, cache if cache == "memory" else None
+
+
+def _draw_as_allennlp(options: ElmoOptions) -> None:
+    """
+    Advance PyTorch's random generator as the constructor of AllenNLP 2.10.1's `_ElmoBiLm` does.
+    That constructor initializes every parameter before it reads the weight file.
+    """
+
+    def linear(input_dim: int, output_dim: int, bias: bool = True) -> None:
+        torch.empty(output_dim * input_dim).uniform_()
+        if bias:
+            torch.empty(output_dim).uniform_()
+
+    num_filters = sum(number for _, number in options.filters)
+    cell_size, projection_dim = options.cell_size, options.projection_dim
+    for width, number in options.filters:
+        linear(options.char_embedding_dim * width, number)
+    for _ in range(options.num_highways):
+        linear(num_filters, 2 * num_filters)
+    linear(num_filters, projection_dim)
+    for _ in range(2 * options.num_layers):  # both directions
+        linear(projection_dim, 4 * cell_size, bias=False)
+        linear(projection_dim, 4 * cell_size)
+        linear(cell_size, projection_dim, bias=False)
+        for _ in range(8):  # orthogonal matrices of four gates, each for input and state
+            torch.empty(cell_size * projection_dim).normal_()

@@ -1,9 +1,9 @@
-"""Where a task model concatenates ELMo: to its inputs, to its encoder's outputs, or to both."""
+"""Concatenate ELMo to a task model's input, to its encoder's output, or to both."""
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Tuple, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.data import TextFieldTensors
 from allennlp.modules import TextFieldEmbedder
 
@@ -11,85 +11,82 @@ from elmo_plugin.data.indexer import check_elmo_tensors
 from elmo_plugin.modules.elmo import Elmo
 
 
-class ElmoPlacement:
+class ElmoPlacement(torch.nn.Module):
     """
-    Where a model's ELMo stands. The model keeps `elmo` and `text_field_embedder` themselves, under
-    the names that its parameters have, and hands them in; this keeps what its flags say.
+    Embeds a model's text and concatenates ELMo's vectors where the model's flags say (Peters et al.
+    2018, table 3). It registers no parameters. The model keeps `elmo` and `text_field_embedder` as
+    its own submodules, since the names in its state dict depend on that.
 
     # Parameters
 
     elmo : `Elmo`, optional
         The model's `elmo` argument.
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the other inputs; must not know the key `elmo` if `elmo` is given.
+        Embeds the other token indexers' output. It must not embed `elmo` too.
     flags : `bool`
-        The model's `use_*_elmo` arguments by name: that for the input, then, if it has one, that
-        for the output of its encoder.
+        The model's `use_*_elmo` arguments by name. The first is for the model's input, the second,
+        if there is one, for its encoder's output.
 
     # Raises
 
     `ConfigurationError`
-        If a flag is on without `elmo`, if `elmo` is given and no flag is on, if its
-        `num_output_representations` is not the number of flags that are on, or if
-        `text_field_embedder` embeds `elmo` too.
+        If a flag is true without `elmo`, or no flag is true with `elmo`. If `elmo` does not have as
+        many `num_output_representations` as there are true flags. If `text_field_embedder` embeds
+        `elmo` too.
     """
 
     def __init__(
         self, elmo: Optional[Elmo], text_field_embedder: TextFieldEmbedder, **flags: bool
     ) -> None:
+        super().__init__()
         _check(elmo, text_field_embedder, **flags)
         self._at_input, self._at_output = (*flags.values(), False)[:2]
         self._text_dim = text_field_embedder.get_output_dim()
         self._elmo_dim = 0 if elmo is None else elmo.get_output_dim()
+        # A tuple, not submodules: the parameters would appear in the state dict a second time.
+        self._embedders = (text_field_embedder, elmo)
+        self.is_interpretable_layer = self._at_input
+        """
+        True if AllenNLP's interpreters must hook this module, not the text field embedder, whose
+        output is only a part of the model's input.
+        """
 
     @property
     def input_dim(self) -> int:
-        """The width of what `embed` gives: the embedder's, and ELMo's if it is at the input."""
+        """Width of the model's input, including ELMo if it is concatenated there."""
         return self._text_dim + self._elmo_dim * self._at_input
 
     def output_dim(self, encoder: Any) -> int:
-        """
-        # Parameters
-
-        encoder : `Any`
-            Something with `get_output_dim()`.
-
-        # Returns
-
-        `int`
-            The width of what `concatenate` makes of its output.
-        """
+        """Return the width of `encoder`'s output, including ELMo if it is concatenated there."""
         return encoder.get_output_dim() + self._elmo_dim * self._at_output
 
-    def embed(
-        self, tokens: TextFieldTensors, text_field_embedder: TextFieldEmbedder, elmo: Optional[Elmo]
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    def check_input_of(self, layer: Any, name: str) -> None:
+        """Raise a `ConfigurationError` if the input width of `layer` is not `input_dim`."""
+        check_dimensions_match(
+            self.input_dim,
+            layer.get_input_dim(),
+            "text field embedding dim (with ELMo, if at the input)",
+            f"{name} input dim",
+        )
+
+    def embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """
-        Embeds one text field whose ELMo characters are under `elmo`, running the biLM once.
+        Embed one text field; the biLM runs only once. `tokens` holds the output of each token
+        indexer by name. If the model has `elmo`, `tokens["elmo"]["elmo_tokens"]` holds character
+        ids, shape `(batch_size, num_tokens, num_characters)`. All other entries go to
+        `text_field_embedder`.
 
-        # Parameters
-
-        tokens : `TextFieldTensors`
-            Character ids under `tokens["elmo"]["elmo_tokens"]`, shape
-            `(batch_size, num_tokens, num_characters)`; all else goes to `text_field_embedder`. With
-            ELMo alone it is not called. Without `elmo` it takes everything.
-        text_field_embedder : `TextFieldEmbedder`
-        elmo : `Elmo`, optional
-            Those that the model was made with. Its representations are taken in the order input,
-            output.
-
-        # Returns
-
-        `Tuple[torch.Tensor, Optional[torch.Tensor]]`
-            The encoder's input, shape `(batch_size, num_tokens, input_dim)`, and what to
-            `concatenate` to its output, shape `(batch_size, num_tokens, embedding_dim)`, or `None`.
+        Return the model's input, shape `(batch_size, num_tokens, input_dim)`, and ELMo's vectors
+        for the encoder's output, shape `(batch_size, num_tokens, embedding_dim)`, or `None` if they
+        are not used there.
 
         # Raises
 
         `ConfigurationError`
-            If `tokens` has no key `elmo`, or one of another indexer, or nothing but `elmo` and it
-            is not used at the input.
+            If no indexer is named `elmo`, or it does not have the type `elmo_characters`. Also if
+            it is the only indexer, but ELMo is not used at the input.
         """
+        text_field_embedder, elmo = self._embedders
         if elmo is None:
             return text_field_embedder(tokens), None
         if "elmo" not in tokens:
@@ -110,20 +107,29 @@ class ElmoPlacement:
             embedded.append(representations[0])
         return torch.cat(embedded, dim=-1), representations[-1] if self._at_output else None
 
-    @staticmethod
-    def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:
+    def forward(self, inputs: Union[torch.Tensor, TextFieldTensors]) -> torch.Tensor:
         """
+        Return the model's input unchanged. AllenNLP's interpreters hook this call to read and
+        change the input.
+
         # Parameters
 
-        encoded : `torch.Tensor`
-            The encoder's output, shape `(batch_size, num_tokens, encoder output dim)`.
-        output_elmo : `torch.Tensor`, optional
-            What `embed` gave for it.
+        inputs : `Union[torch.Tensor, TextFieldTensors]`
+            The first result of `embed`, shape `(batch_size, num_tokens, input_dim)`; or a text
+            field to embed, which AllenNLP's `Hotflip` passes.
 
         # Returns
 
         `torch.Tensor`
-            Shape `(batch_size, num_tokens, output_dim)`.
+            Shape `(batch_size, num_tokens, input_dim)`.
+        """
+        return inputs if torch.is_tensor(inputs) else self.embed(inputs)[0]
+
+    @staticmethod
+    def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:
+        """
+        Concatenate `output_elmo`, the second result of `embed`, to the encoder's output. Return
+        `encoded` if `output_elmo` is `None`.
         """
         return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
 

@@ -1,16 +1,18 @@
-"""A highway LSTM layer over packed rows, its backward pass written by hand."""
+"""Highway LSTM layer over packed rows, as an autograd function."""
 
 from typing import Any, List, Optional, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.chooser import linear, weight_gradient
-from elmo_plugin.bilm.kernels.lstm_training import sigmoid_backward
+from elmo_plugin.bilm.kernels.gradients import hand_written, sigmoid_backward, weight_gradient
 
 
 def time_steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
-    """The packed rows `(start, end)` of every time step, in the order a layer reads them."""
+    """
+    Return the range `(start, end)` of each time step's packed rows. The order is that of reading:
+    from the last step to the first if `go_forward` is false.
+    """
     steps = []
     start = 0
     for size in batch_sizes:
@@ -21,16 +23,16 @@ def time_steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]
 
 class HighwayLstm(torch.autograd.Function):
     """
-    One layer over packed rows, its backward pass written by hand.
+    Autograd function of one LSTM layer with an optional highway connection, in one direction.
 
-    The input products of all steps are one matrix product, and so is each weight's gradient. A step
-    inside the loops is one product with the recurrent weight and a few pointwise operations in
-    place: autograd keeps no record of them. `num_rows` is the number of real tokens in the batch;
-    padding is never computed.
+    Inputs are packed rows, one for each of the `num_rows` real tokens in the batch, without
+    padding. A single matrix product computes the input projection of all steps, and a single one
+    each weight's gradient. A step is one product with the recurrent weight and a few elementwise
+    operations in place.
 
-    The blocks of a gate row are, each `hidden_size` wide: input gate `i`, forget gate `f`,
-    candidate `g`, output gate `o`, and with a highway connection its gate `r` and the projected
-    input `p`, which has no recurrent part.
+    A row of gates consists of blocks of width `hidden_size`: input gate `i`, forget gate `f`,
+    candidate `g` and output gate `o`. A highway connection adds its gate `r` and the projected
+    input `p`, which has no recurrent part. The output is then `r * h + (1 - r) * p`.
     """
 
     @staticmethod
@@ -45,13 +47,16 @@ class HighwayLstm(torch.autograd.Function):
         dropout_mask: Optional[torch.Tensor],
         steps: List[Tuple[int, int]],
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What autograd calls: a layer's outputs, its last hidden state and its last memory."""
+        """
+        Return the outputs, shape `(num_rows, hidden_size)`, and each sentence's final hidden state
+        and memory cell, both of shape `(batch_size, hidden_size)`.
+        """
         num_rows, size = inputs.size(0), initial_hidden.size(1)
         highway = input_weight.size(0) == 6 * size
         recurrent_width = state_weight.size(0)
 
-        # Shape: (num_rows, 4 or 6 * hidden_size); the activations take the products' place.
-        gates = linear(inputs, input_weight, bias)
+        # Shape: (num_rows, 4 or 6 * hidden_size). Activations overwrite the pre-activations.
+        gates = functional.linear(inputs, input_weight, bias)
         outputs, previous_hidden, previous_memory, squashed = (
             inputs.new_empty(num_rows, size) for _ in range(4)
         )
@@ -67,7 +72,7 @@ class HighwayLstm(torch.autograd.Function):
             previous_memory[start:end].copy_(step_memory)
 
             step_gates = gates[start:end]
-            step_gates[:, :recurrent_width].add_(linear(step_previous, state_weight))
+            step_gates[:, :recurrent_width].add_(functional.linear(step_previous, state_weight))
             step_gates[:, : 2 * size].sigmoid_()
             step_gates[:, 2 * size : 3 * size].tanh_()
             step_gates[:, 3 * size : recurrent_width].sigmoid_()
@@ -79,47 +84,30 @@ class HighwayLstm(torch.autograd.Function):
                 torch.lerp(blocks[:, 5], step_hidden, blocks[:, 4], out=step_hidden)
             outputs[start:end].copy_(step_hidden)
 
-        ctx.save_for_backward(
-            inputs,
-            input_weight,
-            state_weight,
-            dropout_mask,
-            gates,
-            previous_hidden,
-            previous_memory,
-            squashed,
-        )
+        buffers = gates, previous_hidden, previous_memory, squashed
+        ctx.save_for_backward(inputs, input_weight, state_weight, dropout_mask, *buffers)
         ctx.steps = steps
-        ctx.set_materialize_grads(False)
         return outputs, hidden, memory
 
     @staticmethod
-    @once_differentiable
+    @hand_written()
     def backward(
         ctx: Any,
-        grad_outputs: Optional[torch.Tensor],
-        grad_hidden: Optional[torch.Tensor],
-        grad_memory: Optional[torch.Tensor],
+        grad_outputs: torch.Tensor,
+        grad_hidden: torch.Tensor,
+        grad_memory: torch.Tensor,
     ) -> Tuple[Optional[torch.Tensor], ...]:
-        """Gradients of the first four."""
-        (
-            inputs,
-            input_weight,
-            state_weight,
-            dropout_mask,
-            gates,
-            previous_hidden,
-            previous_memory,
-            squashed,
-        ) = ctx.saved_tensors
+        """Return the gradients of the arguments of `forward`, and `None` for the last two."""
+        inputs, input_weight, state_weight, dropout_mask, *buffers = ctx.saved_tensors
+        gates, previous_hidden, previous_memory, squashed = buffers
         num_rows, size = squashed.shape
         recurrent_width = state_weight.size(0)
         blocks = gates.view(num_rows, -1, size)
         i, f, g, o = (blocks[:, k] for k in range(4))
 
-        # What each block's gradient is as a multiple of the step's memory gradient (i, f, g) or
-        # of its output's (o, r, p). All of it is known now, for every row at once; the loop
-        # multiplies in place.
+        # For all rows at once, compute the derivative of the memory with respect to the
+        # pre-activations of i, f and g, and that of the output with respect to those of o, r and p.
+        # The loop below multiplies them by the gradient of the memory or of the output.
         grad_gates = torch.empty_like(gates)
         slopes = grad_gates.view(num_rows, -1, size)
         through_output = o
@@ -136,26 +124,20 @@ class HighwayLstm(torch.autograd.Function):
         sigmoid_backward(previous_memory, f, slopes[:, 1])
         torch.ops.aten.tanh_backward.grad_input(i, g, grad_input=slopes[:, 2])
 
-        batch_size = max(end - start for start, end in ctx.steps)
-
-        def running(gradient: Optional[torch.Tensor]) -> torch.Tensor:
-            if gradient is None:
-                return squashed.new_zeros(batch_size, size)
-            return gradient.clone(memory_format=torch.contiguous_format)
-
-        hidden, memory = running(grad_hidden), running(grad_memory)
+        hidden, memory = (
+            grad.clone(memory_format=torch.contiguous_format) for grad in (grad_hidden, grad_memory)
+        )
         transposed = state_weight.t()
         for start, end in reversed(ctx.steps):
             count = end - start
             step_hidden, step_memory = hidden[:count], memory[:count]
-            if grad_outputs is not None:
-                step_hidden.add_(grad_outputs[start:end])
+            step_hidden.add_(grad_outputs[start:end])
             step_memory.addcmul_(step_hidden, memory_slope[start:end])
             step_slopes = slopes[start:end]
             step_slopes[:, :3].mul_(step_memory.unsqueeze(1))
             step_slopes[:, 3:].mul_(step_hidden.unsqueeze(1))
             step_memory.mul_(f[start:end])
-            step_grad = linear(grad_gates[start:end, :recurrent_width], transposed)
+            step_grad = functional.linear(grad_gates[start:end, :recurrent_width], transposed)
             if dropout_mask is None:
                 step_hidden.copy_(step_grad)
             else:
@@ -163,7 +145,7 @@ class HighwayLstm(torch.autograd.Function):
 
         needs = ctx.needs_input_grad
         return (
-            linear(grad_gates, input_weight.t()) if needs[0] else None,
+            functional.linear(grad_gates, input_weight.t()) if needs[0] else None,
             weight_gradient(grad_gates, inputs) if needs[1] else None,
             grad_gates.sum(0) if needs[2] else None,
             weight_gradient(grad_gates[:, :recurrent_width], previous_hidden) if needs[3] else None,

@@ -1,32 +1,35 @@
-"""A bidirectional GRU over packed rows, its backward pass written by hand."""
+"""Bidirectional GRU over packed rows, for training on a CPU."""
 
+import functools
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
-from allennlp.modules.seq2seq_encoders import PytorchSeq2SeqWrapper, Seq2SeqEncoder
-from torch.autograd.function import once_differentiable
+from allennlp.modules.seq2seq_encoders import (
+    GruSeq2SeqEncoder,
+    PytorchSeq2SeqWrapper,
+    Seq2SeqEncoder,
+)
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from elmo_plugin.bilm.kernels.chooser import linear, weight_gradient
-from elmo_plugin.bilm.kernels.lstm_training import sigmoid_backward
+from elmo_plugin.bilm.kernels.gradients import hand_written, sigmoid_backward, weight_gradient
 
 
 class PackedRows(NamedTuple):
     """
-    Where the packed rows of a batch stand to each other.
+    Indices into the rows (tokens) of a `PackedSequence`.
 
     # Attributes
 
     batch_sizes : `List[int]`
-        Rows of each time step, falling.
+        Number of rows of each time step, not increasing.
     reverse : `torch.LongTensor`
-        Of each row the one that reads as far from its sentence's end as that from its start, shape
-        `(num_rows,)`.
+        Permutation of the rows that reverses each sentence, shape `(num_rows,)`.
     before : `torch.LongTensor`
-        Of each row the one of the time step before it, where the initial states stand before the
-        first row; shape `(num_rows,)`.
+        Index of each row's previous state in the concatenation of the initial states (one per
+        sentence) and the state after each row. Shape `(num_rows,)`.
     last : `torch.LongTensor`
-        Of each sentence the row of its last time step, shape `(batch_size,)`.
+        Row of each sentence's last token, shape `(batch_size,)`.
     """
 
     batch_sizes: List[int]
@@ -36,7 +39,7 @@ class PackedRows(NamedTuple):
 
     @classmethod
     def of(cls, batch_sizes: torch.Tensor) -> "PackedRows":
-        """From what a `PackedSequence` has under this name."""
+        """Compute the indices of a `PackedSequence` from its `batch_sizes`."""
         size = int(batch_sizes[0])
         starts = batch_sizes.cumsum(0) - batch_sizes
         sentences = torch.arange(size)
@@ -44,7 +47,6 @@ class PackedRows(NamedTuple):
         alive = batch_sizes.unsqueeze(1) > sentences
         lengths = alive.sum(0)
         step, sentence = alive.nonzero(as_tuple=True)
-        # Counted from the first initial state.
         starts_before = torch.cat([starts.new_zeros(1), size + starts[:-1]])
         return cls(
             batch_sizes.tolist(),
@@ -56,16 +58,16 @@ class PackedRows(NamedTuple):
 
 class BothDirections(torch.autograd.Function):
     """
-    A GRU layer's two directions at once, its backward pass written by hand (Cho et al. 2014, with
-    the reset gate behind the product, as `torch.nn.GRU` has it):
+    Autograd function of both directions of a GRU layer. As in `torch.nn.GRU`, the reset gate is
+    applied after the matrix product (Cho et al. 2014):
 
         r, z = sigmoid(W x + b + V h + c)
         n = tanh(W x + b + r * (V h + c))
         h' = n + z (h - n)
 
-    The blocks of a gate row are `r`, `z` and `n`, each `hidden_size` wide. Input products of all
-    steps are one product, and so is each weight's gradient; a step is one product for both
-    directions and a few pointwise operations, of which autograd keeps no record.
+    A row of gates consists of the blocks `r`, `z` and `n`, each of width `hidden_size`. A single
+    matrix product computes the input projection of all steps, and a single one each weight's
+    gradient. A step is one batched product for both directions and a few elementwise operations.
     """
 
     @staticmethod
@@ -82,15 +84,15 @@ class BothDirections(torch.autograd.Function):
         rows: PackedRows,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        What autograd calls. Inputs of shape `(num_rows, input_size)`, each direction's input weight
-        and bias, and, with the directions as first dimension, state weights, state biases and
-        initial states, to outputs of shape `(num_rows, 2 * hidden_size)` and last states.
+        Return the outputs, shape `(num_rows, 2 * hidden_size)`, and each sentence's final states,
+        shape `(2, batch_size, hidden_size)`. `inputs` have the shape `(num_rows, input_size)`. The
+        first dimension of `state_weights`, `state_biases` and `initial` is the direction.
         """
         size = initial.size(2)
-        # Shape: (2, num_rows, 3 * hidden_size); the activations take the products' place.
+        # Shape: (2, num_rows, 3 * hidden_size). Activations overwrite the pre-activations.
         gates = inputs.new_empty(2, len(inputs), 3 * size)
-        gates[0] = linear(inputs, forward_weight, forward_bias)
-        gates[1] = linear(inputs, backward_weight, backward_bias)[rows.reverse]
+        gates[0] = functional.linear(inputs, forward_weight, forward_bias)
+        gates[1] = functional.linear(inputs, backward_weight, backward_bias)[rows.reverse]
         outputs, state_candidates = (gates.new_empty(2, len(inputs), size) for _ in range(2))
         transposed, state_biases = state_weights.transpose(1, 2), state_biases.unsqueeze(1)
         hidden = initial
@@ -103,35 +105,28 @@ class BothDirections(torch.autograd.Function):
             state_candidate.copy_(products[..., 2 * size :])
             candidate.addcmul_(reset, state_candidate).tanh_()
             hidden = torch.lerp(candidate, hidden, update, out=output)
-        ctx.save_for_backward(
-            inputs,
-            forward_weight,
-            backward_weight,
-            state_weights,
-            initial,
-            gates,
-            outputs,
-            state_candidates,
-        )
+        buffers = gates, outputs, state_candidates
+        weights = forward_weight, backward_weight, state_weights
+        ctx.save_for_backward(inputs, *weights, initial, *buffers)
         ctx.rows = rows
         last = outputs[:, rows.last]
         return torch.cat([outputs[0], outputs[1, rows.reverse]], dim=1), last
 
     @staticmethod
-    @once_differentiable
+    @hand_written()
     def backward(
         ctx: Any, grad_outputs: torch.Tensor, grad_last: torch.Tensor
     ) -> Tuple[Optional[torch.Tensor], ...]:
-        """Gradients of all but the rows."""
-        # Read once: of gradient checkpointing they can be had no second time.
+        """Return the gradients of the arguments of `forward`, `None` for `rows`."""
+        # Unpack only once: gradient checkpointing allows no second access.
         inputs, forward_weight, backward_weight, state_weights, *others = ctx.saved_tensors
         initial, gates, outputs, state_candidates = others
         rows: PackedRows = ctx.rows
         size = initial.size(2)
         previous = torch.cat([initial, outputs], dim=1)[:, rows.before]
 
-        # What each block's gradient is as a multiple of the new state's. All of it is known now,
-        # for every row at once; the loop multiplies in place.
+        # For all rows at once, compute the derivative of the new state with respect to each block's
+        # pre-activation. The loop below multiplies it by the gradient of the new state.
         reset, update, candidate = gates.chunk(3, dim=2)
         grad_gates = torch.empty_like(gates)
         reset_slope, update_slope, candidate_slope = grad_gates.chunk(3, dim=2)
@@ -140,7 +135,7 @@ class BothDirections(torch.autograd.Function):
         sigmoid_backward(previous - candidate, update, update_slope)
         torch.mul(input_slope, reset, out=candidate_slope)
 
-        # Of the state after each row, to which the steps after it add.
+        # Gradient of the state after each row. The loop adds the gradient from the following step.
         grad_hidden = torch.stack([grad_outputs[:, :size], grad_outputs[rows.reverse, size:]])
         grad_hidden[:, rows.last] += grad_last
         slopes = grad_gates.view(*gates.shape[:2], 3, size)
@@ -155,8 +150,8 @@ class BothDirections(torch.autograd.Function):
         forward_grad, backward_grad = grad_inputs[0], grad_inputs[1, rows.reverse]
         grad_rows = None
         if ctx.needs_input_grad[0]:
-            grad_rows = linear(forward_grad, forward_weight.t())
-            grad_rows += linear(backward_grad, backward_weight.t())
+            grad_rows = functional.linear(forward_grad, forward_weight.t())
+            grad_rows += functional.linear(backward_grad, backward_weight.t())
         return (
             grad_rows,
             weight_gradient(forward_grad, inputs),
@@ -172,37 +167,38 @@ class BothDirections(torch.autograd.Function):
 
 class PackedGru(torch.nn.GRU):
     """
-    `torch.nn.GRU`: same arguments, same parameters, same numbers. Packed rows on a CPU, in one
-    layer and both directions, take a step for both directions at once and have their gradient by
-    hand, which PyTorch has not there; a second derivative of these is an error. All else is
-    PyTorch's.
+    `torch.nn.GRU` with a faster path, and the same arguments, parameters and outputs. On a CPU, one
+    bidirectional layer over a `PackedSequence` computes each step for both directions at once.
+    Double backward through that path raises an error.
     """
 
     def forward(self, input: Any, hx: Optional[torch.Tensor] = None) -> Tuple[Any, torch.Tensor]:
         """
+        Run the GRU over a batch of sequences.
+
         # Parameters
 
-        input : `PackedSequence`
-            Or a tensor, as `torch.nn.GRU` takes it.
+        input : `Union[PackedSequence, torch.Tensor]`
+            Packed or padded sequences. The faster path needs packed ones.
         hx : `Optional[torch.Tensor]`, optional (default = `None`)
             Initial states, shape `(2, batch_size, hidden_size)`; zeros if `None`.
 
         # Returns
 
-        `Tuple[PackedSequence, torch.Tensor]`
-            Outputs of width `2 * hidden_size`, packed like the inputs, and the states after each
-            sentence's last step, of the same shape as `hx`.
+        `Tuple[Union[PackedSequence, torch.Tensor], torch.Tensor]`
+            Outputs of width `2 * hidden_size`, of the same type as `input`; and each sentence's
+            final state, in the shape of `hx`.
         """
-        here = (
+        supported = (
             isinstance(input, PackedSequence)
             and self.all_weights[0][0].device.type == "cpu"
             and (self.num_layers, self.bidirectional, self.bias) == (1, True, True)
         )
-        if not here:
+        if not supported:
             return super().forward(input, hx)  # type: ignore[has-type]
         data, batch_sizes, sorted_indices, unsorted_indices = input
         forward_weights, backward_weights = self.all_weights
-        # Autocast has no rule for a function written by hand: it runs in the weights' precision.
+        # Cast to the weights' dtype: autocast does not cast for custom autograd functions.
         data = data.to(forward_weights[0].dtype)
         if hx is None:
             hx = data.new_zeros(2, int(batch_sizes[0]), self.hidden_size)
@@ -226,46 +222,16 @@ class PackedGru(torch.nn.GRU):
 @Seq2SeqEncoder.register("packed_gru", exist_ok=True)
 class PackedGruSeq2SeqEncoder(PytorchSeq2SeqWrapper):
     """
-    AllenNLP's `gru` with `PackedGru`: on a CPU a training step of one bidirectional layer takes
-    0.4 to 0.7 of the time (`benchmarks/encoders.py`).
-
-    Registered as a `Seq2SeqEncoder` with name "packed_gru". Parameters are named as in `gru`.
+    `PackedGru` as a `Seq2SeqEncoder`, with the arguments and parameter names of AllenNLP's `gru`.
+    With one bidirectional layer on a CPU it trains several times faster (`benchmarks/encoders.py`).
 
     # Parameters
 
-    input_size : `int`
-        The width of the inputs.
-    hidden_size : `int`
-        The width of one direction's outputs.
-    num_layers : `int`, optional (default = `1`)
-        How many layers are stacked.
-    bias : `bool`, optional (default = `True`)
-        Whether products have a bias.
-    dropout : `float`, optional (default = `0.0`)
-        Probability, between layers.
-    bidirectional : `bool`, optional (default = `False`)
-        Whether to read right to left, too.
     stateful : `bool`, optional (default = `False`)
-        Start each batch from the state in which the last one ended.
+        If true, each batch starts from the final state of the previous batch.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        stateful: bool = False,
-    ) -> None:
-        module = PackedGru(
-            input_size=input_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            bias=bias,
-            batch_first=True,
-            dropout=dropout,
-            bidirectional=bidirectional,
-        )
-        super().__init__(module=module, stateful=stateful)
+    # With `wraps`, FromParams sees the signature of AllenNLP's constructor.
+    @functools.wraps(GruSeq2SeqEncoder.__init__)  # type: ignore[misc]
+    def __init__(self, *arguments: Any, stateful: bool = False, **named: Any) -> None:
+        super().__init__(PackedGru(*arguments, batch_first=True, **named), stateful)

@@ -1,4 +1,4 @@
-"""Attention of a passage to itself, where a word may attend to nothing."""
+"""Self-attention in which a token may attend to nothing."""
 
 import torch
 from allennlp.common.checks import check_dimensions_match
@@ -9,21 +9,21 @@ from allennlp.nn.util import min_value_of_dtype, weighted_sum
 
 class ResidualSelfAttention(torch.nn.Module):
     """
-    Adds to each word of a passage what it attends to in the rest of the passage (Clark and Gardner
-    2018, section 3.1; docqa/nn/attention.py, lines 58 to 94, of allenai/document-qa at 2f9fa68).
-    With `h` the encoded input `x`
+    Self-attention with a residual connection (Clark and Gardner 2018, section 3.1;
+    docqa/nn/attention.py, lines 58 to 94, of allenai/document-qa at 2f9fa68). For the input `x` and
+    its encoding `h = encoder(x)`:
 
-        S_ij = w_1 . h_i + w_2 . h_j + w_3 . (h_i * h_j) + b, without the diagonal
+        S_ij = w_1 . h_i + w_2 . h_j + w_3 . (h_i * h_j) + b, for j other than i
         weight_ij = exp(S_ij) / (sum_j exp(S_ij) + exp(b_0))
         r_i = sum_j weight_ij h_j
         output = x + ReLU(linear [r; h; r * h])
 
-    `b_0` is learned, -1 at the start: a word that matches no other attends to nothing.
+    `b_0` is learned and starts at -1. With it, a token without a match can attend to nothing.
 
     # Parameters
 
     encoder : `Seq2SeqEncoder`
-        Encodes `x` to `h`.
+        Computes `h` from `x`.
     dropout : `float`
         Probability of variational dropout on the encoder's input and on its output.
 
@@ -47,12 +47,14 @@ class ResidualSelfAttention(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, mask: torch.BoolTensor) -> torch.Tensor:
         """
+        Apply self-attention with its residual connection; see the class for the formula.
+
         # Parameters
 
         inputs : `torch.Tensor`
             `x`, shape `(batch_size, num_tokens, input_dim)`.
         mask : `torch.BoolTensor`
-            Shape `(batch_size, num_tokens)`, True = real token.
+            True for real tokens, shape `(batch_size, num_tokens)`.
 
         # Returns
 
@@ -66,24 +68,16 @@ class ResidualSelfAttention(torch.nn.Module):
 
     def weights(self, encoded: torch.Tensor, mask: torch.BoolTensor) -> torch.Tensor:
         """
-        # Parameters
-
-        encoded : `torch.Tensor`
-            `h`, shape `(batch_size, num_tokens, output_dim)`.
-        mask : `torch.BoolTensor`
-            Shape `(batch_size, num_tokens)`, True = real token.
-
-        # Returns
-
-        `torch.Tensor`
-            How much each word attends to each other, shape `(batch_size, num_tokens, num_tokens)`;
-            a row sums to less than 1 by what attends to nothing.
+        Return the attention weights, shape `(batch_size, num_tokens, num_tokens)`. Each row sums to
+        1 minus the weight of attending to nothing. `encoded` is `h` in the class's formula, shape
+        `(batch_size, num_tokens, output_dim)`, and `mask` is true for real tokens, shape
+        `(batch_size, num_tokens)`.
         """
         similarity = self.similarity(encoded, encoded)
         itself = torch.eye(mask.size(1), dtype=torch.bool, device=mask.device)
         similarity = similarity.masked_fill(
             itself | ~mask.unsqueeze(1), min_value_of_dtype(similarity.dtype)
         )
-        # One more column stands for nothing: the softmax over both is stable for any scores.
+        # Compute the formula as a softmax with one more column, `b_0`: stable for any scores.
         nothing = self.nothing.expand(*mask.shape, 1)
         return torch.cat([similarity, nothing], dim=-1).softmax(dim=-1)[..., :-1]

@@ -1,4 +1,4 @@
-"""`elmo_token_embedder`: ELMo at the input of any AllenNLP model."""
+"""`elmo_token_embedder`: ELMo as a token embedder of any AllenNLP model."""
 
 from typing import Any, Dict, List, Optional, Union
 
@@ -13,43 +13,32 @@ from elmo_plugin.modules.elmo import Elmo
 @TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
 class ElmoTokenEmbedder(StockElmoTokenEmbedder):
     """
-    One mix of a biLM's layers for each token. Arguments and parameter names are those of AllenNLP's
-    `ElmoTokenEmbedder`, with `state` and the two that let an archive stand alone.
+    Token embedder that returns one learned mix of a biLM's layers for each token. Arguments and
+    parameter names are those of AllenNLP's `ElmoTokenEmbedder`; arguments from `state` on are new.
 
     # Parameters
 
-    options_file : `Optional[Union[str, Dict[str, Any]]]`, optional (default = `None`)
-        See `Elmo`; with nothing given, the released Original biLM.
-    weight_file : `Optional[str]`, optional (default = `None`)
-        See `Elmo`.
+    options_file, weight_file : `Optional[str]`, optional (default = the released Original biLM)
     do_layer_norm : `bool`, optional (default = `False`)
-        See `ScalarMix`.
     dropout : `float`, optional (default = `0.5`)
-        Probability of dropping an element.
     requires_grad : `bool`, optional (default = `False`)
-        Whether the biLM trains.
+        See `Elmo`.
     projection_dim : `Optional[int]`, optional (default = `None`)
-        Width of a linear layer behind the mix, where less than `embedding_dim` is wanted.
+        Output width of a linear layer after the mix; `None` for no such layer.
     vocab_to_cache : `Optional[List[str]]`, optional (default = `None`)
-        Words whose token layer is computed once; their ids come as `word_inputs`.
+        See `Elmo`. The word ids are passed to `forward` as `word_inputs`.
     scalar_mix_parameters : `Optional[List[float]]`, optional (default = `None`)
-        Fixed mix weights before the softmax: `[-9e10, -9e10, 1]` is the top layer alone, `[0, 0,
-        0]` the plain average (the paper's Table 2).
+        Fixed mix weights before the softmax. `[-9e10, -9e10, 1]` selects the top layer, `[0, 0, 0]`
+        averages all layers (the ELMo paper's Table 2).
     state : `str`, optional (default = `"carry"`)
-        `"carry"`, `"reset"` or `"primed"`; see `BiLm`.
     options : `Optional[Dict[str, Any]]`, optional (default = `None`)
-        See `Elmo`.
-    pretrained_file : `Optional[str]`, optional (default = `None`)
-        See `Elmo`.
-    dtype : `Optional[str]`, optional (default = `None`)
-        See `Elmo`.
-    cache : `Optional[str]`, optional (default = `None`)
+    pretrained_file, dtype, cache : `Optional[str]`, optional (default = `None`)
         See `Elmo`.
 
     # Raises
 
     `ConfigurationError`
-        If the files do not exist or do not hold the biLM they should.
+        If the files do not exist or do not hold a biLM.
     """
 
     def __init__(
@@ -68,7 +57,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
-        TokenEmbedder.__init__(self)  # not AllenNLP's own, which reads the files
+        TokenEmbedder.__init__(self)  # skips AllenNLP's constructor, which reads the files
         self._elmo = Elmo(
             options_file,
             weight_file,
@@ -89,7 +78,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
             self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
 
     def get_output_dim(self) -> int:
-        """`projection_dim` if given, else the biLM's `embedding_dim`."""
+        """Return `projection_dim` if it was given, else the biLM's `embedding_dim`."""
         if self._projection is not None:
             return self._projection.out_features
         return self._elmo.get_output_dim()
@@ -101,14 +90,16 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         **others: torch.Tensor,
     ) -> torch.Tensor:
         """
+        Return the learned mix of the biLM's layers for each token, after the projection if any.
+
         # Parameters
 
         elmo_tokens : `torch.Tensor`
             Character ids, shape `(batch_size, num_tokens, num_characters)`.
         word_inputs : `Optional[torch.Tensor]`
-            Word ids, shape `(batch_size, num_tokens)`; with `vocab_to_cache`.
+            Word ids, shape `(batch_size, num_tokens)`, used with `vocab_to_cache`.
         others : `torch.Tensor`
-            Nothing, where the indexer of this key is the right one.
+            Tensors of an indexer that is not `elmo_characters`; any of them is an error.
 
         # Returns
 
@@ -118,7 +109,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         # Raises
 
         `ConfigurationError`
-            If the indexer is of another type.
+            If the indexer does not have the type `elmo_characters`.
         """
         check_elmo_tensors({"elmo_tokens": elmo_tokens, **others})
         assert elmo_tokens is not None

@@ -9,7 +9,7 @@ from allennlp.nn.initializers import Initializer
 @Initializer.register("truncated_normal", exist_ok=True)
 class TruncatedNormalInitializer(Initializer):
     """
-    Draws from a normal distribution, again whatever is more than two standard deviations away, as
+    Initializer that draws from a normal distribution truncated at two standard deviations, as
     TensorFlow's `truncated_normal_initializer` does.
 
     Registered as an `Initializer` with name "truncated_normal".
@@ -18,7 +18,7 @@ class TruncatedNormalInitializer(Initializer):
 
     mean : `float`, optional (default = `0.0`)
     std : `float`, optional (default = `0.1`)
-        Of the distribution before it is truncated.
+        Standard deviation before truncation.
     """
 
     def __init__(self, mean: float = 0.0, std: float = 0.1) -> None:
@@ -26,16 +26,6 @@ class TruncatedNormalInitializer(Initializer):
         self._std = std
 
     def __call__(self, tensor: torch.Tensor, **kwargs: Any) -> None:
-        """
-        # Parameters
-
-        tensor : `torch.Tensor`
-            Is filled.
-        """
-        torch.nn.init.trunc_normal_(
-            tensor,
-            self._mean,
-            self._std,
-            self._mean - 2 * self._std,
-            self._mean + 2 * self._std,
-        )
+        """Fill `tensor` with random numbers."""
+        limits = self._mean - 2 * self._std, self._mean + 2 * self._std
+        torch.nn.init.trunc_normal_(tensor, self._mean, self._std, *limits)

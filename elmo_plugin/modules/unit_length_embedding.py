@@ -1,4 +1,4 @@
-"""Word vectors of length 1."""
+"""Word embeddings of unit length."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from allennlp.modules.token_embedders import Embedding
 @TokenEmbedder.register("unit_length_embedding", exist_ok=True)
 class UnitLengthEmbedding(Embedding):
     """
-    AllenNLP's `embedding`, its vectors scaled to length 1 and 0 for the unknown word: how Lee et
-    al. 2017 use pretrained vectors (e2e-coref at 53c4116, coref_model.py:103-111). For words
-    without a vector to be unknown too, keep them out of the vocabulary, with its
-    `pretrained_files` and `only_include_pretrained_words`.
+    AllenNLP's `embedding`, but with vectors scaled to length 1, and zeros for unknown words. Lee et
+    al. 2017 use pretrained vectors so (e2e-coref at 53c4116, coref_model.py:103-111). To make words
+    without a pretrained vector unknown, build the vocabulary with `pretrained_files` and
+    `only_include_pretrained_words`.
 
     Registered as a `TokenEmbedder` with name "unit_length_embedding".
 
     # Parameters
 
     kwargs : `Any`
-        `embedding`'s.
+        The arguments of `embedding`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -33,6 +33,8 @@ class UnitLengthEmbedding(Embedding):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """
+        Return each word id's vector, scaled to length 1, or zeros for the unknown word.
+
         # Parameters
 
         tokens : `torch.Tensor`

@@ -1,4 +1,4 @@
-"""AllenNLP's conditional random fields, with weights for labels or without."""
+"""Build AllenNLP's conditional random field, with or without label weights."""
 
 from typing import Any, Dict, List, Optional
 
@@ -22,12 +22,12 @@ def weights_by_index(
     label_weights: Dict[str, float], vocab: Vocabulary, label_namespace: str
 ) -> List[float]:
     """
-    Each label's weight in the vocabulary's order, 1 where none is given.
+    Return each label's weight, in the vocabulary's order; 1 if `label_weights` lacks the label.
 
     # Raises
 
     `ConfigurationError`
-        If a label is not in the vocabulary.
+        If a label of `label_weights` is not in the vocabulary.
     """
     label_to_index = vocab.get_token_to_index_vocabulary(label_namespace)
     weights = [1.0] * len(label_to_index)
@@ -49,23 +49,13 @@ def build_crf(
     weight_strategy: Optional[str],
 ) -> ConditionalRandomField:
     """
-    # Parameters
-
-    num_tags, constraints, include_start_end_transitions
-        As `ConditionalRandomField` takes them.
-    weights : `List[float]`, optional
-        From `weights_by_index`.
-    weight_strategy : `str`, optional
-        How they act, a key of `WEIGHTED_CRFS`; `None` for `emission`.
-
-    # Returns
-
-    `ConditionalRandomField`
+    Build AllenNLP's `ConditionalRandomField`. If `weights` is given (see `weights_by_index`), build
+    the variant that `WEIGHTED_CRFS` has for `weight_strategy`; `None` means `emission`.
 
     # Raises
 
     `ConfigurationError`
-        If the strategy is unknown, or given without weights.
+        If `weight_strategy` is unknown, or is given without `weights`.
     """
     if weights is None:
         if weight_strategy is not None:

@@ -1,7 +1,7 @@
-"""Predicts which mentions of a document mean the same."""
+"""Predictor for coreference resolution: clusters of mentions that refer to the same entity."""
 
 import logging
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import numpy
 import spacy
@@ -12,6 +12,8 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
+
 logger = logging.getLogger(__name__)
 
 # English possessives, for documents without part-of-speech tags.
@@ -19,15 +21,16 @@ POSSESSIVES = {"my", "your", "his", "her", "its", "our", "their", "'s", "’s"}
 
 
 @Predictor.register("coreference_resolution", exist_ok=True)
-class CorefPredictor(Predictor):
+@Predictor.register("coreference-resolution", exist_ok=True)
+class CorefPredictor(InterpretablePredictor):
     """
-    For models such as `coref`, whose reader is `coref`. Takes `{"document": "..."}`, which spaCy
-    splits into words and sentences, or `{"sentences": [["...", ...], ...]}`; with the latter
-    perhaps `speakers`, one name for each sentence or a list of names, one for each word; with
-    either perhaps `genre`.
+    Predictor for the model `coref` with the reader `coref`. The input is `{"document": "..."}`,
+    which spaCy splits into words and sentences, or `{"sentences": [["...", ...], ...]}`. Either may
+    also have `genre`. An input with `sentences` may have `speakers`: for each sentence a name, or a
+    list of one name per word.
 
-    Where the spaCy model `language` is not installed or has no parser, spaCy's rules split words,
-    and sentences at full stops, question and exclamation marks.
+    If the spaCy model `language` is not installed or has no parser, sentences end at full stops,
+    question marks and exclamation marks. Without the model, spaCy's tokenizer rules split words.
 
     Registered as a `Predictor` with name "coreference_resolution".
 
@@ -46,66 +49,34 @@ class CorefPredictor(Predictor):
         if spacy.util.is_package(language):
             self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
         else:
-            logger.warning("spaCy's %s is not installed: its rules split sentences", language)
+            logger.warning(
+                "the spaCy model %s is not installed: spaCy's rules split sentences", language
+            )
             self._spacy = spacy.blank(language.split("_")[0])
         if not {"parser", "senter", "sentencizer"} & set(self._spacy.pipe_names):
             self._spacy.add_pipe("sentencizer")
 
     def predict(self, document: str) -> JsonDict:
         """
-        # Parameters
-
-        document : `str`
-
-        # Returns
-
-        `JsonDict`
-            `document`, its tokens, and `clusters`, each a list of mentions, each the first and the
-            last token; further the model's outputs.
+        Return the model's output, with the tokens as `document` and the clusters as `clusters`. A
+        cluster is a list of mentions; a mention is the indices of its first and last token.
         """
         return self.predict_json({"document": document})
 
     def predict_tokenized(self, tokenized_document: List[str]) -> JsonDict:
-        """
-        # Parameters
-
-        tokenized_document : `List[str]`
-            Words, which spaCy splits into sentences.
-
-        # Returns
-
-        `JsonDict`
-            As `predict` returns it.
-        """
+        """Return the result of `predict` for a list of words, which spaCy groups into sentences."""
         return self.predict_instance(self._words_list_to_instance(tokenized_document))
 
     def coref_resolved(self, document: str) -> str:
-        """
-        # Parameters
-
-        document : `str`
-
-        # Returns
-
-        `str`
-            The document with the first mention of its cluster in the place of each other mention.
-        """
+        """Return the document with each mention replaced by the first one of its cluster."""
         return self.replace_corefs(self._spacy(document), self.predict(document)["clusters"])
 
     @staticmethod
     def replace_corefs(document: Doc, clusters: List[List[List[int]]]) -> str:
         """
-        # Parameters
-
-        document : `Doc`
-        clusters : `List[List[List[int]]]`
-            The first and the last token of each mention.
-
-        # Returns
-
-        `str`
-            The text with the first mention of its cluster in the place of each other mention, as a
-            possessive where that is one. Within a mention that is replaced nothing else is.
+        Return the text of `document` with each mention replaced by the first mention of its
+        cluster. A possessive is replaced by a possessive. Mentions inside a replaced mention
+        disappear. `clusters` has the form that `predict` returns.
         """
         texts = [token.text_with_ws for token in document]
         replaced = [
@@ -130,21 +101,14 @@ class CorefPredictor(Predictor):
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
         """
-        # Parameters
-
-        instance : `Instance`
-        outputs : `Dict[str, numpy.ndarray]`
-            The model's, with `clusters`.
-
-        # Returns
-
-        `List[Instance]`
-            One for each predicted cluster, labelled with that cluster alone; one without a label if
-            there are none.
+        Return a copy of the instance for each predicted cluster, with that cluster as its only gold
+        cluster. If no cluster is predicted, return one copy without clusters.
         """
         labeled = []
+        # `get_gradients` renames `clusters` to `predicted_clusters`.
+        clusters = outputs["clusters" if "clusters" in outputs else "predicted_clusters"]
         spans: ListField = instance["spans"]  # type: ignore[assignment]
-        for cluster in list(outputs["clusters"]) or [[]]:
+        for cluster in list(clusters) or [[]]:
             mentions = {tuple(mention) for mention in cluster}
             labels = [
                 0 if (span.span_start, span.span_end) in mentions else -1
@@ -157,6 +121,27 @@ class CorefPredictor(Predictor):
             metadata.metadata["clusters"] = [cluster] if cluster else []
             labeled.append(copy)
         return labeled
+
+    def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """
+        Return the gradients and the model's output; see AllenNLP's `Predictor`.
+
+        # Raises
+
+        `ValueError`
+            If tokens were removed from an instance, as AllenNLP's input reduction does.
+        """
+        for instance in instances:
+            text, metadata = instance["text"], instance["metadata"]
+            if len(text) != len(metadata["original_text"]):  # type: ignore[index]
+                raise ValueError(
+                    "found a document from which tokens were removed: input reduction is not "
+                    "possible for coreference, whose spans are counted in tokens"
+                )
+        gradients, outputs = super().get_gradients(instances)
+        # Hotflip would fail at a batch's `clusters`, since it expects those of one document.
+        outputs["predicted_clusters"] = outputs.pop("clusters")
+        return gradients, outputs
 
     def _words_list_to_instance(self, words: List[str]) -> Instance:
         document = Doc(self._spacy.vocab, words=words)
@@ -179,14 +164,14 @@ class CorefPredictor(Predictor):
                 f"found the keys {sorted(json_dict)}; expected a string as `document`, or as "
                 "`sentences` a list of lists of strings"
             )
-        # None for the gold clusters.
+        # The second argument, the gold clusters, is None.
         return self._dataset_reader.text_to_instance(
             sentences, None, speakers, json_dict.get("genre") or ""
         )
 
 
 def _sentences(document: Doc) -> List[List[str]]:
-    """Words; blanks, which spaCy makes tokens too, stay, as in allennlp-models."""
+    """Return the tokens of each sentence. Like allennlp-models, keep white-space tokens."""
     return [[token.text for token in sentence] for sentence in document.sents]
 
 
@@ -198,7 +183,7 @@ def _is_words_by_sentence(sentences: Any) -> bool:
 
 
 def _speakers(sentences: Any, speakers: Any) -> Any:
-    """One name for each word."""
+    """Return for each sentence a list with the speaker of each word."""
     if speakers is None:
         return None
     if not isinstance(speakers, list) or len(speakers) != len(sentences):

@@ -1,4 +1,4 @@
-"""Predicts the answer to a question on a passage."""
+"""Predictor for reading comprehension: finds the answer to a question in a passage."""
 
 from typing import Dict, List
 
@@ -8,35 +8,31 @@ from allennlp.data import Instance
 from allennlp.data.fields import IndexField
 from allennlp.predictors import Predictor
 
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
+
 
 @Predictor.register("reading_comprehension", exist_ok=True)
-class ReadingComprehensionPredictor(Predictor):
+@Predictor.register("reading-comprehension", exist_ok=True)
+@Predictor.register("machine-comprehension", exist_ok=True)
+class ReadingComprehensionPredictor(InterpretablePredictor):
     """
-    For models such as `bidaf_self_attention`, whose reader is `squad`. Takes `{"question": "...",
-    "passage": "..."}` and gives the model's output; `best_span_str` is the answer, as the passage
-    spells it.
+    Predictor for models such as `bidaf_self_attention` with the reader `squad`. The input is
+    `{"question": "...", "passage": "..."}`. The result is the model's output, in which
+    `best_span_str` is the text of the answer. In the results of AllenNLP's interpreters,
+    `grad_input_1` belongs to the question and `grad_input_2` to the passage.
 
     Registered as a `Predictor` with name "reading_comprehension".
     """
 
     def predict(self, question: str, passage: str) -> JsonDict:
         """
-        # Parameters
-
-        question : `str`
-        passage : `str`
-            A text that answers it.
-
-        # Returns
-
-        `JsonDict`
-            Among others `best_span_str`, the answer, `best_span`, its first and last token, and
-            `passage_tokens`.
+        Return the model's output. `best_span_str` is the text of the answer, `best_span` the
+        indices of its first and last token, and `passage_tokens` the tokens of the passage.
 
         # Raises
 
         `ValueError`
-            If one of them is empty.
+            If question or passage is empty.
         """
         return self.predict_json({"question": question, "passage": passage})
 
@@ -53,22 +49,12 @@ class ReadingComprehensionPredictor(Predictor):
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
         """
-        # Parameters
-
-        instance : `Instance`
-            Without an answer.
-        outputs : `Dict[str, numpy.ndarray]`
-            The model's, with `best_span`.
-
-        # Returns
-
-        `List[Instance]`
-            One instance, with the prediction as its answer.
+        Return a copy of the instance with the predicted answer as its gold answer.
 
         # Raises
 
         `ValueError`
-            If the model predicts no span.
+            If the model's output has no `best_span`.
         """
         if "best_span" not in outputs:
             raise ValueError(f"found the outputs {sorted(outputs)}, expected best_span")

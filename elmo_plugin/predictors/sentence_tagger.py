@@ -1,17 +1,24 @@
-"""Predicts the tags of a sentence."""
+"""Predictor for tagging, such as named entities: a tag for each token of a sentence."""
+
+from typing import Any, Dict, List, Tuple
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
+from allennlp.data.fields import FlagField, SequenceLabelField
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTaggerPredictor
 
+from elmo_plugin.metrics.conlleval import bio_prefix_and_type, tags_to_chunks
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
+
 
 @Predictor.register("sentence_tagger", exist_ok=True)
-class SentenceTaggerPredictor(AllenNlpSentenceTaggerPredictor):
+@Predictor.register("sentence-tagger", exist_ok=True)
+class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPredictor):
     """
-    AllenNLP's predictor of this name, which takes `{"sentence": "..."}` and splits it by spaCy. It
-    takes `{"tokens": ["...", ...]}` too, for text that is already split.
+    AllenNLP's `SentenceTaggerPredictor`, which also accepts tokenized input. The input is
+    `{"sentence": "..."}`, which spaCy splits, or `{"tokens": ["...", ...]}`.
 
     Registered as a `Predictor` with name "sentence_tagger".
     """
@@ -28,3 +35,53 @@ class SentenceTaggerPredictor(AllenNlpSentenceTaggerPredictor):
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise ValueError(f"tokens: found {tokens!r}; expected a list of strings")
         return self._dataset_reader.text_to_instance([Token(token) for token in tokens])
+
+    def predictions_to_labeled_instances(
+        self, instance: Instance, outputs: Dict[str, Any]
+    ) -> List[Instance]:
+        """
+        Return a copy of the instance for each predicted span, with that span as its only gold span.
+        If no span is predicted, or tags encode no spans (`label_encoding` is `None`), return one
+        copy with all predicted tags.
+        """
+        tags = list(outputs["tags"])
+        encoding = getattr(self._model, "label_encoding", "BIOUL")
+        chunks = []
+        if encoding is not None:
+            chunks = tags_to_chunks([bio_prefix_and_type(tag, encoding) for tag in tags])
+        if not chunks:
+            return [self._labeled(instance, tags)]
+        labeled = []
+        for chunk in chunks:
+            inside = range(chunk.start, chunk.end + 1)
+            one = self._labeled(
+                instance, [tag if place in inside else "O" for place, tag in enumerate(tags)]
+            )
+            # Compute the gradients from the tags of the span only.
+            one.add_field("ignore_loss_on_o_tags", FlagField(True))
+            labeled.append(one)
+        return labeled
+
+    def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """
+        Return the gradients and the model's output; see AllenNLP's `Predictor`.
+
+        # Raises
+
+        `ValueError`
+            If a sentence has no tokens left. AllenNLP's input reduction removes all of them if the
+            model predicts no span.
+        """
+        if not all(len(instance["tokens"]) for instance in instances):
+            raise ValueError(
+                "found a sentence from which all tokens were removed: input reduction keeps the "
+                "tokens of a span, and the model predicts none"
+            )
+        return super().get_gradients(instances)
+
+    def _labeled(self, instance: Instance, tags: List[str]) -> Instance:
+        namespace = getattr(self._model, "label_namespace", "labels")
+        labeled = instance.duplicate()
+        field = SequenceLabelField(tags, labeled["tokens"], namespace)  # type: ignore[arg-type]
+        labeled.add_field("tags", field, self._model.vocab)
+        return labeled

@@ -1,25 +1,33 @@
-"""Predicts the arguments of a sentence's predicates."""
+"""Predictor for semantic role labelling: the arguments of each predicate in a sentence."""
 
-from typing import List, Union
+import tarfile
+import zlib
+from typing import Any, Dict, List, Optional, Tuple, Union
 
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import DatasetReader, Instance, Token
+from allennlp.data.fields import SequenceLabelField
 from allennlp.data.tokenizers import SpacyTokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
 from elmo_plugin.compat import split_by_rules
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 
 @Predictor.register("semantic_role_labeling", exist_ok=True)
-class SemanticRoleLabelerPredictor(Predictor):
+@Predictor.register("semantic-role-labeling", exist_ok=True)
+class SemanticRoleLabelerPredictor(InterpretablePredictor):
     """
-    For models such as `srl`, whose reader is `srl`. Takes `{"sentence": "..."}`, split by spaCy, or
-    `{"tokens": ["...", ...]}`. The predicates may be given as `verbs`: words of the sentence (each
-    place where one stands is a predicate), or token indices from 0. Without `verbs` they are what
-    spaCy's tagger calls verbs, and auxiliaries in English, as in allennlp-models; that needs the
-    spaCy model `language` to be installed, given verbs do not.
+    Predictor for the model `srl` with the reader `srl`. The input is `{"sentence": "..."}`, which
+    spaCy splits, or `{"tokens": ["...", ...]}`.
+
+    The input may name the predicates as `verbs`, a list of words or of token indices from 0. Each
+    occurrence of a listed word is a predicate. Without `verbs`, the predicates are the words that
+    `tagger` tags as verbs. Without `tagger`, the spaCy model `language` tags them; in English,
+    auxiliaries are predicates too, as in allennlp-models.
 
     Registered as a `Predictor` with name "semantic_role_labeling".
 
@@ -28,78 +36,55 @@ class SemanticRoleLabelerPredictor(Predictor):
     model : `Model`
     dataset_reader : `DatasetReader`
     language : `str`, optional (default = `"en_core_web_sm"`)
-        The spaCy model that splits sentences and finds verbs. Where it is not installed, spaCy's
-        rules for the language split them.
+        The spaCy model that splits sentences into tokens and finds verbs. If it is not installed,
+        spaCy's rules for the language split sentences.
+    tagger : `str`, optional (default = `None`)
+        Archive of a `crf_tagger` that tags parts of speech, such as one trained with the reader
+        `conll2003` and `tag_label: "pos"`. Tags of verbs are `V...`, `AUX` and `MD`.
+
+    # Raises
+
+    `ConfigurationError`
+        If `tagger` cannot be loaded, or none of its tags is a verb's.
     """
 
     def __init__(
-        self, model: Model, dataset_reader: DatasetReader, language: str = "en_core_web_sm"
+        self,
+        model: Model,
+        dataset_reader: DatasetReader,
+        language: str = "en_core_web_sm",
+        tagger: Optional[str] = None,
     ) -> None:
         super().__init__(model, dataset_reader)
         self._language = language
         split_by_rules(language)
         self._tokenizer = SpacyTokenizer(language=language, pos_tags=True)
+        self._tagger = None if tagger is None else _load_tagger(tagger)
 
     def predict(self, sentence: str) -> JsonDict:
         """
-        # Parameters
-
-        sentence : `str`
-            Its verbs are found by spaCy.
-
-        # Returns
-
-        `JsonDict`
-            `words`, and in `verbs` for each predicate `verb`, `tags` and `description`, the
-            sentence with its arguments in brackets.
+        Return a dictionary. `words` is the list of tokens. `verbs` has a dictionary for each
+        predicate: `verb`, BIO `tags`, and `description`, the sentence with bracketed arguments.
         """
         return self.predict_json({"sentence": sentence})
 
     def predict_tokenized(self, tokenized_sentence: List[str]) -> JsonDict:
-        """
-        # Parameters
-
-        tokenized_sentence : `List[str]`
-            Words, whose verbs are found by spaCy.
-
-        # Returns
-
-        `JsonDict`
-            As `predict` returns it.
-        """
+        """Return the result of `predict` for a sentence that is already split."""
         return self.predict_json({"tokens": tokenized_sentence})
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """
-        # Parameters
-
-        inputs : `JsonDict`
-            `sentence` or `tokens`, and perhaps `verbs`.
-
-        # Returns
-
-        `JsonDict`
-            As `predict` returns it.
+        Return the result of `predict` for an input: `sentence` or `tokens`, and optionally `verbs`.
 
         # Raises
 
         `ValueError`
-            If the input is not so, or no verbs are given and spaCy's model is not installed.
+            If the input has another form, or has no `verbs` and there is no tagger to find them.
         """
         return self.predict_batch_json([inputs])[0]
 
     def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
-        """
-        # Parameters
-
-        inputs : `List[JsonDict]`
-            As `predict_json` takes them.
-
-        # Returns
-
-        `List[JsonDict]`
-            As `predict` returns them, one per input.
-        """
+        """Return the result of `predict_json` for each input."""
         sentences = [self._tokens(one) for one in inputs]
         results: List[JsonDict] = [
             {"verbs": [], "words": [token.text for token in tokens]} for tokens in sentences
@@ -109,7 +94,7 @@ class SemanticRoleLabelerPredictor(Predictor):
             for instance in self.tokens_to_instances(tokens, one.get("verbs")):
                 instances.append(instance)
                 owners.append(index)
-        # As many predicates in a batch as sentences were given, but all of a sentence's at least.
+        # The batch size is the number of inputs, or of predicates in one input if that is larger.
         size = max([1, len(inputs), *(owners.count(index) for index in range(len(inputs)))])
         outputs: List[JsonDict] = []
         for start in range(0, len(instances), size):
@@ -119,17 +104,7 @@ class SemanticRoleLabelerPredictor(Predictor):
         return sanitize(results)
 
     def predict_instances(self, instances: List[Instance]) -> JsonDict:
-        """
-        # Parameters
-
-        instances : `List[Instance]`
-            The predicates of one sentence.
-
-        # Returns
-
-        `JsonDict`
-            As `predict` returns it.
-        """
+        """Return the result of `predict` for one sentence, given an instance per predicate."""
         outputs = self._model.forward_on_instances(instances)
         frames = [self._frame(output) for output in outputs]
         return sanitize({"verbs": frames, "words": outputs[0]["words"]})
@@ -138,17 +113,9 @@ class SemanticRoleLabelerPredictor(Predictor):
         self, tokens: List[Token], verbs: Union[List[str], List[int], None] = None
     ) -> List[Instance]:
         """
-        # Parameters
-
-        tokens : `List[Token]`
-            With spaCy's `pos_` where no verbs are given.
-        verbs : `Union[List[str], List[int], None]`, optional (default = `None`)
-            Words of the sentence or token indices.
-
-        # Returns
-
-        `List[Instance]`
-            One per predicate, in the order of the tokens.
+        Return an instance for each predicate, in the order of the tokens. `verbs` is a list of
+        words or token indices. If it is `None`, `tagger` finds the verbs; without a `tagger`, each
+        token must have spaCy's part of speech as `pos_`.
         """
         return [
             self._dataset_reader.text_to_instance(
@@ -198,13 +165,18 @@ class SemanticRoleLabelerPredictor(Predictor):
         return sorted(indices)
 
     def _found_verbs(self, tokens: List[Token]) -> List[int]:
+        if self._tagger is not None:
+            words = [token.text for token in tokens]
+            tags = self._tagger.predict_json({"tokens": words})["tags"]
+            return [index for index, tag in enumerate(tags) if _is_verb(tag)]
         if "tagger" not in self._tokenizer.spacy.pipe_names:
             raise ValueError(
                 f"the spaCy model {self._language!r}, which finds verbs, is not installed; "
                 f"expected it (python -m spacy download {self._language}), "
-                'or "verbs": [...] in the input'
+                '"verbs": [...] in the input, or --predictor-args '
+                '\'{"tagger": "POS_TAGGER/model.tar.gz"}\''
             )
-        # Only English is known to tag as auxiliaries what PropBank annotates.
+        # The English PropBank annotates auxiliaries too.
         kinds = ("VERB", "AUX") if self._language.startswith("en_") else ("VERB",)
         return [index for index, token in enumerate(tokens) if token.pos_ in kinds]
 
@@ -218,16 +190,8 @@ class SemanticRoleLabelerPredictor(Predictor):
     @staticmethod
     def make_srl_string(words: List[str], tags: List[str]) -> str:
         """
-        # Parameters
-
-        words : `List[str]`
-        tags : `List[str]`
-            Well-formed BIO tags, one per word.
-
-        # Returns
-
-        `str`
-            Such as `[ARG0: The dog] [V: barks] .`
+        Return the sentence with its arguments in brackets, such as `[ARG0: The dog] [V: barks] .`,
+        from its words and well-formed BIO tags.
         """
         parts: List[str] = []
         for word, tag, after in zip(words, tags, [*tags[1:], "O"], strict=True):
@@ -236,4 +200,69 @@ class SemanticRoleLabelerPredictor(Predictor):
         return " ".join(parts)
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        raise NotImplementedError("a sentence has one instance per verb: use predict_json")
+        instances = self.tokens_to_instances(self._tokens(json_dict), json_dict.get("verbs"))
+        if len(instances) != 1:
+            raise ValueError(
+                f"found {len(instances)} predicates, expected one to make an instance of; "
+                '"verbs": [...] in the input chooses it'
+            )
+        return instances[0]
+
+    def json_to_labeled_instances(self, inputs: JsonDict) -> List[Instance]:
+        """Return an instance for each predicate, with the predicted arguments as gold tags."""
+        instances = self.tokens_to_instances(self._tokens(inputs), inputs.get("verbs"))
+        if not instances:
+            raise ValueError("found no predicate in this sentence: nothing to interpret")
+        outputs = self._model.forward_on_instances(instances)
+        return [
+            labeled
+            for instance, output in zip(instances, outputs, strict=True)
+            for labeled in self.predictions_to_labeled_instances(instance, output)
+        ]
+
+    def predictions_to_labeled_instances(
+        self, instance: Instance, outputs: Dict[str, Any]
+    ) -> List[Instance]:
+        """Return a copy of the instance with the predicted arguments as gold tags."""
+        labeled = instance.duplicate()
+        tags = SequenceLabelField(list(outputs["tags"]), labeled["tokens"])  # type: ignore[arg-type]
+        labeled.add_field("tags", tags, self._model.vocab)
+        return [labeled]
+
+    def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """
+        Return the gradients and the model's output; see AllenNLP's `Predictor`.
+
+        # Raises
+
+        `ValueError`
+            If tokens were removed from an instance, as AllenNLP's input reduction does.
+        """
+        for instance in instances:
+            tokens, indicator = instance["tokens"], instance["verb_indicator"]
+            if len(tokens) != len(indicator.labels):  # type: ignore[attr-defined]
+                raise ValueError(
+                    "found a sentence from which tokens were removed: input reduction is not "
+                    "possible for semantic roles, whose predicate is marked token by token"
+                )
+        return super().get_gradients(instances)
+
+
+def _load_tagger(archive: str) -> Predictor:
+    try:
+        tagger = Predictor.from_path(archive, "sentence_tagger")
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise ConfigurationError(
+            f"tagger: {archive!r} cannot be loaded ({error}), expected the archive of a crf_tagger"
+        ) from error
+    tags = tagger._model.vocab.get_token_to_index_vocabulary("labels")
+    if not any(_is_verb(tag) for tag in tags):
+        raise ConfigurationError(
+            f"tagger: {archive!r} has the labels {list(tags)[:8]}, expected parts of speech, with "
+            "V..., AUX or MD among them"
+        )
+    return tagger
+
+
+def _is_verb(tag: str) -> bool:
+    return tag.startswith("V") or tag in ("AUX", "MD")

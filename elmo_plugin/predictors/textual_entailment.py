@@ -1,4 +1,4 @@
-"""Predicts whether a premise entails a hypothesis."""
+"""Predictor for textual entailment: whether a premise entails a hypothesis."""
 
 from typing import Dict, List
 
@@ -8,27 +8,26 @@ from allennlp.data import Instance
 from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
+
 
 @Predictor.register("textual_entailment", exist_ok=True)
-class TextualEntailmentPredictor(Predictor):
+@Predictor.register("textual-entailment", exist_ok=True)
+class TextualEntailmentPredictor(InterpretablePredictor):
     """
-    For models of sentence pairs such as `esim`, whose reader is `snli`. Takes
-    `{"premise": "...", "hypothesis": "..."}` and gives the model's output with its `label`.
+    Predictor for models of sentence pairs, such as `esim` with the reader `snli`. The input is
+    `{"premise": "...", "hypothesis": "..."}`. The result is the model's output, in which `label` is
+    the most probable label. In the results of AllenNLP's interpreters, `grad_input_1` belongs to
+    the hypothesis and `grad_input_2` to the premise.
+
+    Registered as a `Predictor` with name "textual_entailment".
     """
 
     def predict(self, premise: str, hypothesis: str) -> JsonDict:
         """
-        # Parameters
-
-        premise : `str`
-            A sentence taken to be true.
-        hypothesis : `str`
-            A sentence that may follow from it.
-
-        # Returns
-
-        `JsonDict`
-            Among others `label_probs`, the probability of each label, and `label`.
+        Return the model's output for a premise, which is taken to be true, and a hypothesis, which
+        may follow from it. `label` is the most probable label; `probabilities` has the probability
+        of each label.
         """
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
@@ -44,19 +43,7 @@ class TextualEntailmentPredictor(Predictor):
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
-        """
-        # Parameters
-
-        instance : `Instance`
-            Without a label.
-        outputs : `Dict[str, numpy.ndarray]`
-            The model's, with `label_logits`.
-
-        # Returns
-
-        `List[Instance]`
-            One instance, labelled with the prediction.
-        """
+        """Return a copy of the instance with the most probable label as its gold label."""
         labeled = instance.duplicate()
         label = int(numpy.argmax(outputs["label_logits"]))
         labeled.add_field("label", LabelField(label, skip_indexing=True))

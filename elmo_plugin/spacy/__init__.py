@@ -1,10 +1,58 @@
 """
-ELMo in spaCy: the component `elmo` and the architecture `elmo_plugin.ElmoMix.v1`, both found by
-spaCy where this package is installed (setup.py's entry points).
+ELMo in spaCy: the pipeline component `elmo` and the model architecture `elmo_plugin.ElmoMix.v1`,
+which spaCy finds by this package's entry points. This module defines the attribute `doc._.elmo`.
 """
 
+from typing import Any
+
+import numpy
 from spacy.tokens import Doc
 
-# A Doc's layers: float32, shape `(mixture_size, num_tokens, embedding_dim)`.
+# Keys in `Doc.user_data`. `DocBin(store_user_data=True)` and `Doc.to_bytes` save this dictionary.
+_LAYERS: Any = ("._.", "elmo", None, None)
+_STARTS = "elmo_plugin.token_starts"
+
+
+def get_layers(doc: Doc) -> Any:
+    """
+    Return the biLM's layers that the component `elmo` stored in a Doc, or `None` if it stored none.
+    They are a float32 array of shape `(mixture_size, num_tokens, embedding_dim)`.
+
+    If `doc.retokenize()` merged or split tokens after `elmo` ran, each new token gets the mean
+    vector of the old tokens that it overlaps.
+
+    # Raises
+
+    `ValueError`
+        If the layers belong to another text, for example if the Doc was cut out of a longer one.
+    """
+    layers = doc.user_data.get(_LAYERS)
+    if layers is None:
+        return None
+    ends = [token.idx + len(token) for token in doc]
+    starts = [token.idx for token in doc]
+    known = doc.user_data.get(_STARTS)
+    if known is None and layers.shape[1] == len(doc):
+        return layers  # the user has set this attribute, not the component
+    if known is None or known[1] != len(doc.text):
+        raise ValueError(
+            f"doc._.elmo holds vectors of {layers.shape[1]} tokens of another text, expected those "
+            f"of this Doc's {len(doc)} tokens; run the component 'elmo' on it again"
+        )
+    before = numpy.array(known[0])
+    if len(before) == len(starts) and (before == starts).all():
+        return layers
+    # A character belongs to the last old token that starts at or before the character.
+    first = numpy.searchsorted(before, starts, side="right") - 1
+    last = numpy.searchsorted(before, numpy.array(ends) - 1, side="right") - 1
+    return numpy.stack([layers[:, a : b + 1].mean(axis=1) for a, b in zip(first, last)], axis=1)
+
+
+def set_layers(doc: Doc, layers: Any) -> None:
+    """Store layers in a Doc, with the offsets of the tokens that they belong to."""
+    doc.user_data[_LAYERS] = layers
+    doc.user_data[_STARTS] = [[token.idx for token in doc], len(doc.text)]
+
+
 if not Doc.has_extension("elmo"):
-    Doc.set_extension("elmo", default=None)
+    Doc.set_extension("elmo", getter=get_layers, setter=set_layers)

@@ -1,4 +1,4 @@
-"""The component `elmo`: a frozen biLM's layers for the tokens of a Doc."""
+"""spaCy component `elmo`, which computes a frozen biLM's layers for the tokens of a Doc."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,14 @@ from spacy.util import minibatch
 
 from elmo_plugin.bilm.extraction.batches import batches
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import options_dict, read_options
-from elmo_plugin.bilm.files.plain_tensors import plain_tensors
+from elmo_plugin.bilm.files.plain_tensors import check_state_dict, plain_tensors
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.use.embedder import single_thread_after_fork
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
 OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
@@ -51,44 +52,44 @@ def make_elmo(
     max_tokens: int,
     cache: str | None,
 ) -> "ElmoComponent":
-    """spaCy's factory `elmo`; its arguments are those of `ElmoComponent`."""
+    """Make the component from spaCy's config; the arguments are those of `ElmoComponent`."""
     return ElmoComponent(name, options_file, weight_file, state, dtype, max_tokens, cache)
 
 
 class ElmoComponent(Pipe):
     """
-    Puts a biLM's layers into `doc._.elmo`, float32, shape
-    `(mixture_size, num_tokens, embedding_dim)`, and their mean into `doc.tensor`. It does not
-    train; in a training config it belongs into `annotating_components`, and the components behind
-    it mix the layers, each with weights of its own, by `elmo_plugin.ElmoMix.v1`.
+    spaCy component that stores a biLM's layers in `doc._.elmo`, float32, shape `(mixture_size,
+    num_tokens, embedding_dim)`, and their mean in `doc.tensor`.
 
-    A sentence is what the Doc says (`doc.sents`), or else the whole Doc. Tokens of white space have
-    zeros. Saved pipelines hold the biLM.
+    It is not trained. A training config must name it in `annotating_components`; later components
+    learn a mix of the layers with the architecture `elmo_plugin.ElmoMix.v1`.
+
+    The biLM runs on each sentence (`doc.sents`), or on the whole Doc if sentences are not set.
+    White-space tokens get zeros. A saved pipeline contains the biLM.
 
     # Parameters
 
     name : `str`, optional (default = `"elmo"`)
-        In the pipeline.
+        Name in the pipeline.
     options_file : `str`, optional (default = `"embedded"`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. Read when it is first needed, and not at all where a pipeline is loaded.
+        path or a URL. It is read at first use. A saved pipeline does not need it.
     weight_file : `Optional[str]`, optional (default = `None`)
-        Its `weights.hdf5`; not needed with a name.
+        The biLM's `weights.hdf5`; not needed with a name.
     state : `str`, optional (default = `"primed"`)
-        `"primed"` or `"reset"`, see `BiLm`; not `"carry"`, whose vectors depend on what was run
-        before.
+        `"primed"` or `"reset"`; see `BiLm`.
     dtype : `Optional[str]`, optional (default = `None`)
         `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
     max_tokens : `int`, optional (default = `4096`)
-        Tokens run together at most; longer sentences are run in chunks.
+        Largest number of tokens in a batch. Longer sentences are run in chunks.
     cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory: the biLM runs once on a sentence, its layers are kept there (see
-        `LayerCache`); for training, which reads each sentence once an epoch.
+        `"memory"` or a directory to store layers in, so that training runs the biLM only once on
+        each sentence; see `LayerCache`.
 
     # Raises
 
     `ValueError`
-        If `state` is another, or `max_tokens` is not positive.
+        If `state` is neither `"primed"` nor `"reset"`, or `max_tokens` is less than 1.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class ElmoComponent(Pipe):
 
     @property
     def bilm(self) -> BiLm:
-        """The biLM, loaded when it is first needed; may be moved to a GPU (`.cuda()`)."""
+        """The biLM, loaded at first use; to run it on a GPU, call its method `cuda`."""
         if self._bilm is None:
             self._bilm = load_bilm(*self._files, **self._settings).eval()
         return self._bilm
@@ -122,7 +123,7 @@ class ElmoComponent(Pipe):
     def initialize(
         self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None
     ) -> None:
-        """Loads the biLM, so that a wrong name is an error before a training begins."""
+        """Load the biLM, so that a wrong file name raises an error before training begins."""
         assert self.bilm is not None
 
     def __call__(self, doc: Doc) -> Doc:  # noqa: D102 (spaCy's)
@@ -131,17 +132,8 @@ class ElmoComponent(Pipe):
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """
-        # Parameters
-
-        stream : `Iterable[Doc]`
-            Docs, read as they are needed.
-        batch_size : `int`, optional (default = `128`)
-            Docs whose sentences are sorted by length and run together.
-
-        # Returns
-
-        `Iterator[Doc]`
-            The same, in order.
+        Add layers to a stream of Docs, and yield the Docs in order. The sentences of each
+        `batch_size` Docs are sorted by length, and sentences of similar length share a batch.
         """
         handle_error = self.get_error_handler()
         for docs in minibatch(stream, batch_size):
@@ -154,12 +146,13 @@ class ElmoComponent(Pipe):
 
     @torch.no_grad()
     def _annotate(self, docs: list[Doc]) -> None:
+        single_thread_after_fork()
         options = self.bilm.options
         layers = [
             numpy.zeros((options.num_layers + 1, len(doc), options.embedding_dim), "float32")
             for doc in docs
         ]
-        # Each sentence with where its vectors belong.
+        # `places` has, for each sentence, its Doc's array and the token positions to write to.
         sentences, places = [], []
         for doc, own in zip(docs, layers):
             for span in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
@@ -177,7 +170,7 @@ class ElmoComponent(Pipe):
             doc.tensor = own.mean(axis=0)
 
     def _layers(self, sentences: list[list[str]]) -> Iterable[numpy.ndarray]:
-        """Of each, shape `(mixture_size, num_tokens, embedding_dim)`, padded on the right."""
+        """Return the layers of each sentence, padded to the longest sentence of the batch."""
         bilm = self.bilm
         if len(sentences[0]) + 2 > self._max_tokens:
             (sentence,) = sentences
@@ -190,40 +183,29 @@ class ElmoComponent(Pipe):
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """
-        Writes `options.json` and `weights.hdf5`; of an ELMoForManyLangs model `weights.th`.
-
-        # Parameters
-
-        path : `Union[str, Path]`
-            The folder; made if need be.
-        exclude : `Iterable[str]`, optional (default = `()`)
-            Not read here.
+        Write the biLM to the folder `path`: `options.json` and `weights.hdf5`, or `weights.th` for
+        an ELMoForManyLangs model. `exclude` is ignored.
         """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
         if isinstance(self.bilm.options, ManyLangsOptions):
-            with whole_file(path / TENSORS_FILE) as aside:
-                torch.save(self.bilm.state_dict(), aside)
+            with atomic_write(path / TENSORS_FILE) as temporary:
+                torch.save(self.bilm.state_dict(), temporary)
         else:
             save_weights(self.bilm, path / WEIGHTS_FILE)
-            # An earlier model's, by which `from_disk` would go.
+            # Remove this file of an earlier model, or `from_disk` would read it.
             (path / TENSORS_FILE).unlink(missing_ok=True)
-        with whole_file(path / OPTIONS_FILE) as aside:
-            srsly.write_json(aside, options_dict(self.bilm.options))
+        with atomic_write(path / OPTIONS_FILE) as temporary:
+            srsly.write_json(temporary, options_dict(self.bilm.options))
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
         """
-        # Parameters
-
-        path : `Union[str, Path]`
-            What `to_disk` wrote.
-        exclude : `Iterable[str]`, optional (default = `()`)
-            Not read here.
+        Load the biLM from a folder that `to_disk` has written. `exclude` is ignored.
 
         # Raises
 
         `FileNotFoundError`, `ValueError`
-            If a file is missing or damaged; the text names it.
+            If a file is missing or damaged; the message names it.
         """
         self._bilm = None
         options, tensors = Path(path) / OPTIONS_FILE, Path(path) / TENSORS_FILE
@@ -231,15 +213,17 @@ class ElmoComponent(Pipe):
         if tensors.is_file():
             self._files = (options_dict(read_options(options)), None)
             weights = plain_tensors(tensors, "file of weights")
+            assert self.bilm is not None
+            check_state_dict(weights, self.bilm.state_dict(), tensors)
             try:
                 self.bilm.load_state_dict(weights)
             except RuntimeError as error:
                 raise ValueError(f"{tensors} does not fit {options}: {error}") from error
-        assert self.bilm is not None  # loaded now: the folder may go
+        assert self.bilm is not None  # load it now: the folder may be removed later
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """`to_disk` as bytes."""
+        """Return the files that `to_disk` writes, as one bytes object."""
         with tempfile.TemporaryDirectory() as folder:
             self.to_disk(folder)
             return srsly.msgpack_dumps(
@@ -247,7 +231,7 @@ class ElmoComponent(Pipe):
             )
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
-        """`from_disk` from bytes."""
+        """Load the biLM from a result of `to_bytes`."""
         with tempfile.TemporaryDirectory() as folder:
             for name, content in srsly.msgpack_loads(data).items():
                 (Path(folder) / Path(name).name).write_bytes(content)

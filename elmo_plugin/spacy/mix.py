@@ -1,4 +1,4 @@
-"""The mix of a biLM's layers (Peters et al. 2018, equation 1) as a layer of a spaCy component."""
+"""Learned mix of a biLM's layers (Peters et al. 2018, equation 1), as a Thinc model for spaCy."""
 
 from collections.abc import Callable
 
@@ -7,28 +7,20 @@ from spacy.tokens import Doc
 from thinc.api import Model
 from thinc.types import Floats2d, Floats3d
 
-# Docs that a model was initialized with: their layers may be missing, their outputs do not count.
+# Key in `Doc.user_data` that marks a Doc as a sample to initialize a model: it needs no layers.
 SAMPLE = "elmo_plugin_sample"
 
 
 @registry.architectures("elmo_plugin.ElmoMix.v1")
 def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]]:
     """
-    `gamma * sum_j softmax(s)_j * h_j` of the layers that the component `elmo` puts into
-    `doc._.elmo`, which must stand before the component that has this for its `tok2vec`, and among
-    `annotating_components` in training. `s` and `gamma` are of this one component, and train with
-    it. Training's `dropout` is applied to its output.
+    Return a Thinc model that computes `gamma * sum_j softmax(s)_j * h_j` for each token, from the
+    layers `h_j` in `doc._.elmo`. `width` is the biLM's `embedding_dim`: 512 for the embedded biLM,
+    1024 for the released `original`. `num_layers` is the biLM's `mixture_size`.
 
-    # Parameters
-
-    width : `int`
-        `embedding_dim` of the biLM: 512 for the embedded one, 1024 for the Original.
-    num_layers : `int`, optional (default = `3`)
-        `mixture_size` of the biLM.
-
-    # Returns
-
-    `Model[List[Doc], List[Floats2d]]`
+    A spaCy component uses the model as its `tok2vec` and trains `s` and `gamma`. The component
+    `elmo` must come earlier in the pipeline and be among `annotating_components` in training. The
+    training config's `dropout` is applied to the output.
     """
     return Model(
         "elmo_mix",
@@ -41,7 +33,7 @@ def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]
 
 
 def init(model: Model, X: list[Doc] | None = None, Y: list[Floats2d] | None = None) -> None:
-    """The plain average."""
+    """Set `s` to 0 and `gamma` to 1, which gives the plain average of the layers."""
     if not model.has_param("s"):
         model.set_param("s", model.ops.alloc1f(model.get_dim("nL")))
         model.set_param("gamma", model.ops.alloc1f(1) + 1.0)
@@ -52,7 +44,10 @@ def init(model: Model, X: list[Doc] | None = None, Y: list[Floats2d] | None = No
 def forward(
     model: Model, docs: list[Doc], is_train: bool
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
-    """The mixes, shape `(num_tokens, width)`, and what takes their gradients to `s` and `gamma`."""
+    """
+    Return the mix of each Doc, shape `(num_tokens, width)`, and a backward function. That function
+    takes the gradients of the mixes and adds to the gradients of `s` and `gamma`.
+    """
     xp, s, gamma = model.ops.xp, model.get_param("s"), model.get_param("gamma")
     weights = model.ops.softmax(s)
     layers = [model.ops.asarray(_layers(model, doc)) for doc in docs]
@@ -66,7 +61,7 @@ def forward(
     def backprop(gradients: list[Floats2d]) -> list[Doc]:
         if masks:
             gradients = [gradient * mask for gradient, mask in zip(gradients, masks)]
-        # By layer: the gradient of its weight, before gamma.
+        # Gradient of each layer's weight, without the factor gamma.
         by_layer = sum(
             xp.tensordot(one, gradient, axes=[[1, 2], [0, 1]])
             for one, gradient in zip(layers, gradients)

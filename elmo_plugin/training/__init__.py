@@ -1,1 +1,1 @@
-"""What a training run needs beside AllenNLP's trainer: checkpoints, signals, random numbers."""
+"""Training with AllenNLP: checkpoints, signals, random state, pretraining."""

@@ -1,4 +1,4 @@
-"""The LSTM state that a task model's biLM carries from batch to batch, in a run."""
+"""Trainer callback that saves the LSTM state that a task model's biLM carries across batches."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -10,39 +10,35 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.training.process_state import ProcessState
 
-# Both directions' hidden states and memory cells.
+# Forward and backward direction, each as `[hidden states, memory cells]`.
 Rows = List[List[torch.Tensor]]
 
 
 @TrainerCallback.register("carried_state", exist_ok=True)
 class CarriedState(ProcessState):
     """
-    Keeps the state of every biLM with `state: "carry"` in each checkpoint, so that a run that goes
-    on does so as if it had not stopped. It is not in the state dict, which an archive is made of.
+    Trainer callback that saves the LSTM state of every biLM with `state: "carry"` in each
+    checkpoint, and restores it in a resumed run. Archives lack the state, because it is not in the
+    state dict.
 
-    Validation starts from zero, as `allennlp evaluate` does, so that both give one figure for one
-    model; training goes on with the state it had before. AllenNLP's own ELMo takes training's state
-    into validation and back.
+    Validation starts from a zero state, so that it gives the same result as `allennlp evaluate`.
+    Training then continues with its own state from before the validation. In AllenNLP's own ELMo,
+    validation starts from the training's state, and training continues from the validation's.
 
-    A default callback, so it needs no key in a config.
-
-    # Parameters
-
-    serialization_dir : `str`
-        The run's directory.
+    It is active in every run, without a key in the config.
     """
 
     def own_state(self) -> Dict[str, Any]:
-        """For the name of each module that carries a state its tensors; see `carried_state`."""
+        """Return the result of `carried_state` for each biLM, by its name in the model."""
         return {name: carried_state(bilm) for name, bilm in self._carriers().items()}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `ProcessState`."""
+        """Set the states of all biLMs from a result of `own_state`, or to zero if it has none."""
         for name, bilm in self._carriers().items():
             set_carried_state(bilm, state.get(name))
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
-        """See `ProcessState`."""
+        """Restore the saved state, and make every validation start from a zero state."""
         super().on_start(trainer, *args, **kwargs)
         validation_loss = trainer._validation_loss
 
@@ -57,7 +53,7 @@ class CarriedState(ProcessState):
         trainer._validation_loss = validation_loss_from_zero  # type: ignore[method-assign]
 
     def on_end(self, *args: Any, **kwargs: Any) -> None:
-        """Whatever the model is used for next (`evaluate_on_test`) starts from zero too."""
+        """Set the states to zero, so that an evaluation after training starts from zero too."""
         self.restore({})
 
     def _carriers(self) -> Dict[str, BiLm]:
@@ -72,17 +68,17 @@ class CarriedState(ProcessState):
 
 def carried_state(bilm: BiLm) -> Optional[Rows]:
     """
-    Forward, then backward: hidden states and memory cells on the CPU, as many rows as were ever in
-    one batch; `None` before the first batch.
+    Return a CPU copy of a biLM's carried state in both directions; `None` before the first batch.
+    It has a row for each sentence of the largest batch so far.
     """
     if bilm.carried is None:
         return None
-    # Clones: the biLM may write into its own.
+    # Copies, because the biLM may change its tensors in place.
     return [[tensor.detach().cpu().clone() for tensor in state] for state in bilm.carried]
 
 
 def set_carried_state(bilm: BiLm, rows: Optional[Rows]) -> None:
-    """What `carried_state` gave; `None` to start from zero."""
+    """Set a biLM's state to a result of `carried_state`; `None` means zero."""
     if rows is None:
         bilm.carried = None
     else:

@@ -1,43 +1,40 @@
-"""Ctrl-C and SIGTERM between batches, where model, optimizer and data agree."""
+"""Ctrl-C and SIGTERM during training: save a checkpoint after the batch, then stop."""
 
+import atexit
 from contextlib import ExitStack
 from typing import Any, Dict, Tuple
 
+import torch.distributed as dist
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
 from elmo_plugin.bilm.training.stop_request import StopRequest
-from elmo_plugin.bilm.training.watch import end_together
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
 
 
 @TrainerCallback.register("interrupt", exist_ok=True)
 class Interrupt(TrainerCallback):
     """
-    Makes the first Ctrl-C or SIGTERM save a checkpoint at the end of the batch in hand and stop;
-    the second stops at once. In a validation the checkpoint stands before it, and the recovered run
-    validates anew. A default callback, so it needs no key in a config.
+    Trainer callback that, at the first Ctrl-C or SIGTERM, saves a checkpoint after the current
+    batch and stops the run.
 
-    Where nothing would be lost (the run is still skipping what a checkpoint holds) the first stops
-    at once too. Distributed runs keep AllenNLP's behaviour: their processes need not see a signal
-    at the same batch, so they continue from their last regular checkpoint.
+    A second signal stops at once. The first signal also does while a resumed run is still skipping
+    batches, since nothing is lost then. During a validation, the checkpoint has the state from
+    before it, and the resumed run repeats the validation.
 
-    # Parameters
+    In a distributed run, signals keep AllenNLP's behaviour, because processes may receive a signal
+    at different batches. Such a run resumes from its last regular checkpoint.
 
-    serialization_dir : `str`
-        The run's directory.
+    It is active in every run, without a key in the config.
     """
 
-    def __init__(self, serialization_dir: str) -> None:
-        super().__init__(serialization_dir)
-        self._entered = ExitStack()
-
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
-        """Takes over the signals."""
+        """Install the signal handlers."""
         self.trainer = trainer
+        self._entered = ExitStack()
         checkpointer = trainer._checkpointer
         if trainer._distributed:
-            self._entered.enter_context(end_together())
+            atexit.register(leave_process_group)
         elif isinstance(checkpointer, AtomicCheckpointer):
             stop = StopRequest(act_at_once=lambda: is_skipping(trainer))
             checkpointer.stop = self._entered.enter_context(stop)
@@ -47,15 +44,17 @@ class Interrupt(TrainerCallback):
         self, trainer: GradientDescentTrainer, checkpointer: AtomicCheckpointer
     ) -> None:
         """
-        Before its next batch. The checkpoint stands before the validation, and is saved when all
-        that the validation put aside (averaged weights, say) is back in its place.
+        Make a signal during a validation end it before the next batch. The checkpoint is saved
+        after the validation has ended, because validation temporarily replaces weights by their
+        moving averages.
         """
 
         def stop(model: Any, inputs: Any) -> None:
             if checkpointer.stop.number is not None and not model.training:
                 raise _Stopped
 
-        trainer.model.register_forward_pre_hook(stop)
+        # Removed at the end: a model with a local function as a hook cannot be pickled.
+        self._entered.callback(trainer.model.register_forward_pre_hook(stop).remove)
         try_train = trainer._try_train
 
         def try_train_or_save() -> Tuple[Dict[str, Any], int]:
@@ -70,19 +69,22 @@ class Interrupt(TrainerCallback):
         trainer._try_train = try_train_or_save  # type: ignore[method-assign]
 
     def on_end(self, *args: Any, **kwargs: Any) -> None:
-        """Gives the signals back."""
+        """Restore the signal handlers."""
         self._entered.close()
 
 
 class _Stopped(Exception):
-    """A validation was stopped between two batches."""
+    """Exception that ends a validation between two batches."""
 
 
 def is_skipping(trainer: GradientDescentTrainer) -> bool:
-    """
-    Whether a recovered run is still passing over the batches that its checkpoint has seen; false
-    from the first batch that is trained on.
-    """
+    """Return whether a resumed run is still skipping the batches before its checkpoint."""
     done = (trainer._epochs_completed, trainer._batches_in_epoch_completed)
     start = (trainer._start_after_epochs_completed, trainer._start_after_batches_in_epoch_completed)
     return done < start
+
+
+def leave_process_group() -> None:
+    """Destroy the gloo process group, whose threads must end before the interpreter does."""
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()

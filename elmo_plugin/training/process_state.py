@@ -1,7 +1,7 @@
-"""What each process of a run keeps of its own in a checkpoint."""
+"""Base class of trainer callbacks whose state differs between processes."""
 
 import logging
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch.distributed as dist
 from allennlp.training.callbacks import TrainerCallback
@@ -12,43 +12,38 @@ logger = logging.getLogger(__name__)
 
 class ProcessState(TrainerCallback):
     """
-    A callback whose state is kept in each checkpoint, of every process its own: only the first
-    process writes, the others send theirs when a checkpoint is saved.
-
-    # Parameters
-
-    serialization_dir : `str`
-        The run's directory.
+    Trainer callback whose state is saved in each checkpoint, separately for every process of a
+    distributed run. All processes send their states to process 0, which writes the checkpoint.
     """
 
-    def __init__(self, serialization_dir: str) -> None:
-        super().__init__(serialization_dir)
-        self._saved: List[Dict[str, Any]] = []
-        self._gathered: List[Dict[str, Any]] = []
+    _saved: Sequence[Dict[str, Any]] = ()
+    _gathered: Sequence[Dict[str, Any]] = ()
 
     def own_state(self) -> Dict[str, Any]:
         """
-        This process's: numbers, strings, lists, tuples, dictionaries and tensors, which are all
-        that `torch.load` takes by default.
+        Return this process's state. It may consist of numbers, strings, lists, tuples, dictionaries
+        and tensors, which `torch.load` accepts by default.
         """
         raise NotImplementedError
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Called on start, when a run goes on, with what `own_state` of this process gave."""
+        """Restore a result of `own_state`; called when a run resumes."""
         raise NotImplementedError
 
     def state_dict(self) -> Dict[str, Any]:
-        """`processes`, a list of the processes' states."""
+        """Return the states of all processes, in a list under `processes`."""
         if self.trainer is None:
             return {}
         return {"processes": self._gathered or [self.own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """What `state_dict` gave, or another callback's, where a run was made with others."""
+        """
+        Keep the saved states until `on_start`. Old checkpoints may have another callback's here.
+        """
         self._saved = state_dict.get("processes", [])
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
-        """Restores this process's state, if the run goes on."""
+        """Restore this process's saved state, if there is one."""
         self.trainer = trainer
         if trainer._distributed:
             self._gather_before_saving(trainer)
@@ -56,7 +51,7 @@ class ProcessState(TrainerCallback):
             self.restore(self._saved[dist.get_rank() if trainer._distributed else 0])
         elif self._saved:
             logger.warning(
-                "The checkpoint was made by %d processes, now there are %d: %s starts anew",
+                "The checkpoint was made by %d processes, now there are %d: %s is not restored",
                 len(self._saved),
                 trainer._world_size,
                 type(self).__name__,
@@ -74,5 +69,5 @@ class ProcessState(TrainerCallback):
             self._gathered = gathered or []
             save(trainer)
 
-        is_first = dist.get_rank() == 0  # the trainer's is of its node
+        is_first = dist.get_rank() == 0  # rank over all nodes, unlike the trainer's
         checkpointer.save_checkpoint = gather_and_save  # type: ignore[assignment, method-assign]

@@ -1,6 +1,6 @@
-"""Data order and dropout after --recover as if the run had never stopped."""
+"""Trainer callback that gives a resumed run the data order and dropout of an uninterrupted run."""
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from allennlp.training.callbacks import TrainerCallback
@@ -13,43 +13,51 @@ from elmo_plugin.training.process_state import ProcessState
 @TrainerCallback.register("random_state", exist_ok=True)
 class RandomState(ProcessState):
     """
-    Makes a recovered run draw the random numbers that it would have drawn. A default callback, so
-    it needs no key in a config.
+    Trainer callback that makes a resumed run draw the same random numbers as an uninterrupted run.
 
-    After --recover AllenNLP passes over the training batches that were seen before, which replays
-    their shuffling (Python's `random`), but not that of the validation data, so that later epochs
-    are shuffled differently, and not the dropout. Here the validation batches are passed over too,
-    and PyTorch's generators are saved with each checkpoint and set at the first batch that is
-    trained on.
+    After `--recover`, AllenNLP reads the batches before the checkpoint again without training on
+    them, so that Python's `random` shuffles as before. It does not read the validation batches
+    again, although shuffling them advances the same generator. This callback does.
 
-    # Parameters
+    Nor does AllenNLP restore PyTorch's generators, which dropout uses. This callback saves them in
+    each checkpoint and restores them before the first batch of training.
 
-    serialization_dir : `str`
-        The run's directory.
+    It is active in every run, without a key in the config.
     """
 
+    _hook: Optional[torch.utils.hooks.RemovableHandle] = None
+
     def own_state(self) -> Dict[str, Any]:
-        """The generators' states as tensors."""
+        """Return the states of PyTorch's generators, of the CPU and of all GPUs."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """What `state_dict` gave, or one process's state alone, as earlier versions kept it."""
+        """
+        Keep the saved states until `on_start`. Older checkpoints have a single process's state.
+        """
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict
         )
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
-        """See `ProcessState`."""
+        """
+        Restore the saved state; let the trainer repeat or undo the random draws of validations.
+        """
         super().on_start(trainer, *args, **kwargs)
         if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:
-            self._pass_over_validation(trainer)
-        self._keep_where_validation_stops(trainer)
+            self._replay_validation_shuffling(trainer)
+        self._undo_draws_of_stopped_validation(trainer)
 
-    def _pass_over_validation(self, trainer: GradientDescentTrainer) -> None:
+    def on_end(self, *args: Any, **kwargs: Any) -> None:
+        """Remove the hook, if no batch has removed it: a model with it cannot be pickled."""
+        if self._hook is not None:
+            self._hook.remove()
+
+    def _replay_validation_shuffling(self, trainer: GradientDescentTrainer) -> None:
         train_epoch = trainer._train_epoch
 
-        def train_epoch_then_pass_over(epoch: int) -> Dict[str, float]:
+        def train_epoch_then_iterate(epoch: int) -> Dict[str, float]:
             metrics = train_epoch(epoch)
             if trainer._epochs_completed < trainer._start_after_epochs_completed:
                 assert trainer._validation_data_loader is not None
@@ -57,13 +65,13 @@ class RandomState(ProcessState):
                     pass
             return metrics
 
-        trainer._train_epoch = train_epoch_then_pass_over  # type: ignore[method-assign]
+        trainer._train_epoch = train_epoch_then_iterate  # type: ignore[method-assign]
 
-    def _keep_where_validation_stops(self, trainer: GradientDescentTrainer) -> None:
-        """One that is stopped is run again from its beginning."""
+    def _undo_draws_of_stopped_validation(self, trainer: GradientDescentTrainer) -> None:
+        """Restore the generators when a validation is stopped, since the resumed run repeats it."""
         validation_loss = trainer._validation_loss
 
-        def validation_loss_or_as_before(epoch: int) -> Tuple[Any, ...]:
+        def validation_loss_or_restore(epoch: int) -> Tuple[Any, ...]:
             before = self.own_state()
             try:
                 return validation_loss(epoch)
@@ -71,10 +79,10 @@ class RandomState(ProcessState):
                 _set_generators(before)
                 raise
 
-        trainer._validation_loss = validation_loss_or_as_before  # type: ignore[method-assign]
+        trainer._validation_loss = validation_loss_or_restore  # type: ignore[method-assign]
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Sets the generators at the first batch that is not passed over."""
+        """Set the generators to a result of `own_state` before the first batch of training."""
         trainer = self.trainer
         assert trainer is not None
 
@@ -83,7 +91,7 @@ class RandomState(ProcessState):
                 _set_generators(state)
                 hook.remove()
 
-        hook = trainer.model.register_forward_pre_hook(set_generators)
+        hook = self._hook = trainer.model.register_forward_pre_hook(set_generators)
 
 
 def _set_generators(state: Dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A learning rate that falls by a factor after every so many steps."""
+"""Learning rate scheduler with exponential decay in a staircase, counted in steps."""
 
 from typing import List, Optional
 
@@ -9,18 +9,19 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 @LearningRateScheduler.register("staircase_decay", exist_ok=True)
 class StaircaseDecay(LearningRateScheduler):
     """
-    The learning rate of step `n`, counted from 0, is the optimizer's times
-    `decay_rate ** (n // decay_steps)`: TensorFlow's `exponential_decay` with `staircase=True`, as
-    in e2e-coref (53c4116, experiments.conf). AllenNLP's `step` and `exponential` count epochs.
+    Learning rate scheduler that multiplies the optimizer's rate by `decay_rate ** (n //
+    decay_steps)` at step `n`, counted from 0. This is TensorFlow's `exponential_decay` with
+    `staircase=True`, which e2e-coref uses (53c4116, experiments.conf). AllenNLP's schedulers `step`
+    and `exponential` count epochs instead.
 
     Registered as a `LearningRateScheduler` with name "staircase_decay".
 
     # Parameters
 
     optimizer : `torch.optim.Optimizer`
-        Not in a config.
+        The trainer passes it; a config does not name it.
     decay_rate : `float`, optional (default = `0.999`)
-        What is left of the rate after `decay_steps` steps.
+        Factor by which the rate is multiplied after every `decay_steps` steps.
     decay_steps : `int`, optional (default = `100`)
     last_epoch : `int`, optional (default = `-1`)
         As in AllenNLP's schedulers.
@@ -39,15 +40,15 @@ class StaircaseDecay(LearningRateScheduler):
         self._step = 0
 
     def step(self, metric: Optional[float] = None) -> None:
-        """Nothing: epochs do not count."""
+        """Do nothing: the rate does not depend on epochs."""
 
     def step_batch(self, batch_num_total: Optional[int] = None) -> None:
-        """Before the step of this number, from 1, or the next one."""
+        """Set the learning rate for step `batch_num_total` (from 1), by default the next step."""
         self._step = self._step + 1 if batch_num_total is None else batch_num_total
         for group, rate in zip(self.optimizer.param_groups, self.get_values()):
             group[self.param_group_field] = rate
 
     def get_values(self) -> List[float]:
-        """One for each group of parameters."""
+        """Return the learning rate of each parameter group at the current step."""
         factor = self.decay_rate ** (max(0, self._step - 1) // self.decay_steps)
         return [rate * factor for rate in self.base_values]

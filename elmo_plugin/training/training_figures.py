@@ -1,4 +1,4 @@
-"""Figures and last epoch of a recovered run: those of one that was never stopped."""
+"""Trainer callback that gives a resumed run the loss and metrics of an uninterrupted run."""
 
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -18,36 +18,39 @@ from elmo_plugin.training.process_state import ProcessState
 @TrainerCallback.register("training_figures", exist_ok=True)
 class TrainingFigures(ProcessState):
     """
-    Keeps in each checkpoint what the epoch's figures are made of, and those of the epoch before.
+    Trainer callback that saves loss and metrics in each checkpoint: the sums and counts of the
+    current epoch, and the results of the last epoch.
 
-    AllenNLP starts a recovered epoch's loss and metrics at zero, and divides the loss by all its
-    batches; a run that had nothing left to do reports no epoch at all, and one that had ended by
-    its patience trains another.
+    Without it, AllenNLP starts loss and metrics of a resumed epoch at zero, but divides the loss by
+    the number of the whole epoch's batches. A resumed run with no epoch left reports no metrics. A
+    run that its `patience` had ended trains another epoch when it is resumed.
 
-    A default callback, so it needs no key in a config.
+    It is active in every run, without a key in the config.
 
     # Parameters
 
     serialization_dir : `str`
-        The run's directory.
+        Folder of the run.
     """
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self._losses = [0.0, 0.0]  # the epoch's, and its regularization penalties'
-        # Of the epoch that is being validated; of the one before.
+        self._losses = [0.0, 0.0]  # sums of losses and of regularization penalties
+        # Training metrics of the epoch in validation, and all metrics of the last complete epoch.
         self._train_metrics: Optional[Dict[str, Any]] = None
         self._epoch_metrics: Dict[str, Any] = {}
-        self._fresh: Dict[str, Any] = {}
 
     def own_state(self) -> Dict[str, Any]:
-        """Sums of losses, metrics of epochs, and the counts inside the model's metrics."""
+        """
+        Return the summed losses, the latest training and validation metrics, and the counts in the
+        model's `Metric` objects. Counts that still have their initial values are left out.
+        """
         state: Dict[str, Any] = {
             "losses": list(self._losses),
             "train_metrics": self._train_metrics,
             "epoch_metrics": self._epoch_metrics,
         }
-        if self._train_metrics is None:  # else they count validation
+        if self._train_metrics is None:  # else the counts are of validation data
             state["counts"] = {
                 name: value
                 for name, value in self._counts().items()
@@ -56,9 +59,9 @@ class TrainingFigures(ProcessState):
         return state
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `ProcessState`."""
+        """Set losses, metrics and counts from a result of `own_state`."""
         assert self.trainer is not None
-        if "losses" not in state:  # another callback's: earlier versions had one more before it
+        if "losses" not in state:  # state of another callback, in runs of earlier versions
             return
         self._losses = list(state["losses"])
         self._train_metrics = state["train_metrics"]
@@ -72,7 +75,7 @@ class TrainingFigures(ProcessState):
                 setattr(metrics[path], attribute, _decoded(value, current, device))
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
-        """See `ProcessState`."""
+        """Restore the saved state, and correct the trainer's metrics from now on."""
         self.trainer = trainer
         self._fresh = self._counts()
         super().on_start(trainer, *args, **kwargs)
@@ -83,7 +86,7 @@ class TrainingFigures(ProcessState):
             if (
                 trainer._start_after_batches_in_epoch_completed == 0
                 and trainer._metric_tracker.should_stop_early()
-            ):  # the trainer asks after an epoch that it trained, never before the first
+            ):  # the trainer checks this only after training an epoch
                 trainer._num_epochs = trainer._start_after_epochs_completed
             metrics, epoch = try_train()
             return {**self._epoch_metrics, **metrics}, epoch
@@ -95,14 +98,14 @@ class TrainingFigures(ProcessState):
 
         def train_epoch_and_correct(epoch: int) -> Dict[str, Any]:
             start = trainer._start_after_epochs_completed
-            goes_on = (
+            is_resumed = (
                 trainer._epochs_completed == start
                 and trainer._start_after_batches_in_epoch_completed > 0
             )
-            if trainer._epochs_completed >= start and not goes_on:
+            if trainer._epochs_completed >= start and not is_resumed:
                 self._losses = [0.0, 0.0]
             metrics: Dict[str, Any] = train_epoch(epoch)
-            if goes_on:
+            if is_resumed:
                 metrics = {**metrics, **(self._train_metrics or self._whole_epoch(metrics))}
             if trainer._epochs_completed >= start:
                 self._train_metrics = _plain(metrics)
@@ -111,12 +114,12 @@ class TrainingFigures(ProcessState):
         trainer._train_epoch = train_epoch_and_correct  # type: ignore[method-assign]
 
     def _whole_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
-        """What the trainer's figures of a part of an epoch should have been."""
+        """Return a resumed epoch's corrected metrics: loss and penalty over all its batches."""
         trainer = self.trainer
         assert trainer is not None
         loss, penalty = (dist_reduce_sum(value) for value in self._losses)
         num_batches = dist_reduce_sum(trainer._batches_in_epoch_completed)
-        if "loss" not in metrics:  # nothing was left to train on
+        if "loss" not in metrics:  # all batches ran before the stop
             penalized = trainer.model.get_regularization_penalty() is not None
             return training_util.get_metrics(
                 trainer.model,
@@ -132,19 +135,17 @@ class TrainingFigures(ProcessState):
             corrected["reg_loss"] = penalty / num_batches
         return corrected
 
-    def on_batch(
+    def on_batch(  # type: ignore[override]
         self,
         trainer: GradientDescentTrainer,
         batch_inputs: List[TensorDict],
         batch_outputs: List[Dict[str, Any]],
         batch_metrics: Dict[str, Any],
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
         *args: Any,
+        is_training: bool,
         **kwargs: Any,
     ) -> None:
-        """Adds up losses, in the trainer's order."""
+        """Add up the losses in the trainer's order, to get a bitwise identical sum."""
         if not is_training:
             return
         self._losses[0] += batch_metrics["batch_loss"]
@@ -155,7 +156,7 @@ class TrainingFigures(ProcessState):
     def on_epoch(
         self, trainer: GradientDescentTrainer, metrics: Dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Keeps the run's figures so far."""
+        """Keep the metrics of the epoch that has ended."""
         self._train_metrics = None
         self._epoch_metrics = _plain(metrics)
 
@@ -191,7 +192,10 @@ def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
 
 
 def _encoded(value: Any) -> Any:
-    """Numbers, strings and tensors; containers with their name, for `torch.load` is picky."""
+    """
+    Convert a value to types that `torch.load` accepts by default. A container becomes a pair of
+    type name and items, such as `["tuple", [1, 2]]`.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (numpy.number, numpy.bool_)):
@@ -207,7 +211,10 @@ def _encoded(value: Any) -> Any:
 
 
 def _decoded(value: Any, current: Any, device: torch.device) -> Any:
-    """`current` is what stands there: dictionaries keep its kind, say a `defaultdict`."""
+    """
+    Convert a result of `_encoded` back. `current` is the value to replace. If it is a dictionary,
+    such as a `defaultdict`, it is filled and returned. If it is a tensor, its device is used.
+    """
     if isinstance(value, torch.Tensor):
         return value.to(current.device if isinstance(current, torch.Tensor) else device)
     if not isinstance(value, list):
@@ -233,7 +240,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _plain(metrics: Dict[str, Any]) -> Dict[str, Any]:
-    """Those that a checkpoint may hold."""
+    """Return the metrics of types that `torch.load` accepts: numbers, strings and `None`."""
     return {
         name: value.item() if isinstance(value, (numpy.number, numpy.bool_)) else value
         for name, value in metrics.items()

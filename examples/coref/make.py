@@ -71,24 +71,24 @@ Row = tuple[str, str, str]
 
 
 def choices(kind: str) -> list[str]:
-    """The words of a kind."""
+    """Return the words of a kind."""
     return [" ".join(words.split()) for words in WORDS[kind].split("|")]
 
 
 def scenes(text: str) -> list[list[str]]:
-    """Their lines."""
+    """Split stories or talks into their lines."""
     return [scene.strip().split("\n") for scene in text.split("===")]
 
 
 def filled(line: str, values: dict[str, str]) -> str:
-    """The line with words for its placeholders."""
+    """Fill the placeholders of a line with words."""
     for name in sorted(values, key=len, reverse=True):
         line = line.replace(f"${name}", values[name])
     return line
 
 
 def drawn(random_: random.Random) -> dict[str, str]:
-    """What the placeholders of one document stand for."""
+    """Draw the words for the placeholders of one document."""
     names = [(name, gender) for gender in PRONOUNS for name in choices(gender)]
     values = {kind: random_.choice(choices(kind)) for kind in ("thing", "place")}
     for person, (name, gender) in zip("pqr", random_.sample(names, 3)):
@@ -99,7 +99,7 @@ def drawn(random_: random.Random) -> dict[str, str]:
 
 
 def rows(line: str, chains: dict[str, int]) -> list[tuple[str, str]]:
-    """Words and brackets; `chains` are the numbers of those with two mentions or more."""
+    """Return words and brackets; `chains` are the numbers of chains with at least two mentions."""
     words: list[str] = []
     starts: list[list[int]] = []
     ends: list[list[int]] = []
@@ -128,7 +128,7 @@ def rows(line: str, chains: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def document(kind: str, index: int, random_: random.Random) -> str:
-    """One document as it stands in a file."""
+    """Return one document in the format of a file."""
     key = f"{kind}/{index:03d}"
     scene = random_.choice(scenes(TALKS if kind == "talk" else STORIES))
     values = drawn(random_)

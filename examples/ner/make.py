@@ -1,7 +1,7 @@
 """
-Writes train.txt, dev.txt and test.txt beside itself: sentences as a newspaper or a story has them,
-with persons, places, organisations and others (nationalities, languages, works) tagged in IOB1, in
-the columns of CoNLL-2003. Words, names and sentence frames are this file's own.
+Writes train.txt, dev.txt and test.txt beside itself: sentences of newspapers and stories in the
+columns of CoNLL-2003, with persons, places, organisations and others (nationalities, languages,
+works) tagged in IOB1. The words, names and sentence frames were made for this project.
 `python examples/ner/make.py`
 """
 
@@ -15,13 +15,13 @@ SHARES = {
     "train": 0.55,
     "dev": 0.15,
     "test": 0.3,
-}  # of every list of names: no name is in two files
+}  # of every list of names; no name is in two files
 SENTENCES_PER_DOCUMENT = 15
-OWN_FRAMES = 0.25  # how many sentences have a frame that the test split alone has, or has not
+OWN_FRAMES = 0.25  # share of the sentences whose frame is only in the test split, or not in it
 
 
 def parts(text: str) -> list[str]:
-    """What stands between bars and line ends."""
+    """Split a text at bars and line ends."""
     return re.split(r"[|\n]", text.strip())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 SIZES = {"train": 400, "dev": 120, "test": 120}
 
-# Who: as the premise says it, and as something more general.
+# Who: the premise's words, and a more general expression.
 PEOPLE = [
     ("an old man", "a man"),
     ("a tall man", "a man"),
@@ -22,7 +22,7 @@ PEOPLE = [
     ("a student with a bag", "a student"),
     ("a baker in a white apron", "a baker"),
 ]
-# What: as the premise says it, something that follows, something that rules it out.
+# What: the premise's words, something that follows, something that contradicts it.
 ACTIONS = [
     ("is playing the violin", "is making music", "is asleep"),
     ("is riding a brown horse", "is on a horse", "is driving a bus"),
@@ -35,7 +35,7 @@ ACTIONS = [
     ("is repairing a bicycle", "is working on a bicycle", "is flying a kite"),
     ("is eating a green apple", "is eating", "is cooking dinner"),
 ]
-# Where: as the premise says it, something more general, another place.
+# Where: the premise's words, a more general expression, another place.
 PLACES = [
     ("in a crowded market", "in a market", "alone in a forest"),
     ("beside a quiet river", "near water", "on a roof in the city"),
@@ -57,11 +57,11 @@ GUESSES = [
     "will go home soon",
     "is thinking about money",
 ]
-NOT_AGREED = 0.03  # of the pairs are labelled "-", as where SNLI's annotators disagree
+NOT_AGREED = 0.03  # share of the pairs with the label "-": SNLI's annotators disagree
 
 
 def make_pair(rng: random.Random) -> dict[str, str]:
-    """A premise that says who does what where, and a hypothesis about it."""
+    """Make a premise that says who does what where, and a hypothesis about it."""
     who, someone = rng.choice(PEOPLE)
     does, implied, excluded = rng.choice(ACTIONS)
     where, around, elsewhere = rng.choice(PLACES)
@@ -80,12 +80,12 @@ def make_pair(rng: random.Random) -> dict[str, str]:
 
 
 def as_sentence(words: str) -> str:
-    """With a capital and a full stop."""
+    """Add a capital and a full stop."""
     return f"{words[0].upper()}{words[1:]}."
 
 
 def make(seed: int = 4) -> dict[str, str]:
-    """The text of each file by name; no pair of sentences occurs twice."""
+    """Return the text of each file by name; no pair of sentences occurs twice."""
     rng = random.Random(seed)
     seen: set[tuple[str, str]] = set()
     files = {}

@@ -12,7 +12,7 @@ from typing import Any
 SIZES = {"train": 48, "dev": 12, "test": 12}  # passages
 FACTS_OF_A_PASSAGE = 5
 
-# Every split has people and places of its own, so that no answer can be learned by heart.
+# No two splits share people or places, so that answers cannot be memorized.
 PEOPLE = [
     "Anna Holm",
     "Peter Vane",
@@ -74,8 +74,8 @@ USES = [
 ANIMALS = ["swallows", "grey owls", "wild cats", "bats", "pigeons", "foxes"]
 MONTHS = ["March", "April", "May", "June", "September", "October"]
 
-# A sentence, a question, and its answers as parts of the sentence: the usual one first, which two
-# of three marked, then what the third did.
+# A sentence, a question, and its answers as parts of the sentence: first the usual one, marked by
+# two of three annotators, then that of the third.
 FACTS = [
     (
         "The {building} was designed by {person}.",
@@ -131,7 +131,7 @@ FACTS = [
 
 
 def paragraph(generator: random.Random, name: str, split: list[str], number: int) -> dict[str, Any]:
-    """One passage, its questions and their answers."""
+    """Make one passage with its questions and their answers."""
     person, donor, builder = generator.sample(split, 3)
     share = len(PLACES) // 3
     start = list(SIZES).index(name) * share
@@ -153,7 +153,7 @@ def paragraph(generator: random.Random, name: str, split: list[str], number: int
         "money": f"{generator.randint(2, 80)},000",
     }
     facts = generator.sample(FACTS, FACTS_OF_A_PASSAGE)
-    # A sentence that says "it" does not come first.
+    # A sentence with "it" cannot come first.
     facts.sort(key=lambda fact: "{building}" not in fact[0])
     rest = facts[1:]
     generator.shuffle(rest)
@@ -178,7 +178,7 @@ def paragraph(generator: random.Random, name: str, split: list[str], number: int
 
 
 def make() -> dict[str, str]:
-    """The content of each file by name."""
+    """Return the content of each file by name."""
     generator = random.Random(11)
     files, start = {}, 0
     for name, size in SIZES.items():

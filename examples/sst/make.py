@@ -28,7 +28,7 @@ VERBS = ["was", "is", "seemed", "felt", "remains"]
 
 
 class Tree(NamedTuple):
-    """A phrase: its sentiment from -2 to 2 and its words, bracketed inside."""
+    """A phrase: its sentiment from -2 to 2, and its words with the brackets inside."""
 
     sentiment: int
     inside: str
@@ -38,22 +38,24 @@ class Tree(NamedTuple):
 
 
 def word(text: str, sentiment: int = 0) -> Tree:
-    """A single word."""
+    """Make a phrase of a single word."""
     return Tree(sentiment, text)
 
 
 def join(sentiment: int, left: Tree, right: Tree) -> Tree:
-    """A phrase of two."""
+    """Join two phrases."""
     return Tree(sentiment, f"{left} {right}")
 
 
 def sign(number: int) -> int:
-    """-1, 0 or 1."""
+    """Return the sign: -1, 0 or 1."""
     return (number > 0) - (number < 0)
 
 
 def quality(rng: random.Random) -> Tree:
-    """An adjective; `very` makes it strong, `rather` weak, `not` turns it round, weakened."""
+    """
+    Make an adjective phrase: `very` strengthens, `rather` weakens, `not` reverses and weakens.
+    """
     sentiment = rng.choice(list(ADJECTIVES))
     phrase = word(rng.choice(ADJECTIVES[sentiment]), sentiment)
     if rng.random() < 0.5:
@@ -65,7 +67,7 @@ def quality(rng: random.Random) -> Tree:
 
 
 def clause(rng: random.Random) -> Tree:
-    """Says of something how it was; the sentiment is that of the adjective phrase."""
+    """Make a clause whose sentiment is that of its adjective phrase."""
     thing = join(0, word(rng.choice(OWNERS)), word(rng.choice(THINGS)))
     said = quality(rng)
     predicate = join(said.sentiment, word(rng.choice(VERBS)), said)
@@ -73,7 +75,7 @@ def clause(rng: random.Random) -> Tree:
 
 
 def sentence(rng: random.Random) -> Tree:
-    """One clause; or two: after `but` the second counts, `and` takes their mean, away from 0."""
+    """Make one clause, or two: `but` takes the second's sentiment, `and` their mean, rounded up."""
     tree = clause(rng)
     if rng.random() < 0.6:
         second = clause(rng)
@@ -86,7 +88,7 @@ def sentence(rng: random.Random) -> Tree:
 
 
 def make(seed: int = 5) -> dict[str, str]:
-    """The text of each file by name; no sentence occurs twice."""
+    """Return the text of each file by name; no sentence occurs twice."""
     rng = random.Random(seed)
     seen: set[str] = set()
     files = {}

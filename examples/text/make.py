@@ -55,7 +55,7 @@ ENDINGS = [
 
 
 def scene(rng: random.Random) -> list[str]:
-    """The sentences of one scene."""
+    """Make the sentences of one scene."""
     name, subject, thing_of, whose = rng.choice(PEOPLE)
     place, preposition, things = rng.choice(PLACES)
     mood = rng.choice(MOODS)
@@ -88,7 +88,7 @@ def scene(rng: random.Random) -> list[str]:
 
 
 def make() -> dict[str, str]:
-    """The files' contents by name."""
+    """Return the content of each file by name."""
     rng = random.Random(1802)
     return {
         f"{split}.txt": "".join(f"{sentence}\n" for _ in range(number) for sentence in scene(rng))

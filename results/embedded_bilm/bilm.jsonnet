@@ -1,8 +1,8 @@
 // The embedded biLM: 2 x 768/256, 512 filters, on modern English and novels; as bilm_cpu.jsonnet but for what stands here.
-//   allennlp train results/embedded_bilm/bilm.jsonnet -s out --include-package elmo_plugin
-// Paths as in training_config/table1/bilm.jsonnet, from what prepare.sh writes: text/train/*.txt, a part of text/heldout, text/vocabulary.txt.
-(import '../../training_config/table1/bilm_cpu.jsonnet') + {
-  vocabulary: { type: 'bilm_words', vocabulary_file: std.extVar('BIDIRECTIONAL_LM_VOCAB_PATH') },
+//   elmo-plugin pretrain results/embedded_bilm/bilm.jsonnet -s out
+// Paths as in training_config/pretraining/bilm.jsonnet, from what prepare.sh writes: text/train/*.txt, a part of text/heldout, text/vocabulary.txt.
+(import '../../training_config/pretraining/bilm_cpu.jsonnet') + {
+  vocabulary: { vocabulary_file: std.extVar('BIDIRECTIONAL_LM_VOCAB_PATH') },
   model+: {
     options+: { lstm+: { dim: 768, projection_dim: 256 } },
   },

@@ -1,12 +1,12 @@
 // One recipe, four ways: VARIANT is adamw, adamw_bfloat16, adamw_unroll_40 or adagrad (bilm-tf's: 0.2, gradients of 20 times the
 // loss, clipped at 10; no dropout, as the others).
 //   VARIANT=adagrad allennlp train results/pretraining_variants/bilm.jsonnet -s out/adagrad --include-package elmo_plugin
-// Paths as in training_config/table1/bilm.jsonnet.
+// Paths as in training_config/pretraining/bilm.jsonnet.
 local variant = std.extVar('VARIANT');
 local adagrad = variant == 'adagrad';
 local unroll = if variant == 'adamw_unroll_40' then 40 else 20;
 local num_updates = 3000 * 20 / unroll;
-(import '../../training_config/table1/bilm_cpu.jsonnet') + {
+(import '../../training_config/pretraining/bilm_cpu.jsonnet') + {
   model+: {
     options+: { lstm+: { dim: 512, projection_dim: 128 } },
     dtype: if variant == 'adamw_bfloat16' then 'bfloat16' else null,

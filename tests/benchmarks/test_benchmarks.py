@@ -27,7 +27,7 @@ def test_a_round_that_the_machine_slowed_down_is_repeated(monkeypatch):
     assert found["rounds"] == 3
     assert found["repeated_rounds"] == 1
     assert found["torch.mm_gflops"]["least"] == 95
-    assert found["contestants"]["ours"]["ratio"] == 1
+    assert found["candidates"]["ours"]["ratio"] == 1
 
 
 @pytest.mark.usefixtures("steady_machine")
@@ -41,9 +41,9 @@ def test_epochs_of_ner_after_the_first_only_read(monkeypatch, tmp_path):
     assert len(runs) == 2  # one batch, two caches
     assert found["rounds"] == 2
     assert found["losses_differ"] == 0
-    assert found["contestants"]["ready vectors"]["ratio"] == 1
+    assert found["candidates"]["ready vectors"]["ratio"] == 1
     for name in ner_epoch.CACHES:
-        one = found["contestants"][name]
+        one = found["candidates"][name]
         assert 0 < one["least"] <= one["ratio"] <= one["most"]
 
 
@@ -67,8 +67,8 @@ def test_the_whole_command(monkeypatch, tmp_path):
     (results,) = tmp_path.glob("*.json")
     found = json.loads(results.read_text())
     batch_64 = found["inference"][1]
-    assert batch_64["contestants"]["stock"]["ratio"] == 1
-    assert "float32 cold, public operators" in batch_64["contestants"]
+    assert batch_64["candidates"]["stock"]["ratio"] == 1
+    assert "float32 cold, public operators" in batch_64["candidates"]
     assert batch_64["largest_deviation"]["float32"] < 1e-5 < batch_64["largest_deviation"]["int8"]
     assert found["pretraining"]["difference"]["largest_gradient"] < 1e-4
     assert found["memory"]["stock"]["whole"] > 100

@@ -1,8 +1,7 @@
 """Under DistributedDataParallel every process keeps a state of its own."""
 
 import torch
-import torch.distributed
-import torch.multiprocessing
+from process_group import in_processes
 from tiny_bilm import BATCHES, random_bilm
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -27,21 +26,15 @@ def _run(call, bilm, rank):
     return outputs, bilm.carried
 
 
-def _process(rank, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
-    )
+def _process(rank, size, folder):
     bilm = random_bilm(seed=1 + rank)  # DistributedDataParallel makes them the same
     parallel = torch.nn.parallel.DistributedDataParallel(bilm)
     outputs, carried = _run(parallel, bilm, rank)
     torch.save((outputs, [list(half) for half in carried]), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
 
 
 def test_two_processes_equal_two_alone(tmp_path):
-    # Forked: nothing is imported again.
-    torch.multiprocessing.start_processes(_process, (tmp_path,), nprocs=2, start_method="fork")
+    in_processes(2, _process, tmp_path)
     states = []
     for rank in range(2):
         outputs, carried = torch.load(tmp_path / f"{rank}.pt")

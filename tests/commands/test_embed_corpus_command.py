@@ -27,7 +27,7 @@ BILM = ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
 def test_it_makes_what_read_corpus_reads_and_says_so(folder, capsys):
     main(["embed-corpus", "?.txt", "out", *BILM, "--layers", "top", "--workers", "1"])
     said = capsys.readouterr().err
-    assert said.endswith("4 lines, 10 tokens in 1 parts in out\n")
+    assert said.endswith("4 lines, 10 tokens in 1 part in out\n")
     assert "tokens/s" in said
     assert [(line.file, line.line, line.array.shape) for line in read_corpus("out")] == [
         ("a.txt", 1, (4, 12)),
@@ -36,7 +36,7 @@ def test_it_makes_what_read_corpus_reads_and_says_so(folder, capsys):
         ("b.txt", 1, (5, 12)),
     ]
     main(["embed-corpus", "a.txt", "b.txt", "out", *BILM, "--layers", "top"])
-    assert "4 lines, 10 tokens in 1 parts in out" in capsys.readouterr().err
+    assert "4 lines, 10 tokens in 1 part in out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["embed-corpus", "a.txt", "b.txt", "out", *BILM, "--layers", "all"])
     assert "layers was 'top' when this corpus was planned" in capsys.readouterr().err
@@ -46,18 +46,17 @@ def test_progress_is_in_lines_for_logs(folder, capsys):
     main(["embed-corpus", "?.txt", "out", *BILM, "--file-friendly-logging"])
     said = capsys.readouterr().err
     assert "\r" not in said
-    assert "1 of 1 shards, 1 workers" in said
+    assert "1 of 1 shards, workers: 1" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["*.text", "out"], "there is no file *.text"),
-        (["a.txt", "out", "--state", "carry"], "state is 'carry', in which a sentence goes on"),
         (["a.txt", "out", "--threads", "0"], "threads is 0, expected 1 or more"),
         (["a.txt", "out", "--weight-file", "gone"], "'gone' was given without options_file"),
         (["bad.txt", "out"], "bad.txt, line 2: the byte 0xe9 is not UTF-8; expected UTF-8 text"),
-        (["a.txt", "a.txt"], "File exists"),
+        (["a.txt", "a.txt"], "a.txt is a file, expected a folder"),
     ],
 )
 def test_errors_are_one_line(folder, capsys, arguments, message):
@@ -89,4 +88,4 @@ def test_ctrl_c_says_how_it_goes_on(folder, capsys, monkeypatch):
     with pytest.raises(SystemExit) as exit_:
         main(["embed-corpus", "a.txt", "out", *BILM])
     assert exit_.value.code == 130
-    assert capsys.readouterr().err.endswith("interrupted: the same command goes on\n")
+    assert capsys.readouterr().err.endswith("interrupted; to resume, run the same command\n")

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.commands.layer_weights import learned_mixes
-from elmo_plugin.commands.neighbours import in_context
+from elmo_plugin.bilm.use.learned_mixes import learned_mixes
+from elmo_plugin.bilm.use.neighbours import in_context
 from tests.tiny_bilm import write
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0"
@@ -57,23 +57,43 @@ def test_neighbours_table(tmp_path, bilm, capsys):
     arguments = ["neighbours", str(tmp_path / "text"), "my cat sat", "cat", *bilm]
     main([*arguments, "--count", "3", "--width", "60"])
     table = capsys.readouterr().out.splitlines()
-    assert table[0] == "  source          my [cat] sat"
+    assert table[0] == "  cosine    line  lines  in its sentence"
+    assert table[1] == "  source                 my [cat] sat"
     assert [line for line in table if "layer" in line] == [
         "token layer",
         "LSTM layer 1",
         "LSTM layer 2",
     ]
-    assert table[2].startswith("   1.000       1  the [cat] sat")
+    assert table[3].startswith("   1.000       1      2  the [cat] sat")
     assert max(map(len, table)) <= 60
     main([*arguments, "--same-word"])
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 1 + 1 + 1 + 2 * (1 + 2)
+    assert len(table) == 2 + 1 + 1 + 2 * (1 + 2)
     assert all("cat]" in line for line in table if "[" in line)
-    fails(capsys, [*arguments, "--occurrence", "2"], "'cat' stands 1 times in the sentence")
+    fails(
+        capsys, [*arguments, "--occurrence", "2"], "has the word 'cat' 1 times, expected at least 2"
+    )
     fails(capsys, [*arguments, "--occurrence", "0"], "--occurrence is 0, expected 1 or more")
     fails(capsys, [*arguments, "--count", "0"], "--count is 0, expected 1 or more")
     (tmp_path / "text").write_bytes(b"\xff\n")
     fails(capsys, arguments, "text, line 1: the byte 0xff is not UTF-8")
+
+
+def test_neighbours_page_and_the_other_spelling(tmp_path, bilm, capsys):
+    (tmp_path / "text").write_text("the cat <b> sat\nthe cat <b> sat\n")
+    page = tmp_path / "page.html"
+    main(["neighbors", str(tmp_path / "text"), "my cat", "cat", "--page", str(page), *bilm])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "[cat]" in line]
+    assert [row[1:3] for row in rows[1:] if row[-1] == "sat"] == [["1", "2"]] * 3
+    text = page.read_text(encoding="utf-8")
+    xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+    assert text.count('the <mark class="c0">cat</mark> &lt;b&gt; sat') == 3
+    assert text.count("<h2>") == 3
+    fails(
+        capsys,
+        ["neighbours", str(tmp_path / "text"), "my cat", "cat", "--page", str(page), *bilm],
+        "page.html exists, expected a new file; --force replaces it",
+    )
 
 
 def test_a_word_in_context_fits_the_width():
@@ -123,6 +143,35 @@ def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
     fails(capsys, ["layer-weights", ner, "--plot", str(tmp_path / plot)], "exists, expected a new")
 
 
+def test_layer_weights_as_a_page(tmp_path):
+    ner = archive(tmp_path / "<ner>" / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
+    main(["layer-weights", ner, "--plot", str(tmp_path / "page.html")])
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    body = xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+    header, row = body.iter("tr")
+    assert [cell.text for cell in header] == [None, "token", "LSTM 1", "LSTM 2", "γ"]
+    assert [cell.text for cell in row] == ["<ner>: input", "0.250", "0.250", "0.500", "1.500"]
+
+
+def test_the_title_of_a_single_mix_is_not_cut(tmp_path):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    stock = Figure.savefig
+
+    def savefig(figure, *arguments, **named):
+        stock(figure, *arguments, **named)
+        (axes, _) = figure.axes
+        drawn.append((axes.title.get_window_extent(), figure.bbox))
+
+    ner = archive(tmp_path / "ner" / "model.tar.gz", mix(PREFIX, [0.0] * 3, 1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        main(["layer-weights", ner, "--plot", str(tmp_path / "one.png")])
+    ((title, figure),) = drawn
+    assert figure.x0 <= title.x0 < title.x1 <= figure.x1
+
+
 class Harmful:
     def __reduce__(self):
         return (print, ("executed",))
@@ -158,10 +207,7 @@ def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
     fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "is no archive with weights.th")
     (tmp_path / "bad.gz").write_bytes(b"no archive")
     fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "is no archive with weights.th")
-    fails(capsys, ["layer-weights", str(tmp_path)], "holds neither model.tar.gz nor best.th")
     fails(capsys, ["layer-weights", str(tmp_path / "none.th")], "No such file or directory")
-    fails(capsys, ["layer-weights", path, "--names", "a", "b"], "--names has 2 names, expected 1")
-    fails(capsys, ["layer-weights", path, "--plot", "x.pdf"], "expected a name that ends with .png")
 
 
 def test_mixes_of_elmo_itself_are_found(tmp_path):

@@ -2,20 +2,25 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import _jsonnet
 import pytest
 import torch
 
 from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.files.folder_lock import lock_folder
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.config import differences
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.report import flops_a_token
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.commands.pretraining_config import differences, read_config
+from elmo_plugin.commands.pretrain import read_config
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
 
@@ -56,7 +61,7 @@ def test_a_run_leaves_what_elmo_needs_and_is_not_written_over(pretrain, capsys):
     out = pretrain()
     assert {path.name for path in out.iterdir()} >= {*EXPORTED, "metrics.json", "best.th"}
     best = torch.load(out / "best.th", weights_only=True)
-    assert "exists and is not empty; --recover goes on" in error_of(pretrain, capsys)
+    assert "out holds a run; --recover resumes it, --force" in error_of(pretrain, capsys)
     pretrain("--force", "-o", '{"pytorch_seed": 7}')
     other = torch.load(out / "best.th", weights_only=True)
     assert any(not torch.equal(other[name], tensor) for name, tensor in best.items())
@@ -72,6 +77,116 @@ def test_a_run_may_be_made_longer_but_not_another(pretrain, capsys, config):
     assert json.loads((out / "config.json").read_text())["trainer"]["num_epochs"] == 2
     error = error_of(pretrain, capsys, "--recover", "-o", '{"model.dropout": 0.3}')
     assert re.search(r"config\.json is of another run: model\.dropout differ", error)
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize("flag", [[], ["--force"], ["--recover"]])
+def test_no_file_of_the_users_is_deleted(config, tmp_path, capsys, flag, has_run):
+    """A project folder that holds the config and the text, given as the run's folder."""
+    project = tmp_path / "project"
+    (project / "vocabulary").mkdir(parents=True)
+    for key in ("train_data_path", "validation_data_path"):
+        name = project / f"{key}.txt"
+        name.write_bytes(Path(config[key]).read_bytes())
+        config[key] = str(name)
+    (project / "notes.md").write_text("mine")
+    path = project / "config.json"
+    path.write_text(json.dumps(config))
+    if has_run and flag != ["--recover"]:
+        (project / "vocabulary" / "words.txt").write_text("mine")
+        (project / "best.th").write_text("mine")
+    before = snapshot(project)
+    with pytest.raises(SystemExit):
+        main(["pretrain", str(path), "-s", str(project), *flag])
+    error = capsys.readouterr().err
+    assert re.search(r"project holds .*, which this run reads; give the run a folder of its", error)
+    assert "--force" not in error
+    assert snapshot(project) == before
+
+
+@pytest.mark.parametrize("flag", [[], ["--force"]])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("notes.md", r"out holds notes\.md, not of any run; give the run a folder of its own"),
+        ("empty/", r"out holds empty, not of any run"),
+        ("log/mine.txt", r"out holds log/mine\.txt, not of any run"),
+        ("weights.hdf5", r"out holds weights\.hdf5, but no run"),
+    ],
+)
+def test_a_folder_with_other_files_is_refused(pretrain, capsys, tmp_path, flag, name, message):
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    if name.endswith("/"):
+        path.mkdir()
+    else:
+        path.write_text("mine")
+    before = snapshot(tmp_path / "out")
+    assert re.search(message, error_of(pretrain, capsys, *flag))
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_force_leaves_no_file_of_the_former_run(pretrain, tmp_path):
+    out = pretrain("-o", '{"trainer.num_epochs": 2}')
+    (out / "log").mkdir()
+    (out / "log" / "events.out.tfevents.1").touch()
+    before = {path.name for path in out.iterdir()}
+    assert {"checkpoint_e2_b0.th", "metrics_epoch_1.json"} <= before
+    pretrain("--force")
+    after = {path.name for path in out.rglob("*")}
+    assert not {"checkpoint_e2_b0.th", "metrics_epoch_1.json", "events.out.tfevents.1"} & after
+
+
+def test_recover_and_force_exclude_each_other(pretrain, capsys):
+    assert "expected one of them" in error_of(pretrain, capsys, "--recover", "--force")
+
+
+def test_a_folder_in_use_is_refused_whatever_the_flag(pretrain, capsys, tmp_path):
+    out = pretrain()
+    before = snapshot(out)
+    with lock_folder(out):
+        for flag in ([], ["--force"], ["--recover"]):
+            assert "out is in use by another process" in error_of(pretrain, capsys, *flag)
+    (out / "lock").unlink()
+    assert snapshot(out) == before
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_do_not_mix(config, tmp_path, repository):
+    """The second one is refused; the first one, stopped meanwhile, ends with its own weights."""
+    config["data_loader"]["batches_per_epoch"] = 100
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    command = [sys.executable, "-m", "elmo_plugin", "pretrain", str(path), "-s"]
+    main(["pretrain", str(path), "-s", str(tmp_path / "alone")])
+    first = subprocess.Popen([*command, str(tmp_path / "out")], cwd=repository)
+    while not (tmp_path / "out" / "vocabulary" / "words.txt").exists():
+        assert first.poll() is None
+        time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)
+    seed = ["--force", "-o", '{"pytorch_seed": 5}']
+    second = subprocess.run(
+        [*command, str(tmp_path / "out"), *seed], cwd=repository, capture_output=True, text=True
+    )
+    first.send_signal(signal.SIGCONT)
+    assert first.wait() == 0
+    assert second.returncode == 1
+    assert "is in use by another process" in second.stderr
+    one, two = (torch.load(tmp_path / name / "best.th") for name in ("alone", "out"))
+    assert all(torch.equal(two[name], tensor) for name, tensor in one.items())
+
+
+def test_a_start_that_failed_does_not_refuse_the_corrected_command(pretrain, capsys, config):
+    bad = {"data_loader": {**config["data_loader"], "batch_size": 10**6, "num_tokens": 5}}
+    del bad["data_loader"]["batches_per_epoch"]
+    assert "expected at least the" in error_of(pretrain, capsys, **bad)
+    missing = {"train_data_path": "none.txt"}
+    assert "there is no text file" in error_of(pretrain, capsys, **missing)
+    assert (pretrain() / "weights.hdf5").exists()
 
 
 def test_recover_with_nothing_to_recover_begins(pretrain):
@@ -92,7 +207,7 @@ def test_what_may_differ():
     [
         (
             {"iterator": {}},
-            r"config.json: unknown keys \['iterator'\], expected of",
+            r"config.json: unknown keys \['iterator'\], expected one of",
         ),
         ({"model": {"type": "crf_tagger"}}, "model.type is 'crf_tagger', expected 'bilm_language_"),
         ({"trainer": {"optimizer": {"type": "lamb"}}}, "optimizer.type is 'lamb', expected one of"),
@@ -100,7 +215,7 @@ def test_what_may_differ():
         ({"vocabulary": {"min": 3}}, r"vocabulary: unknown keys \['min'\]"),
         (
             {"model": {"options": {}, "dropuot": 1}},
-            "model: the key 'dropuot' is unknown, expected of",
+            "model: the key 'dropuot' is unknown, expected one of",
         ),
         ({"model": {}}, "model: the key 'options' is missing"),
         ({"model": {"options": {}, "softmax": {"samples": 1}}}, "model.softmax: the key 'samples'"),

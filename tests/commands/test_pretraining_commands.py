@@ -11,6 +11,7 @@ from allennlp.common import Params
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 
@@ -56,9 +57,9 @@ def test_the_vocabulary_command_names_a_missing_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--min-count", "-1"], "min_count is -1, expected 1 or more"),
-        (["--max-size", "0"], "max_size is 0, expected 3 or more"),
-        (["--words-in-memory", "0"], "words_in_memory is 0, expected 1 or more"),
+        (["--min-count", "-1"], "min_count is -1, expected at least 1"),
+        (["--max-size", "0"], "max_size is 0, expected at least 3"),
+        (["--words-in-memory", "0"], "words_in_memory is 0, expected at least 1"),
     ],
 )
 def test_the_vocabulary_command_refuses_what_cannot_be(shards, tmp_path, capsys, options, message):
@@ -95,7 +96,7 @@ def contents(path):
     return found
 
 
-def test_the_export_of_the_last_checkpoint_is_the_runs_own(run, tmp_path):
+def test_the_export_of_a_finished_run_is_its_best_epochs(run, tmp_path, capsys):
     assert json.loads((run / "metrics.json").read_text())["best_epoch"] == 1
     named = json.loads((run / "config.json").read_text())
     for part in (named, named["model"]):  # no type is needed
@@ -109,12 +110,38 @@ def test_the_export_of_the_last_checkpoint_is_the_runs_own(run, tmp_path):
     for name in ("options.json", "vocabulary.txt"):
         assert (run / name).read_text() == (tmp_path / "out" / name).read_text()
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card == {
-        "checkpoint": "checkpoint_e2_b0.th",
-        "run": "from a checkpoint, not its end",
-        "epochs": 2,
-        "batches_of_the_next": 0,
-    }
+    own = json.loads((run / "card.json").read_text())
+    assert card == {**own, "checkpoint": "best.th"}
+    assert "the best epoch's weights of a finished run (best.th: epoch 1, step 4)" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_finished_run_that_was_made_longer_is_not_finished(run, tmp_path, capsys):
+    """Its best weights may be newer than its card."""
+    shutil.copytree(run, tmp_path / "longer")
+    newer = tmp_path / "longer" / "checkpoint_e2_b1.th"
+    shutil.copy(run / "checkpoint_e2_b0.th", newer)
+    main(["export-bilm", str(tmp_path / "longer"), str(tmp_path / "out")])
+    expected = "checkpoint_e2_b1.th (after 2 epochs, step 4) of a run that is not finished"
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("int8", 0.02)])
+def test_the_softmax_of_the_most_frequent_words_alone(run, tmp_path, dtype, tolerance):
+    """Beside a biLM that is there already: the rows of the first words, and nothing else."""
+    out = tmp_path / "out"
+    arguments = ["--max-words", "50", "--softmax-dtype", dtype, "--softmax-only"]
+    main(["export-bilm", str(run), str(out), *arguments])
+    assert {path.name for path in out.iterdir()} == {"softmax.hdf5", "vocabulary.txt"}
+    words = WordVocabulary.from_file(run / "vocabulary.txt").words
+    assert WordVocabulary.from_file(out / "vocabulary.txt").words == words[:50]
+    whole, part = WordSoftmax(len(words), 4), WordSoftmax(50, 4)
+    load_softmax(whole, run / "softmax.hdf5")
+    load_softmax(part, out / "softmax.hdf5")
+    torch.testing.assert_close(part.weight, whole.weight[:50], atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(part.bias, whole.bias[:50], atol=1e-3, rtol=1e-3)
+    assert contents(out / "softmax.hdf5")["softmax/W"].dtype == getattr(torch, dtype)
 
 
 def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
@@ -123,6 +150,8 @@ def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
     main(["export-bilm", str(run), str(out), "--checkpoint", name, "--dtype", "float16"])
     exported = contents(out / "weights.hdf5")
     assert exported["char_embed"].dtype == torch.float16
+    card = json.loads((out / "card.json").read_text())
+    assert (card["checkpoint"], card["run"], card["steps"]) == (name, "finished later", 2)
     state = torch.load(run / name, weights_only=True)["model"]
     table = state["language_model.bilm._token_embedder._char_embedding_weights"][1:]
     torch.testing.assert_close(exported["char_embed"].float(), table, atol=1e-3, rtol=1e-3)
@@ -130,7 +159,7 @@ def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
 
 def test_a_run_of_allennlps_trainer_can_be_exported(run, tmp_path):
     """As it stood until version 0.2: a pair of files, the weights in one of them."""
-    shutil.copytree(run, tmp_path / "old", ignore=shutil.ignore_patterns("checkpoint_*"))
+    shutil.copytree(run, tmp_path / "old", ignore=shutil.ignore_patterns("checkpoint_*", "card*"))
     state = torch.load(run / "checkpoint_e2_b0.th", weights_only=True)["model"]
     for name, saved in (("model_state_e1_b7.th", state), ("training_state_e1_b7.th", {})):
         torch.save(saved, tmp_path / "old" / name)
@@ -151,7 +180,7 @@ def test_a_run_of_allennlps_trainer_can_be_exported(run, tmp_path):
         ),
         (
             lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "metrics.json"],
-            "metrics.json is not a whole checkpoint",
+            "metrics.json is not an intact checkpoint",
         ),
         (lambda run, tmp: [str(run), str(run)], "holds a biLM already; --force replaces it"),
     ],
@@ -163,3 +192,36 @@ def test_what_cannot_be_exported_is_one_line(run, tmp_path, capsys, make, messag
     assert error.startswith("error: ")
     assert "\n" not in error
     assert re.search(message, error)
+
+
+@pytest.mark.parametrize("content", ['{"steps": 1', "", "[1]", "NaN", '{"metrics": [1]}'])
+def test_a_damaged_card_is_one_line(run, tmp_path, capsys, content):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "card.json").write_text(content)
+    with pytest.raises(SystemExit) as stopped:
+        main(["export-bilm", str(tmp_path / "run"), str(tmp_path / "out")])
+    assert "card.json is damaged: " in f"{stopped.value}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        '{"model": "x"}',
+        '{"model": {}}',
+        '{"model": {"options": 3}}',
+        '{"model": {"options": {}}}',
+        '{"model": {"type": "srl"}}',
+    ],
+)
+def test_another_config_is_one_line(run, tmp_path, capsys, content):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text(content)
+    with pytest.raises(SystemExit):
+        main(["export-bilm", str(tmp_path / "run"), str(tmp_path / "out")])
+    error = capsys.readouterr().err.strip()
+    assert re.match(rf"error: {tmp_path}/run/config\.json\b", error)
+    assert "\n" not in error

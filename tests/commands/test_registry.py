@@ -1,5 +1,7 @@
 """`python -m elmo_plugin`: the registry, errors as one line, what needs no AllenNLP."""
 
+import argparse
+import shlex
 import subprocess
 import sys
 
@@ -39,6 +41,19 @@ def test_every_command_has_help_and_imports_nothing_slow_for_it():
     *lines, slow = child.stdout.splitlines()
     assert lines == [f"{name} True True" for name in COMMANDS]
     assert slow == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples_that_parse(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    parser = argparse.ArgumentParser()
+    COMMANDS[name].add_arguments(parser)
+    assert COMMANDS[name].examples
+    for example in COMMANDS[name].examples:
+        assert f"\n  elmo-plugin {name} {example}\n" in text
+        parser.parse_args(shlex.split(example))
 
 
 def test_help_lists_every_command(capsys):
@@ -118,3 +133,11 @@ def test_include_package_imports_it_first(tmp_path, monkeypatch):
     files = [str(tmp_path / "in"), str(tmp_path / "out")]
     main(["sentences", *files, "--include-package", "marker_package"])
     assert "marker_package" in sys.modules
+
+
+def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "interrupted_package.py").write_text("raise KeyboardInterrupt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["show", "p.jsonl", "page.html", "--include-package", "interrupted_package"])
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.commands.show import Span, spans_of
+from elmo_plugin.bilm.use.predictions_page import Span, spans_of
 
 EVIL = "<script>alert('x')</script>&\"{0}"
 NER = {"words": ["Anna", "Holm", "met", EVIL], "tags": ["B-PER", "L-PER", "O", f"U-{EVIL}"]}
@@ -59,9 +59,10 @@ class Elements(HTMLParser):
             self.marks[-1] += data
 
 
-def show(tmp_path, *predictions):
+def show(tmp_path, *predictions, inputs=None):
     (tmp_path / "out.jsonl").write_text("\n\n".join(map(json.dumps, predictions)) + "\n")
-    main(["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html"), "--force"])
+    more = [] if inputs is None else ["--inputs", str(inputs)]
+    main(["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html"), "--force", *more])
     return Elements((tmp_path / "page.html").read_text(encoding="utf-8"))
 
 
@@ -72,7 +73,7 @@ def marks(page):
 def test_entities_are_marked_with_their_type(tmp_path, capsys):
     page = show(tmp_path, NER)
     assert marks(page) == ["Anna Holm PER", f"{EVIL} {EVIL}"]
-    assert capsys.readouterr().out.startswith("1 predictions in ")
+    assert capsys.readouterr().out.startswith("1 prediction in ")
 
 
 def test_roles_are_marked_for_each_predicate(tmp_path):
@@ -84,6 +85,8 @@ def test_the_answer_is_marked_in_its_passage(tmp_path):
     page = show(tmp_path, ANSWER)
     assert marks(page) == ["Anna answer"]
     assert ANSWER["question"] in page.text
+    far = {**ANSWER, "token_offsets": [[0, 4], [10**10, 10**10 + 1]], "best_span": [1, 1]}
+    assert "(no answer)" in show(tmp_path, far).text
     tokens_only = {k: v for k, v in ANSWER.items() if k not in ("passage", "question")}
     assert marks(show(tmp_path, {**tokens_only, "best_span": [2, 3]})) == ["built it. answer"]
     beyond = {
@@ -102,25 +105,52 @@ def test_the_answer_is_marked_in_its_passage(tmp_path):
 
 def test_clusters_are_numbered_and_may_lie_in_each_other(tmp_path):
     page = show(tmp_path, COREF)
-    words = " ".join(page.text.split()).split("out.jsonl")[-1]
-    numbers = re.findall(r"(\w+) (?=1|2)", words.replace(EVIL, "EVIL"))
-    assert numbers == ["The", "Anna", "her", "EVIL"]
+    words = " ".join(page.text.split()).split("out.jsonl")[-1].replace(EVIL, "EVIL")
+    assert words == " 1 [The dog of [Anna]1]2 ate [her]1 [EVIL]2"
+
+
+def test_a_classifiers_label_is_shown_with_its_text(tmp_path):
+    entailment = {"label": "neutral", "probabilities": {"neutral": 0.75, "contradiction": 0.25}}
+    given = [{"premise": EVIL, "hypothesis": "A dog ."}, {"sentence": "A great film ."}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, given)))
+    predictions = [entailment, {"label": "4"}]
+    page = show(tmp_path, *predictions, inputs=tmp_path / "in.jsonl")
+    assert marks(page) == ["neutral", "4"]
+    assert f"premise {EVIL}" in page.text
+    assert "hypothesis A dog ." in page.text
+    assert "neutral 0.750, contradiction 0.250" in page.text
+    assert "A great film ." in page.text
+    assert marks(show(tmp_path, *predictions)) == ["neutral", "4"]
+    assert marks(show(tmp_path, {**entailment, "premise_tokens": ["A", "dog"]})) == ["neutral"]
+
+
+def test_inputs_must_have_a_line_for_each_prediction(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(SystemExit):
+        show(tmp_path, NER, inputs=tmp_path / "in.jsonl")
+    error = capsys.readouterr().err
+    assert re.search(r"in\.jsonl has more lines than .*out\.jsonl, expected as many", error)
+
+
+def test_what_utf8_cannot_hold_is_escaped(tmp_path):
+    page = show(tmp_path, {"words": ["a\ud800", "b"], "tags": ["U-X", "O"]})
+    assert marks(page) == ["a\\ud800 X"]
 
 
 def test_a_label_has_one_color_and_those_of_a_page_differ(tmp_path):
     names = ["PER", "LOC", "ORG", "MISC", "LOC"]
     one = {"words": names, "tags": [f"U-{name}" for name in names]}
     text = show(tmp_path, one, {**one, "words": names[::-1], "tags": one["tags"][::-1]})
-    styles = [value for name, value in text.attributes if name == "style" and "padding" in value]
-    colors = re.findall(r"background: (#\w+)", " ".join(styles))
+    colors = [value for name, value in text.attributes if name == "class"]
     assert len(set(colors)) == 4
     assert colors[:5] == colors[:4:-1]
+    assert len(colors) == 10
 
 
 def test_everything_is_escaped_and_nothing_is_loaded(tmp_path):
     page = show(tmp_path, NER, SRL, COREF, ANSWER)
     allowed = {"html", "head", "meta", "title", "style", "body", "h1", "figure", "figcaption"}
-    allowed |= {"small", "div", "mark", "span", "p", "br"}
+    allowed |= {"small", "mark", "p", "b", "sub"}
     assert set(page.names) <= allowed
     assert page.names.count("figure") == 4
     assert page.text.count(EVIL) >= 6
@@ -131,10 +161,10 @@ def test_everything_is_escaped_and_nothing_is_loaded(tmp_path):
 
 
 def test_a_file_name_is_escaped_too(tmp_path):
-    source = tmp_path / "<b>&.jsonl"
+    source = tmp_path / "<i>&.jsonl"
     source.write_text(json.dumps(NER))
     main(["show", str(source), str(tmp_path / "page.html")])
-    assert "b" not in Elements((tmp_path / "page.html").read_text()).names
+    assert "i" not in Elements((tmp_path / "page.html").read_text()).names
 
 
 @pytest.mark.parametrize(
@@ -158,14 +188,27 @@ def test_spans_of_tags(tags, wanted):
     [
         ("{", r"line 3: not JSON"),
         ("[1]", r"found '\[1\]', expected a JSON object"),
-        ('{"label": "x"}', r"line 3: found the keys \['label'\], expected those of a tagger"),
-        ('{"words": ["a"], "tags": ["O", "O"]}', r"line 3: found 1 words and 2 tags"),
-        ('{"words": ["a"], "tags": ["X"]}', r"line 3: found the tag 'X'"),
         ('{"words": ["a"], "tags": ["BI-X"]}', r"line 3: found the tag 'BI-X'"),
         ('{"words": ["a"], "tags": [""]}', r"line 3: found the tag ''"),
         ('{"document": ["a"], "clusters": [[[0, 1]]]}', r"line 3: found the mention \[0, 1\]"),
         ('{"clusters": []}', r"line 3: the key 'document' is missing"),
-        ('{"words": 5, "tags": ["O"]}', r"line 3: "),
+        ('{"words": 5, "tags": ["O"]}', r"line 3: words: found 5, expected a list"),
+        ('{"words": ["a", 1], "tags": ["O"]}', r"line 3: words: found 1, expected a string"),
+        ('{"verbs": [3], "words": ["a"]}', r"line 3: verbs: found 3, expected an object"),
+        (
+            '{"clusters": [[[0]]], "document": ["a"]}',
+            r"line 3: clusters: found \[0\], expected two",
+        ),
+        (
+            '{"best_span": [0, 0], "token_offsets": [[0, 1]], "question": 5, "passage": "a"}',
+            r"line 3: question: found 5, expected a string",
+        ),
+        (
+            '{"best_span": [0.5, 1], "token_offsets": [[0, 1]]}',
+            r"best_span: found 0.5, expected a w",
+        ),
+        ('{"label": "x", "probabilities": {"x": "y"}}', r"line 3: x: found 'y', expected a whole"),
+        ("[" * 10**5, r"line 3: JSON that is nested too deeply"),
         ('{"best_span": [0, 2], "token_offsets": [[0, 1]]}', r"line 3: found best_span \[0, 2\]"),
     ],
 )

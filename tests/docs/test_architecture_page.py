@@ -1,14 +1,12 @@
-"""docs/architecture.md: the files it names are there, and its snippets print what it says."""
+"""docs/architecture.md names what exists, and imports go where it says."""
 
-import contextlib
-import io
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 NAME = re.compile(r"`([\w./]+(?:\.py|\.jsonnet|/))`")
-SNIPPET = re.compile(r"^```python\n(.*?)^```\n^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def missing(page):
@@ -17,24 +15,57 @@ def missing(page):
     return {n for n in names if not any((at / n).exists() for at in (ROOT, ROOT / "elmo_plugin"))}
 
 
-def test_every_file_that_is_named_is_there():
+def test_every_file_that_is_named_exists():
     assert len(NAME.findall(PAGE)) > 50
     assert missing(PAGE) == set()
     assert missing("`bilm/model/lstm.py` and `bilm/gone.py`") == {"bilm/gone.py"}
 
 
-def test_every_room_of_the_bilm_is_named():
-    rooms = [path.parent.name for path in (ROOT / "elmo_plugin" / "bilm").glob("*/__init__.py")]
-    assert len(rooms) >= 6
-    assert [room for room in rooms if f"`bilm/{room}/`" not in PAGE] == []
+def test_every_folder_of_the_bilm_is_named():
+    folders = [path.parent.name for path in (ROOT / "elmo_plugin" / "bilm").glob("*/__init__.py")]
+    assert len(folders) >= 6
+    assert [folder for folder in folders if f"`bilm/{folder}/`" not in PAGE] == []
 
 
-def test_the_snippets_print_what_the_page_says():
-    names = {}
-    found = SNIPPET.findall(PAGE)
-    assert len(found) == PAGE.count("```python") == 2
-    for code, output in found:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, "docs/architecture.md", "exec"), names)
-        assert printed.getvalue() == output
+def upward(order, imports):
+    """Imports that point to the right in an order."""
+    place = {name: number for number, name in enumerate(order)}
+    return [
+        (importer, imported)
+        for importer, imported in imports
+        if importer in place and imported in place and place[importer] < place[imported]
+    ]
+
+
+def imports_between(package):
+    """Pairs of parts of a package, a folder or module each, of which one imports the other."""
+    prefix = ".".join(package.relative_to(ROOT).parts) + "."
+    for path in package.rglob("*.py"):
+        importer = path.relative_to(package).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                if name.startswith(prefix):
+                    imported = name.removeprefix(prefix).split(".")[0]
+                    if imported != importer:
+                        yield importer, imported
+
+
+def test_imports_point_to_the_left():
+    inner, outer = (
+        re.findall(r"\w+", re.search(rf"- in {where}: ([\w, \n]+)[;.]", PAGE)[1])
+        for where in ("`bilm/`", "the package")
+    )
+    package = ROOT / "elmo_plugin"
+    folders = {path.parent.name for path in package.glob("*/__init__.py")} - {"spacy"}
+    assert folders <= set(outer)
+    assert {path.parent.name for path in (package / "bilm").glob("*/__init__.py")} == set(inner)
+    assert upward(outer, imports_between(package)) == []
+    assert upward(inner, imports_between(package / "bilm")) == []
+    assert upward(["data", "models"], [("data", "models"), ("models", "data")]) == [
+        ("data", "models")
+    ]

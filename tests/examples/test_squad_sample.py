@@ -1,7 +1,7 @@
 import runpy
 from pathlib import Path
 
-from elmo_plugin.data.readers.squad_json import read_questions
+from elmo_plugin.data.readers.squad import read_questions
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "squad"
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
-from allennlp.common.testing import run_distributed_test
 from allennlp.training.metrics import Metric
+from process_group import in_processes
 
 from elmo_plugin.metrics.conll_coref import (
     ConllCorefScores,
@@ -140,9 +140,9 @@ def test_a_span_that_is_its_own_antecedent():
     ConllCorefScores(allow_singletons=True)(*one, [{"clusters": []}])
 
 
-def _distributed(global_rank, world_size, gpu_id, batches, expected):
+def _distributed(rank, size, batches, expected):
     metric, recall = ConllCorefScores(), MentionRecall()
-    for one in batches[global_rank::world_size]:
+    for one in batches[rank::size]:
         metric(*one)
         recall(one[0], one[3])
     assert (*metric.get_metric(), recall.get_metric()) == pytest.approx(expected)
@@ -156,7 +156,7 @@ def test_distributed_figures_are_those_of_one_process():
         recall(one[0], one[3])
     expected = (*metric.get_metric(), recall.get_metric())
     assert min(expected) > 0.3
-    run_distributed_test([-1, -1], _distributed, batches, expected)
+    in_processes(2, _distributed, batches, expected)
     assert Metric.by_name("conll_coref_scores") is ConllCorefScores
     assert ConllCorefScores.supports_distributed
     assert MentionRecall.supports_distributed

@@ -81,10 +81,6 @@ def test_equals_the_numpy_reference(bilm, at_input, at_output, dtype, tolerance)
     assert output["loss"].item() == pytest.approx(numpy.mean(losses), abs=tolerance)
 
 
-def weight_names(model):
-    return [name for name, weight in model.named_parameters() if weight.requires_grad]
-
-
 def test_every_weight_matters_to_the_loss(bilm):
     """So that the reference test above sees each: none is multiplied by zero."""
     model = elmo_model(bilm, True, True, torch.float64)

@@ -1,4 +1,3 @@
-import copy
 import re
 
 import numpy as np
@@ -6,7 +5,6 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
@@ -147,46 +145,6 @@ def test_elmo_by_sentence_at_the_lstms_input_only(elmo):
     assert model._mention_feedforward._module.get_input_dim() == 2 * CONTEXT_DIM + 3 + WORD_DIM
 
 
-def changed(name):
-    """The paper's model and the one with a switch turned off, with the same weights."""
-    one = instance()
-    model = build_paper(one)
-    other = copy.deepcopy(model)
-    if name == "use_speakers":
-        other._speaker_embedding.weight.data.mul_(0)
-    elif name == "genres":
-        other._genre_embedding.weight.data.mul_(0)
-    else:
-        setattr(other, *name)
-    return one, model, other
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        ("_encode_by_sentence", False),
-        ("_allow_crossing_spans", True),
-        ("_max_antecedents", 3),
-        "use_speakers",
-        "genres",
-    ],
-    ids=str,
-)
-def test_each_switch_matters(name):
-    one, model, other = changed(name)
-    assert run(model, one)["loss"].item() != pytest.approx(run(other, one)["loss"].item())
-
-
-def test_where_head_scores_come_from_matters():
-    one = instance()
-    losses = [
-        run(build_paper(one, head_scores_from_context=flag), one)["loss"].item()
-        for flag in (True, False)
-    ]
-    # The LSTM's and the embedding's sizes differ, and so must the attention's.
-    assert losses[0] != pytest.approx(losses[1])
-
-
 @pytest.mark.parametrize(
     ("name", "probability"),
     [("lexical_dropout", 0.5), ("context_dropout", 0.2), ("feature_dropout", 0.2)],
@@ -216,25 +174,6 @@ def test_recurrent_dropout():
     assert model(**batch)["loss"].item() != pytest.approx(model(**batch)["loss"].item())
 
 
-def with_speakers(one, rename):
-    other = copy.deepcopy(one)
-    names = other["metadata"].metadata["speakers"]
-    other["metadata"].metadata["speakers"] = [rename[name] for name in names]
-    return other
-
-
-def test_swapped_speakers_change_nothing_and_merged_ones_do():
-    one = instance()
-    model = build_paper(one)
-    swapped = with_speakers(one, {"S0": "S1", "S1": "S0"})
-    renamed = with_speakers(one, {"S0": "Zoe", "S1": "-"})
-    merged = with_speakers(one, {"S0": "S0", "S1": "S0"})
-    loss = run(model, one)["loss"].item()
-    assert run(model, swapped)["loss"].item() == loss
-    assert run(model, renamed)["loss"].item() == loss
-    assert run(model, merged)["loss"].item() != pytest.approx(loss)
-
-
 def test_an_unseen_genre_is_an_error_and_no_genre_is_zeros():
     one = instance(genre="poem")
     model = build_paper(one)
@@ -260,19 +199,6 @@ def test_other_documents_of_a_batch_change_nothing():
     assert any(together["clusters"])
     loss = sum(output["loss"].item() for output in alone)
     assert together["loss"].item() == pytest.approx(loss, abs=1e-9)
-
-
-def test_kept_spans_do_not_cross():
-    one = instance()
-    model = build_paper(one)
-
-    def crossings(model):
-        spans = run(model, one)["top_spans"][0].tolist()
-        return sum(numpy_coref.crosses(a, b) for a in spans for b in spans)
-
-    assert crossings(model) == 0
-    model._allow_crossing_spans = True
-    assert crossings(model) > 0
 
 
 def test_the_training_window_is_a_document_of_its_own():
@@ -406,10 +332,6 @@ def test_a_span_wider_than_the_models_is_an_error():
     one = reader(max_span_width=6).text_to_instance(**document(1))
     with pytest.raises(ConfigurationError, match="a span of 6 tokens, expected at most 4"):
         run(build_paper(one), one)
-
-
-def test_registered_names_give_ours():
-    assert Model.by_name("coref").__module__ == "elmo_plugin.models.coref"
 
 
 def test_the_papers_config_draws_every_score_as_the_code_does(repository, monkeypatch):

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model
 from classifier_cases import EMBEDDING_DIM, write_bilm
 from srl_cases import CASES, batch, build, losses, outputs
 
@@ -34,14 +33,6 @@ def test_equals_the_stored_outputs_of_allennlp_models(name):
         expected.pop("losses"), rel=1e-5
     )
     close(outputs(build(SemanticRoleLabeler, CASES[name])), expected)
-
-
-def test_a_changed_weight_is_seen():
-    model = build(SemanticRoleLabeler, {})
-    weight = model.tag_projection_layer._module.weight.data
-    weight[[0, 1]] = weight[[1, 0]]
-    with pytest.raises(AssertionError):
-        close(outputs(model), {"logits": STORED["srl"]["logits"]})
 
 
 @pytest.mark.peers
@@ -207,8 +198,3 @@ def test_a_flag_without_elmo_and_wrong_dimensions_are_errors():
         build(SemanticRoleLabeler, {"use_input_elmo": True})
     with pytest.raises(ConfigurationError, match="encoder input dim"):
         build(SemanticRoleLabeler, {"input_dim": 8})
-
-
-def test_registered():
-    assert Model.by_name("srl") is SemanticRoleLabeler
-    assert SemanticRoleLabeler.default_predictor == "semantic_role_labeling"

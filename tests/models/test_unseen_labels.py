@@ -221,3 +221,37 @@ def test_prediction_warns_too_which_asks_for_no_metrics(caplog):
         del model
         gc.collect()
     assert caplog.text.count("6 gold labels") == 1
+
+
+def test_labels_that_the_vocabulary_gets_later_count_as_unseen(caplog):
+    """As `evaluate --extend-vocab` adds them."""
+    for model, instances in (
+        (tagger(CrfTagger, {"label_encoding": "BIOUL"}), ner_instances(*SENTENCES, *UNSEEN)),
+        (
+            build_srl(SemanticRoleLabeler, {}).float().eval(),
+            [made(SrlReader(INDEXERS), [Token("a"), Token("b")], [0, 1], ["B-R-NEW", "B-V"])],
+        ),
+        (
+            build({"esim": ESIM}, esim()),
+            [made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", "new")],
+        ),
+        (
+            build({"bcn": BiattentiveClassificationNetwork}, bcn()),
+            [made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], "3")],
+        ),
+    ):
+        if isinstance(model, BiattentiveClassificationNetwork):
+            instances[0]["label"].label = "new"
+        before = model.vocab.get_vocab_size("labels")
+        model.vocab.extend_from_instances(instances)
+        model.extend_embedder_vocab()
+        assert model.vocab.get_vocab_size("labels") > before
+        batch = batch_of(model.vocab, instances)
+        output = model.make_output_human_readable(model(**batch))
+        assert torch.isfinite(output.get("loss", torch.zeros(()))).all()
+        with caplog.at_level(logging.WARNING):
+            model.get_metrics(reset=True)
+        assert "training never saw them" in caplog.text
+        caplog.clear()
+        with pytest.raises(ConfigurationError, match="no new labels for a model from an archive"):
+            model.train()(**batch)

@@ -63,7 +63,6 @@ def cached_bilm(files, vocab):
 # --- elmo_test -----------------------------------------------------------------------------------
 
 
-@pytest.mark.gold
 def test_elmo_bilm(files, bilm_fixture):
     """The stored top layers of ten batches, through a data loader, the state carried."""
     rows = json.loads((bilm_fixture / "sentences.json").read_text())
@@ -86,7 +85,6 @@ def test_elmo_bilm(files, bilm_fixture):
             assert numpy.allclose(top[k, :length].detach().numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.gold
 def test_elmo_char_cnn_cache_does_not_raise_error_for_uncached_words(files):
     vocab, characters, words = indexed([["here", "is"], ["a", "vocab"]])
     bilm = cached_bilm(files, vocab)
@@ -94,7 +92,6 @@ def test_elmo_char_cnn_cache_does_not_raise_error_for_uncached_words(files):
     bilm(*indexed([["This", "is", "OOV"], ["so", "is", "this"]])[1:])
 
 
-@pytest.mark.gold
 def test_elmo_bilm_can_cache_char_cnn_embeddings(files):
     vocab, characters, words = indexed(CACHED)
     plain = load_bilm(*files).eval()(characters)
@@ -104,7 +101,6 @@ def test_elmo_bilm_can_cache_char_cnn_embeddings(files):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
-@pytest.mark.gold
 @pytest.mark.parametrize(("keep", "length"), [(False, 7), (True, 9)])
 def test_elmo_and_its_boundaries(files, keep, length):
     """`test_elmo`, `test_elmo_keep_sentence_boundaries`."""
@@ -114,7 +110,6 @@ def test_elmo_and_its_boundaries(files, keep, length):
     assert tuple(output["mask"].shape) == (2, length)
 
 
-@pytest.mark.gold
 def test_elmo_4D_input(files):
     elmo = Elmo(*files, 2, dropout=0.0)
     batches = [
@@ -130,13 +125,11 @@ def test_elmo_4D_input(files):
         torch.testing.assert_close(together[:, k], expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.gold
 def test_elmo_with_module(files):
     output = Elmo(None, None, 2, dropout=0.0, module=load_bilm(*files))(indexed(SENTENCES)[1])
     assert [tuple(one.shape) for one in output["elmo_representations"]] == [(2, 7, 32)] * 2
 
 
-@pytest.mark.gold
 def test_elmo_bilm_can_handle_higher_dimensional_input_with_cache(files):
     vocab, characters, words = indexed(CACHED)
     cache = list(vocab.get_token_to_index_vocabulary("tokens"))
@@ -148,7 +141,6 @@ def test_elmo_bilm_can_handle_higher_dimensional_input_with_cache(files):
         torch.testing.assert_close(found[:, k], expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.gold
 @pytest.mark.parametrize("requires_grad", [True, False])
 def test_elmo_requires_grad(files, requires_grad):
     embedder = ElmoTokenEmbedder(*files, requires_grad=requires_grad)
@@ -159,7 +151,6 @@ def test_elmo_requires_grad(files, requires_grad):
     assert all((gradient is not None) == requires_grad for gradient in gradients)
 
 
-@pytest.mark.gold
 def test_elmo_token_representation(files, bilm_fixture):
     words = (bilm_fixture / "vocab_test.txt").read_text().strip().split("\n")
     indexer = ElmoTokenCharactersIndexer()
@@ -182,7 +173,6 @@ def test_elmo_token_representation(files, bilm_fixture):
     assert numpy.allclose(found.detach().numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.gold
 @pytest.mark.parametrize(("place", "token"), [(0, "<S>"), (2, "</S>")])
 def test_elmo_token_representation_bos_eos(files, place, token):
     layer = load_bilm(*files)(indexed([[token]])[1])["activations"][0][0]
@@ -192,7 +182,6 @@ def test_elmo_token_representation_bos_eos(files, place, token):
 # --- elmo_token_embedder_test --------------------------------------------------------------------
 
 
-@pytest.mark.gold
 class TestElmoTokenEmbedder(ModelTestCase):
     """A tagger with ELMo, by AllenNLP's own `ModelTestCase`."""
 
@@ -220,7 +209,6 @@ class TestElmoTokenEmbedder(ModelTestCase):
         assert probabilities.shape == (2, length, self.vocab.get_vocab_size("labels"))
 
 
-@pytest.mark.gold
 def test_forward_works_with_projection_layer(files):
     params = {"options_file": files[0], "weight_file": files[1], "projection_dim": 20}
     embedder = ElmoTokenEmbedder.from_params(vocab=None, params=Params(params))

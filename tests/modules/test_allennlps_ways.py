@@ -90,7 +90,7 @@ def test_an_indexer_of_another_type_is_named(files):
     elmo = elmo_plugin.Elmo(**files)
     placement = ElmoPlacement(elmo, BasicTextFieldEmbedder({}), use_input_elmo=True)
     with pytest.raises(ConfigurationError, match=said):
-        placement.embed(wrong, embedder, elmo)
+        placement.embed(wrong)
     assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)
 
 

@@ -1,6 +1,5 @@
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from allennlp.common import Params
@@ -46,33 +45,6 @@ def run(module, inputs, lengths, state=None, seed=11):
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
     module.zero_grad()
     return outputs.detach(), [state.detach() for state in final], inputs.grad, gradients
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def test_one_layer_by_hand():
-    torch.manual_seed(0)
-    module = AlternatingLstm(2, 3, num_layers=1).double()
-    inputs = torch.randn(1, 2, 2, dtype=torch.float64)
-    outputs, (hidden, memory) = module(pack_padded_sequence(inputs, [2], batch_first=True))
-
-    weights = {
-        name: value.detach().numpy() for name, value in module.layer_0.cell.named_parameters()
-    }
-    h, c = np.zeros(3), np.zeros(3)
-    expected = []
-    for x in inputs[0].numpy():
-        projected = weights["input_linearity.weight"] @ x + weights["input_linearity.bias"]
-        recurrent = weights["state_linearity.weight"] @ h + weights["state_linearity.bias"]
-        i, f, g, o, r = np.split(projected[:15] + recurrent, 5)
-        c = sigmoid(i) * np.tanh(g) + sigmoid(f) * c
-        h = sigmoid(r) * sigmoid(o) * np.tanh(c) + (1 - sigmoid(r)) * projected[15:]
-        expected.append(h)
-    np.testing.assert_allclose(outputs.data.detach().numpy(), np.stack(expected), atol=1e-12)
-    np.testing.assert_allclose(hidden[0, 0].detach().numpy(), h, atol=1e-12)
-    np.testing.assert_allclose(memory[0, 0].detach().numpy(), c, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -195,30 +167,6 @@ def test_gradients_are_the_numeric_ones(highway):
     assert torch.autograd.gradcheck(function, arguments)
 
 
-def test_padding_and_other_rows_change_nothing():
-    module = AlternatingLstm(5, 3, num_layers=2).double()
-    inputs = padded([6, 3])
-    both, _ = pad_packed_sequence(
-        module(pack_padded_sequence(inputs, [6, 3], batch_first=True))[0], batch_first=True
-    )
-    alone = module(pack_padded_sequence(inputs[1:, :3], [3], batch_first=True))[0].data
-    torch.testing.assert_close(both[1, :3], alone, **EXACT)
-    assert torch.equal(both[1, 3:], torch.zeros(3, 3).double())
-
-
-def test_first_layer_reads_left_to_right_and_second_right_to_left():
-    module = AlternatingLstm(5, 3, num_layers=2).double().eval()
-    inputs = padded([4]).requires_grad_()
-    packed = pack_padded_sequence(inputs, [4], batch_first=True)
-    first, _ = module.layer_0(packed.data, [1, 1, 1, 1], None)
-    (gradient,) = torch.autograd.grad(first[1].sum(), inputs)
-    assert torch.equal(gradient[0, 2:], torch.zeros(2, 5).double())
-    assert gradient[0, :2].abs().min() > 0
-    outputs = module(pack_padded_sequence(inputs, [4], batch_first=True))[0].data
-    (gradient,) = torch.autograd.grad(outputs[1].sum(), inputs)
-    assert gradient[0].abs().min() > 0
-
-
 def test_unsorted_packing_keeps_the_order():
     module = AlternatingLstm(5, 3, num_layers=2).double()
     inputs, state = padded([2, 5, 3]), (torch.randn(2, 3, 3).double(),) * 2
@@ -231,23 +179,6 @@ def test_unsorted_packing_keeps_the_order():
         row_outputs, row_final = module(alone, row_state)
         torch.testing.assert_close(outputs[row, :length], row_outputs.data, **EXACT)
         torch.testing.assert_close(final[0][:, row : row + 1], row_final[0], **EXACT)
-
-
-def test_dropout_is_one_draw_for_the_whole_sentence():
-    module = AlternatingLstm(5, 3, num_layers=1, recurrent_dropout_probability=0.5).double()
-    inputs = padded([6])
-    torch.manual_seed(0)
-    outputs = run(module, inputs, [6])[0]
-    # The mask worked out from the same draw, applied by hand to the hidden state.
-    torch.manual_seed(11)
-    mask = (torch.rand(1, 3) > 0.5).double() / 0.5
-    assert 0 < mask.sum() < 6
-    plain = AlternatingLstm(5, 3, num_layers=1).double()
-    plain.load_state_dict(module.state_dict())
-    plain.layer_0.cell.state_linearity.weight.data.mul_(mask)
-    torch.testing.assert_close(outputs, run(plain, inputs, [6])[0], **EXACT)
-    module.eval()
-    assert not torch.allclose(run(module, inputs, [6])[0], outputs)
 
 
 def test_frozen_weights_get_no_gradient_and_no_grad_runs():
@@ -270,20 +201,6 @@ def test_autocast_runs_in_the_weights_precision():
     assert torch.equal(outputs, expected)
 
 
-@pytest.mark.parametrize("block", range(6))
-def test_comparison_sees_every_swapped_gate(block):
-    stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=1)
-    weight = ours.layer_0.cell.input_linearity.weight.data
-    rows = weight.view(6, 3, 5)
-    rows[[block, (block + 1) % 6]] = rows[[(block + 1) % 6, block]]
-    with pytest.raises(AssertionError):
-        torch.testing.assert_close(
-            run(ours, padded(LENGTHS), LENGTHS)[0],
-            run(stock, padded(LENGTHS), LENGTHS)[0],
-            **EXACT,
-        )
-
-
 def test_wrong_inputs_are_named():
     module = AlternatingLstm(5, 3, num_layers=2)
     with pytest.raises(ConfigurationError, match="a PackedSequence is needed"):
@@ -297,7 +214,7 @@ def test_a_second_derivative_is_an_error():
     module = AlternatingLstm(5, 3, num_layers=1)
     packed = pack_padded_sequence(padded([3]).float(), [3], batch_first=True)
     weight = module.layer_0.cell.state_linearity.weight
-    loss = module(packed)[0].data.square().sum()
-    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+    # Of a linear loss too, whose second derivative would be dropped without a word.
+    loss = module(packed)[0].data.sum()
+    with pytest.raises(RuntimeError, match=r"HighwayLstm .* create_graph=True"):
+        torch.autograd.grad(loss, weight, create_graph=True)

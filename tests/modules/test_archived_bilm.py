@@ -92,7 +92,7 @@ def test_random_weights_are_said_aloud_but_not_of_an_archive(folder, caplog):
     options = options_dict(random_bilm().options)
     archive = train(folder, options=options, pretrained_file=WEIGHTS)
     # Training sets the root's handlers anew.
-    logger = logging.getLogger(Elmo.__module__)
+    logger = logging.getLogger("elmo_plugin.bilm.use.elmo")
     logger.addHandler(caplog.handler)
     load_archive(archive)
     assert "RANDOM" not in caplog.text

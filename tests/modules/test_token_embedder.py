@@ -145,17 +145,9 @@ def test_initializers_of_tasks_leave_the_bilm_alone(files):
             {"options_file": "nowhere.json", "weight_file": "w"},
             "options_file: there is no file",
         ),
-        ({"options_file": "{options}"}, "was given without weight_file"),
-        ({"weight_file": "{weights}"}, "was given without options_file"),
-        ({"options_file": "{options}", "weight_file": "{options}"}, "not a whole HDF5 file"),
         (
             {"options": {"lstm": {}}, "pretrained_file": "{weights}"},
             "the key char_cnn.filters is missing",
-        ),
-        ({"options": {}, "options_file": "{options}"}, "are both given, expected one of them"),
-        (
-            {"options_file": "x", "weight_file": "x", "pretrained_file": "y"},
-            "pretrained_file 'y' and weight_file 'x' are both given",
         ),
         (
             {"options_file": "{options}", "weight_file": "{weights}", "state": "warm"},

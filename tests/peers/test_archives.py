@@ -145,7 +145,7 @@ def test_archives_move_both_ways(tmp_path):
         predictor = Predictor.from_path(tmp_path / case)
         assert type(predictor._model).__module__.startswith("elmo_plugin.")
         found = predictor.predict_json(INPUTS[case.split(".")[0]])
-        assert found.keys() == expected.keys()
+        assert found.keys() - {"probabilities"} == expected.keys()
         for key, value in expected.items():
             if isinstance(value, str) or isinstance(value[0], str):
                 assert found[key] == value

@@ -1,6 +1,5 @@
 import pytest
 import spacy
-from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
 import elmo_plugin.plugin  # noqa: F401
@@ -107,7 +106,3 @@ def test_predicted_clusters_become_labels(predictor):
         assert one["metadata"]["clusters"] == [cluster]
     (none,) = predictor.predictions_to_labeled_instances(instance, {"clusters": []})
     assert set(none["span_labels"].labels) == {-1}
-
-
-def test_registered_name_gives_ours():
-    assert Predictor.by_name("coreference_resolution") is CorefPredictor

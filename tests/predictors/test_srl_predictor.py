@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 import spacy
+import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
-from allennlp.predictors import Predictor
+from allennlp.models.archival import archive_model
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.data.readers.srl import SrlReader
@@ -77,6 +79,56 @@ def test_verbs_to_be_found_without_a_tagger_are_an_error(predictor):
         predictor.predict_tokenized(["Tom", "sold", "it"])
 
 
+def pos_tagger(folder, tags, predicted):
+    """An archive of a tagger of parts of speech that predicts one tag for every word."""
+    config = {
+        "dataset_reader": {"type": "conll2003", "tag_label": "pos"},
+        "model": {
+            "type": "crf_tagger",
+            "text_field_embedder": {
+                "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 2}}
+            },
+            "encoder": {"type": "lstm", "input_size": 2, "hidden_size": 2},
+        },
+    }
+    vocab = Vocabulary(non_padded_namespaces=["labels"])
+    for tag in tags:
+        vocab.add_token_to_namespace(tag, "labels")
+    model = Model.from_params(Params(config["model"]).duplicate(), vocab=vocab)
+    model.tag_projection_layer._module.bias.data[tags.index(predicted)] = 50.0
+    Params(config).to_file(str(folder / "config.json"))
+    torch.save(model.state_dict(), folder / "best.th")
+    vocab.save_to_files(str(folder / "vocabulary"))
+    archive_model(str(folder))
+    return str(folder / "model.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("tag", "verbs"), [("VBD", ["Tom", "sold", "it"]), ("MD", ["Tom", "sold", "it"]), ("NN", [])]
+)
+def test_a_tagger_of_ones_own_finds_verbs(predictor, tmp_path, tag, verbs):
+    archive = pos_tagger(tmp_path, ["NN", "VBD", "MD"], tag)
+    found = SemanticRoleLabelerPredictor(
+        predictor._model, predictor._dataset_reader, tagger=archive
+    ).predict_tokenized(["Tom", "sold", "it"])
+    assert [frame["verb"] for frame in found["verbs"]] == verbs
+
+
+@pytest.mark.parametrize("content", [None, b"", b"<html>", b"\x1f\x8b\x08"])
+def test_a_tagger_that_does_not_load_is_named(predictor, tmp_path, content):
+    path = tmp_path / "model.tar.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"tagger: .*model.tar.gz' cannot be loaded"):
+        SemanticRoleLabelerPredictor(predictor._model, predictor._dataset_reader, tagger=str(path))
+
+
+def test_a_tagger_without_verbs_is_named(predictor, tmp_path):
+    archive = pos_tagger(tmp_path, ["O", "B-PER"], "O")
+    with pytest.raises(ConfigurationError, match=r"labels \['O', 'B-PER'\], expected parts of spe"):
+        SemanticRoleLabelerPredictor(predictor._model, predictor._dataset_reader, tagger=archive)
+
+
 def test_a_tagger_finds_verbs_and_auxiliaries(predictor, monkeypatch):
     nlp = spacy.blank("en")
     ruler = nlp.add_pipe("attribute_ruler", name="tagger")
@@ -132,10 +184,6 @@ def test_descriptions_by_hand():
     assert SemanticRoleLabelerPredictor.make_srl_string(words, tags) == (
         "[ARG0: The dog in the yard] [V: barks] [ARGM-TMP: now] ."
     )
-
-
-def test_registered():
-    assert Predictor.by_name("semantic_role_labeling") is SemanticRoleLabelerPredictor
 
 
 @pytest.mark.peers

@@ -1,7 +1,6 @@
 import pytest
 import torch
 from allennlp.data.tokenizers import WhitespaceTokenizer
-from allennlp.predictors import Predictor
 
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.predictors.textual_entailment import TextualEntailmentPredictor
@@ -10,10 +9,6 @@ from elmo_plugin.predictors.textual_entailment import TextualEntailmentPredictor
 def predictor():
     reader = SnliReader(tokenizer=WhitespaceTokenizer())
     return TextualEntailmentPredictor(torch.nn.Linear(1, 1), reader)  # the model is not called
-
-
-def test_it_is_registered_under_allennlp_models_name():
-    assert Predictor.by_name("textual_entailment") is TextualEntailmentPredictor
 
 
 def test_json_becomes_a_pair():

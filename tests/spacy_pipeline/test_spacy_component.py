@@ -88,6 +88,53 @@ def test_with_a_cache_each_sentence_is_run_once(bilm_files, monkeypatch):
     assert sum(rows) == len(SENTENCES)
 
 
+def test_merged_and_split_tokens_keep_their_vectors(pipeline):
+    doc = pipeline(doc_of(pipeline, SENTENCES[0]))
+    before = doc._.elmo.copy()
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[0:2])
+    assert doc._.elmo.shape == (3, 3, 12)
+    numpy.testing.assert_allclose(doc._.elmo[:, 0], before[:, :2].mean(axis=1), atol=1e-6)
+    numpy.testing.assert_array_equal(doc._.elmo[:, 1:], before[:, 2:])
+    with doc.retokenize() as retokenizer:
+        retokenizer.split(doc[1], ["ho", "me"], heads=[(doc[1], 0), (doc[1], 1)])
+    assert [token.text for token in doc] == ["Anna went", "ho", "me", "."]
+    for column, origin in ((1, 2), (2, 2), (3, 3)):
+        numpy.testing.assert_array_equal(doc._.elmo[:, column], before[:, origin])
+    kept = Doc(pipeline.vocab).from_bytes(doc.to_bytes())
+    numpy.testing.assert_array_equal(kept._.elmo, doc._.elmo)
+
+
+def test_vectors_of_another_text_are_refused(pipeline):
+    doc = pipeline(doc_of(pipeline, SENTENCES[0]))
+    part = Doc(pipeline.vocab, words=SENTENCES[1], user_data=doc.user_data)
+    with pytest.raises(ValueError, match="4 tokens of another text, expected those of this Doc's"):
+        assert part._.elmo
+    assert doc_of(pipeline, SENTENCES[0])._.elmo is None
+
+
+@pytest.mark.slow
+def test_several_processes_after_a_first_use(bilm_files):
+    code = (
+        "import spacy, sys, torch\n"
+        "torch.set_num_threads(2)\n"
+        "nlp = spacy.blank('en')\n"
+        "nlp.add_pipe('elmo', config=dict(options_file=sys.argv[1], weight_file=sys.argv[2]))\n"
+        "texts = ['Anna went home .', 'It rained'] * 40\n"
+        "torch.randn(700, 700) @ torch.randn(700, 700)\n"
+        "first = [doc._.elmo for doc in nlp.pipe(texts)]\n"
+        "again = [doc._.elmo for doc in nlp.pipe(texts, n_process=2, batch_size=8)]\n"
+        "print(all(abs(one - other).max() < 1e-6 for one, other in zip(first, again)))\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", "import elmo_plugin.spacy.component\n" + code, *bilm_files.values()],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert child.stdout.strip() == "True", child.stderr[-2000:]
+
+
 def test_saved_and_loaded_without_the_biLMs_files(pipeline, bilm_files, tmp_path):
     doc = pipeline(doc_of(pipeline, SENTENCES[0]))
     pipeline.to_disk(tmp_path / "saved")
@@ -128,8 +175,31 @@ def test_saved_where_a_model_of_many_langs_was(pipeline, tmp_path):
     assert not (folder / "weights.th").exists()
     ElmoComponent().from_disk(folder)
     torch.save({"a": torch.ones(2)}, folder / "weights.th")
-    with pytest.raises(ValueError, match=r"weights\.th does not fit .*options\.json"):
+    with pytest.raises(ValueError, match=r"weights\.th: the key .* is missing, expected shape"):
         ElmoComponent().from_disk(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda one: one / 0, "holds NaN or infinity, expected finite numbers"),
+        (lambda one: one.long(), "has type torch.int64, expected floating point"),
+        (lambda one: one > 0, "has type torch.bool, expected floating point"),
+    ],
+    ids=["NaN", "int", "bool"],
+)
+def test_saved_tensors_that_are_no_weights_are_refused(tmp_path, change, message):
+    nlp = spacy.blank("en")
+    model = str(write_many_langs(tmp_path / "xx.model"))
+    component = nlp.add_pipe("elmo", config={"options_file": model})
+    nlp(doc_of(nlp, SENTENCES[2]))
+    component.to_disk(tmp_path / "saved")
+    path = tmp_path / "saved" / "weights.th"
+    weights = torch.load(path)
+    name = "_elmo_lstm.forward_layer_0.state_linearity.bias"
+    torch.save({**weights, name: change(weights[name])}, path)
+    with pytest.raises(ValueError, match=rf"weights\.th: {name} {message}"):
+        ElmoComponent().from_disk(tmp_path / "saved")
 
 
 def test_errors_say_what_was_expected(bilm_files, tmp_path, pipeline):
@@ -184,11 +254,8 @@ def test_no_import_is_needed(installed, tmp_path):
 
 @pytest.mark.slow
 def test_the_example_config_trains_and_the_pipeline_predicts_elsewhere(installed, tmp_path):
-    import importlib.util
+    from experiments.spacy_ner import __main__ as results
 
-    spec = importlib.util.spec_from_file_location("r", ROOT / "results" / "spacy_ner" / "run.py")
-    results = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(results)
     for split in ("train", "dev"):
         results.convert(ROOT / "examples" / "ner" / f"{split}.txt", tmp_path / f"{split}.spacy")
     settings = {"paths.train": "train.spacy", "paths.dev": "dev.spacy"}

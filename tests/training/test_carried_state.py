@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,7 +14,6 @@ from allennlp.common import Params
 from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
 from tagging_task import tagger_config, with_elmo, write_task
-from test_distributed_pretraining import start, states
 from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -64,17 +65,6 @@ def test_a_run_goes_on_as_if_never_stopped(train, tmp_path, undisturbed, at):
     assert_same_end(tmp_path / "run", undisturbed[0])
 
 
-def test_without_it_a_run_goes_on_differently(train, tmp_path, undisturbed, monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "run", (1, 3), send(signal.SIGINT))
-    monkeypatch.setattr(
-        "elmo_plugin.training.carried_state.set_carried_state", lambda bilm, rows: None
-    )
-    train(tmp_path / "run")
-    with pytest.raises(AssertionError):
-        assert_same_end(tmp_path / "run", undisturbed[0])
-
-
 def test_validation_gives_what_evaluate_gives(train, config, tmp_path):
     """One figure for one model: AllenNLP's own starts validation where training ended."""
     config["test_data_path"], config["evaluate_on_test"] = config["validation_data_path"], True
@@ -99,6 +89,38 @@ def test_training_goes_on_with_its_own_state(train, config, tmp_path):
         torch.load(tmp_path / name / "model_state_e3_b0.th") for name in ("with", "without")
     )
     assert all(torch.equal(with_it[name], without[name]) for name in with_it)
+
+
+TRAIN = """
+import sys
+import elmo_plugin.plugin
+from allennlp.commands.train import train_model_from_file
+if __name__ == "__main__":
+    train_model_from_file(
+        sys.argv[1], sys.argv[2], recover=len(sys.argv) > 3, include_package=["elmo_plugin.plugin"]
+    )
+"""
+
+
+def start(config, directory, *arguments):
+    path, script = directory.with_suffix(".json"), directory.with_suffix(".py")
+    path.write_text(json.dumps(config))
+    script.write_text(TRAIN)
+    child = subprocess.run(
+        [sys.executable, str(script), str(path), str(directory), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+
+
+def states(directory):
+    found = {}
+    for path in directory.glob("model_state_e*_b*.th"):
+        epoch, batch = map(int, re.findall(r"\d+", path.name))
+        found[epoch, batch] = torch.load(path, weights_only=True)
+    return found
 
 
 @pytest.mark.slow

@@ -23,7 +23,8 @@ from allennlp.training import gradient_descent_trainer
 from allennlp.training.checkpointer import Checkpointer
 from interrupted_run import assert_same_end, names, send, validation
 
-from elmo_plugin.training.checkpointer import AtomicCheckpointer, save_atomically
+from elmo_plugin.bilm.training.checkpoints import save_atomically
+from elmo_plugin.training.checkpointer import AtomicCheckpointer
 
 
 def test_it_is_the_default_without_a_key_in_the_config(tmp_path):
@@ -57,18 +58,6 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_never_stopped(
     metrics = train(tmp_path / "run")
     assert validation(metrics) == validation(undisturbed[1])
     assert_same_end(tmp_path / "run", undisturbed[0])
-
-
-def test_without_the_random_state_a_run_goes_on_differently(train, tmp_path, undisturbed):
-    run = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(run, (1, 3), send(signal.SIGINT))
-    training_state = torch.load(run / "training_state_e1_b3.th")
-    training_state["callbacks"] = [{} for _ in training_state["callbacks"]]
-    torch.save(training_state, run / "training_state_e1_b3.th")
-    train(run)
-    with pytest.raises(AssertionError):
-        assert_same_end(run, undisturbed[0])
 
 
 def test_a_second_signal_stops_at_once(train, tmp_path):
@@ -258,10 +247,10 @@ class Signal(TrainerCallback):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("disturbance", "num_workers"),
-    [({"KILL": "yes"}, 0), ({"CTRL_C": "0 2"}, 0), ({"CTRL_C": "1 1"}, 1)],
+    ("disturbances", "num_workers"),
+    [([{"CTRL_C": "0 2"}, {"KILL": "yes"}], 0), ([{"CTRL_C": "1 1"}], 1)],
 )
-def test_allennlp_train_recovers(config, tmp_path, disturbance, num_workers):
+def test_allennlp_train_recovers(repository, config, tmp_path, disturbances, num_workers):
     (tmp_path / "killer.py").write_text(KILLER)
     config["data_loader"]["num_workers"] = num_workers
     Params(config).to_file(str(tmp_path / "config.json"))
@@ -274,16 +263,21 @@ def test_allennlp_train_recovers(config, tmp_path, disturbance, num_workers):
                 *arguments,
             ],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{repository}", **environment},
             capture_output=True,
             text=True,
-            timeout=300,
             start_new_session=True,
         )
 
     assert allennlp_train("undisturbed").returncode == 0
-    assert allennlp_train("run", **disturbance).returncode != 0
-    assert not (tmp_path / "run" / "metrics.json").exists()
+    for number, disturbance in enumerate(disturbances):
+        stopped = allennlp_train("run", *["--recover"][:number], **disturbance)
+        assert stopped.returncode != 0
+        if "CTRL_C" in disturbance:
+            assert "and saved; continue with --recover" in stopped.stderr.splitlines()[-1]
+            assert "Traceback" not in stopped.stderr
+        assert "has already been registered" not in stopped.stderr
+        assert not (tmp_path / "run" / "metrics.json").exists()
     again = allennlp_train("run", "--recover")
     assert again.returncode == 0, again.stderr
     assert "Recovering from" in again.stderr

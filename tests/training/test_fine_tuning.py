@@ -9,29 +9,30 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.training.callbacks import TrainerCallback
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.training import run as run_module
+from elmo_plugin.bilm.training.loop import Pretraining
 
 NUM_BATCHES, FROZEN = 12, 4
 
 
-@TrainerCallback.register("watch_bilm")
-class WatchBilm(TrainerCallback):
+@pytest.fixture
+def seen(monkeypatch):
+    """One weight of the biLM, and the softmax's, after each step."""
     weights = []
 
-    def on_batch(
-        self, trainer, inputs, outputs, metrics, epoch, batch_number, is_training, **kwargs
-    ):
-        if is_training:
-            model = trainer.model.language_model
-            WatchBilm.weights.append(
-                [
-                    model.bilm.lstm.forward_layer_0.state_projection.weight.detach().clone(),
-                    model.softmax.weight.detach().clone(),
-                ]
-            )
+    class Watched(Pretraining):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, on_step=self.note, **kwargs)
+
+        def note(self, step):
+            bilm = self.model.bilm.lstm.forward_layer_0.state_projection.weight
+            weights.append([bilm.detach().clone(), self.model.softmax.weight.detach().clone()])
+
+    monkeypatch.setattr(run_module, "Pretraining", Watched)
+    return weights
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def config(repository):
         params["data_loader"]["batches_per_epoch"] = NUM_BATCHES
         params["validation_data_loader"] |= {"batch_size": 16}
         params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
+        params["trainer"]["learning_rate_scheduler"]["warmup_steps"] = 5
         return params
 
     return build
@@ -68,21 +70,19 @@ def perplexity(directory):
     return json.loads((directory / "metrics.json").read_text())["validation_perplexity"]
 
 
-def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path):
-    WatchBilm.weights = []
+def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path, seen):
     params = config("bilm_fine_tuning", **files(first), frozen_steps=FROZEN)
-    params["trainer"]["callbacks"] = ["export_bilm", "watch_bilm"]
     train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
     start = load_bilm(str(first / "options.json"), str(first / "weights.hdf5"))
     before = start.lstm.forward_layer_0.state_projection.weight
-    assert len(WatchBilm.weights) == NUM_BATCHES
-    for step, (bilm, _) in enumerate(WatchBilm.weights, start=1):
+    assert len(seen) == NUM_BATCHES
+    for step, (bilm, _) in enumerate(seen, start=1):
         assert torch.equal(bilm, before) == (step <= FROZEN)
-    softmaxes = [softmax for _, softmax in WatchBilm.weights]
+    softmaxes = [softmax for _, softmax in seen]
     assert all(not torch.equal(*pair) for pair in itertools.pairwise(softmaxes))
     after = load_bilm(str(tmp_path / "out/options.json"), str(tmp_path / "out/weights.hdf5"))
     fine_tuned = after.lstm.forward_layer_0.state_projection.weight
-    torch.testing.assert_close(fine_tuned, WatchBilm.weights[-1][0])
+    torch.testing.assert_close(fine_tuned, seen[-1][0])
 
 
 def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(config, first, tmp_path):

@@ -8,12 +8,13 @@ import h5py
 import numpy
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
-from allennlp.common import Params
 
-import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.training import config as configs
+from elmo_plugin.bilm.training.language_model import make_language_model
+from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.softmax import LogUniformSampler
+from elmo_plugin.commands.pretrain import read_config
 
 NUM_BATCHES = 3
 KEEP = 0.9
@@ -22,7 +23,7 @@ CLIP_NORM = 10.0
 
 def variables(model, path):
     """TensorFlow's variables of a model, by the names in its weight file."""
-    bilm, softmax = model.language_model.bilm, model.language_model.softmax
+    bilm, softmax = model.bilm, model.softmax
     save_weights(bilm, path, dtype="float64")
     found = {}
     with h5py.File(path, "r") as file:
@@ -155,7 +156,7 @@ def shared_randomness(monkeypatch):
 
 
 def train(repository, directory, masks, negatives, **model):
-    params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
+    params = read_config(str(repository / "training_config/bilm.jsonnet"))
     for key in ("train_data_path", "validation_data_path"):
         params[key] = str(repository / params[key])
     params["model"] |= model
@@ -164,11 +165,11 @@ def train(repository, directory, masks, negatives, **model):
     params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
     del params["validation_data_path"], params["validation_data_loader"]
     torch.manual_seed(0)
-    run = TrainModel.from_params(
-        params=Params(params), serialization_dir=str(directory), local_rank=0
-    )
-    trainer = run.trainer
-    stepper = trainer.pretraining.stepper
+    text = configs.make_text(params)
+    words = configs.make_vocabulary(params)
+    model = make_language_model(words, **configs.make_model_arguments(params))
+    run = Pretraining(model, words, text, None, directory, configs.make_settings(params))
+    stepper = run.stepper
     batches, totals, norms = [], [], []
     step = stepper.step
 
@@ -180,10 +181,10 @@ def train(repository, directory, masks, negatives, **model):
         return result
 
     stepper.step = watch
-    v = variables(trainer.model, directory / "before.hdf5")
-    trainer.train()
-    after = variables(trainer.model, directory / "after.hdf5")
-    options = trainer.model.language_model.bilm.options
+    v = variables(model, directory / "before.hdf5")
+    run.run()
+    after = variables(model, directory / "after.hdf5")
+    options = model.bilm.options
     expected = reference(v, batches, options, iter(masks), iter(negatives), num_steps=20)
     return list(zip(totals, norms)), expected, after, v
 

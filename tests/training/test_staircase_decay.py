@@ -1,6 +1,5 @@
 import pytest
 import torch
-from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from elmo_plugin.training.staircase_decay import StaircaseDecay
 
@@ -36,7 +35,3 @@ def test_after_recovery_it_goes_on():
     second.load_state_dict(first.state_dict())
     assert rates(second, second_optimizer, [None] * 4) == expected[3:]
     assert expected == [0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625]
-
-
-def test_registered_name_gives_ours():
-    assert LearningRateScheduler.by_name("staircase_decay") is StaircaseDecay

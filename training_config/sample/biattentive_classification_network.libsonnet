@@ -1,4 +1,4 @@
-// What makes table1/biattentive_classification_network*.jsonnet run offline in a few minutes: the sample data, a smaller model, word
+// Overrides with which table1/biattentive_classification_network*.jsonnet runs offline in a few minutes: the sample data, a smaller model, word
 // vectors of its own.
 {
   train_data_path: 'examples/sst/train.txt',

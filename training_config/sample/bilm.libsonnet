@@ -1,6 +1,6 @@
-// What makes table1/bilm*.jsonnet run offline in a few minutes: the sample text, its own words, small sizes.
+// Makes pretraining/bilm*.jsonnet run offline in a few minutes: sample text, the words in it, small sizes.
 {
-  vocabulary: { type: 'bilm_words' },
+  vocabulary: {},
   train_data_path: 'examples/text/train.txt',
   validation_data_path: 'examples/text/heldout.txt',
   model+: {

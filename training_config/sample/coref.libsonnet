@@ -1,4 +1,4 @@
-// What makes table1/coref*.jsonnet run offline in a minute: the sample data, a smaller model, word vectors of its own.
+// Overrides with which table1/coref*.jsonnet runs offline in a minute: the sample data, a smaller model, word vectors of its own.
 local span_dim = 2 * 2 * 32 + 8 + 32 + 3 * 8;
 
 {
@@ -10,7 +10,7 @@ local span_dim = 2 * 2 * 32 + 8 + 32 + 3 * 8;
   model+: {
     text_field_embedder+: {
       token_embedders+: {
-        // Vectors that no file gives must train.
+        // Vectors without a pretrained file must train.
         glove+: { type: 'embedding', embedding_dim: 32, pretrained_file:: null, trainable: true },
         turian:: null,
         token_characters+: { encoder+: { num_filters: 8 } },

@@ -1,11 +1,11 @@
-// What makes table1/esim*.jsonnet run offline in a few minutes: the sample data, a smaller model, word vectors of its own.
+// Overrides with which table1/esim*.jsonnet runs offline in a few minutes: the sample data, a smaller model, word vectors of its own.
 {
   train_data_path: 'examples/snli/train.jsonl',
   validation_data_path: 'examples/snli/dev.jsonl',
   test_data_path: 'examples/snli/test.jsonl',
   model+: {
     text_field_embedder+: {
-      // Vectors that no file gives must train.
+      // Vectors without a pretrained file must train.
       token_embedders+: { tokens+: { embedding_dim: 50, pretrained_file:: null, trainable: true } },
     },
     encoder+: { input_size: 50, hidden_size: 64 },

@@ -1,4 +1,4 @@
-// What makes table1/ner*.jsonnet run offline in a few minutes: the sample data, a smaller model, word vectors of its own.
+// Overrides with which table1/ner*.jsonnet runs offline in a few minutes: the sample data, a smaller model, word vectors of its own.
 {
   train_data_path: 'examples/ner/train.txt',
   validation_data_path: 'examples/ner/dev.txt',

@@ -1,4 +1,4 @@
-// What makes table1/semantic_role_labeler*.jsonnet run offline in a few minutes: the sample data, a smaller model, word vectors of its
+// Overrides with which table1/semantic_role_labeler*.jsonnet runs offline in a few minutes: the sample data, a smaller model, word vectors of its
 // own.
 {
   train_data_path: 'examples/srl/train',

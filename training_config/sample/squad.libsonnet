@@ -1,4 +1,4 @@
-// What the two SQuAD configs share on the sample data: small sizes, word vectors of their own, offline.
+// Overrides with which table1/squad*.jsonnet runs offline on the sample data: small sizes, word vectors of their own, offline.
 {
   train_data_path: 'examples/squad/train.json',
   validation_data_path: 'examples/squad/dev.json',

@@ -1,7 +1,7 @@
 // SST-5, the row "SST-5", column "ELMo + baseline", of table 1 in Peters et al. 2018, "Deep contextualized word representations".
 //   allennlp train training_config/table1/biattentive_classification_network_elmo.jsonnet -s out --include-package elmo_plugin
 //
-// All that ELMo changes in biattentive_classification_network.jsonnet is what stands below: the values AllenNLP shipped last,
+// ELMo changes in biattentive_classification_network.jsonnet only what follows: the values AllenNLP shipped last,
 // ELMo at the input only, and more dropout there. ELMo at the output too, as AllenNLP first had it (with ELMo dropout 0.5) and as
 // the paper has it: biattentive_classification_network_elmo_paper.jsonnet.
 //

@@ -1,7 +1,7 @@
 // SNLI, the row "SNLI", column "ELMo + baseline", of table 1 in Peters et al. 2018, "Deep contextualized word representations".
 //   allennlp train training_config/table1/esim_elmo.jsonnet -s out --include-package elmo_plugin
 //
-// All that ELMo changes in esim.jsonnet is what stands below: ELMo in place of GloVe, the values AllenNLP shipped. The paper
+// ELMo changes in esim.jsonnet only what follows: ELMo in place of GloVe, the values AllenNLP shipped. The paper
 // has GloVe too, ELMo at the input and at the output of the first LSTM, and more: esim_elmo_paper.jsonnet.
 //
 // To expect on SNLI (test accuracy): 88.7 +/- 0.17 in the paper, 88.5 from AllenNLP's archive (one run).

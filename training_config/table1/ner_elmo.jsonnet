@@ -1,7 +1,7 @@
 // NER, the row "NER", column "ELMo + baseline", of table 1 in Peters et al. 2018, "Deep contextualized word representations".
 //   allennlp train training_config/table1/ner_elmo.jsonnet -s out --include-package elmo_plugin
 //
-// All that ELMo adds to ner.jsonnet is what stands below: the values AllenNLP shipped, but for its paths. That one chose the
+// ELMo adds to ner.jsonnet only what follows: the values AllenNLP shipped, but for its paths. That one chose the
 // model on the file in NER_TEST_DATA_PATH; here, as in ner.jsonnet, it is chosen on testa, and testb's words get GloVe rows.
 //
 // To expect on CoNLL-2003 (test F1): 92.22 +/- 0.10 in the paper (five seeds), 92.51 from AllenNLP's archive (one run).

@@ -1,7 +1,7 @@
 // SRL, the row "SRL", column "ELMo + baseline", of table 1 in Peters et al. 2018, "Deep contextualized word representations".
 //   allennlp train training_config/table1/semantic_role_labeler_elmo.jsonnet -s out --include-package elmo_plugin
 //
-// All that ELMo changes in semantic_role_labeler.jsonnet is what stands below, the values AllenNLP shipped: ELMo in place of
+// ELMo changes in semantic_role_labeler.jsonnet only what follows, the values AllenNLP shipped: ELMo in place of
 // GloVe, no bias in the encoder's input projections, a small L2 penalty on the mix, the paper's patience, ten checkpoints. The
 // how-to's own example has GloVe beside ELMo: semantic_role_labeler_glove_elmo.jsonnet.
 //

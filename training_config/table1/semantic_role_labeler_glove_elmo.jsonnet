@@ -1,7 +1,7 @@
 // SRL with GloVe and ELMo side by side: the example of AllenNLP 0.9's ELMo how-to.
 //   allennlp train training_config/table1/semantic_role_labeler_glove_elmo.jsonnet -s out --include-package elmo_plugin
 //
-// All that ELMo adds to semantic_role_labeler.jsonnet is what stands below; the encoder's input is then 100 (GloVe) + 1024 (ELMo)
+// ELMo adds to semantic_role_labeler.jsonnet only what follows; the encoder's input is then 100 (GloVe) + 1024 (ELMo)
 // + 100 (predicate) = 1224 wide. No number for it was published. Ours: not run (the data is licensed).
 local options = import 'original_options.json';
 

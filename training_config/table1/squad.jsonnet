@@ -49,10 +49,10 @@
         },
       },
     },
-    phrase_layer: { type: 'gru', input_size: 100 + 300, hidden_size: 100, bidirectional: true },  // bidaf: LSTM
-    residual_encoder: { type: 'gru', input_size: 2 * 100, hidden_size: 100, bidirectional: true },  // bidaf: none
-    span_start_encoder: { type: 'gru', input_size: 2 * 100, hidden_size: 100, bidirectional: true },
-    span_end_encoder: { type: 'gru', input_size: 4 * 100, hidden_size: 100, bidirectional: true },
+    phrase_layer: { type: 'packed_gru', input_size: 100 + 300, hidden_size: 100, bidirectional: true },  // bidaf: LSTM
+    residual_encoder: { type: 'packed_gru', input_size: 2 * 100, hidden_size: 100, bidirectional: true },  // bidaf: none
+    span_start_encoder: { type: 'packed_gru', input_size: 2 * 100, hidden_size: 100, bidirectional: true },
+    span_end_encoder: { type: 'packed_gru', input_size: 4 * 100, hidden_size: 100, bidirectional: true },
     dropout: 0.2,  // one mask for all words; bidaf: one a word
     max_span_length: 17,  // bidaf: any length
     span_loss: 'all_answers',

@@ -1,5 +1,7 @@
 """
-Many files, many processes, many machines: a plan cuts the input into shards (`shards`, `plan`),
-each shard becomes one Parquet file by one pure function (`embed`, `parquet`), workers are given one
-after the other (`supervise`, by `local_engine` or `ray_engine`), and all that is started by `run`.
+Embed a corpus with many processes, on one or many machines.
+
+`run` writes a plan (`plan`), which divides the input into shards (`shards`). Each shard becomes one
+Parquet file (`embed`, `parquet`). `supervise` assigns shards to workers, which `local_engine` or
+`ray_engine` starts.
 """

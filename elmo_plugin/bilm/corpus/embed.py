@@ -1,48 +1,53 @@
-"""What a worker does: a shard's vectors, into its file. Nothing else decides about their bytes."""
+"""Compute the vectors of one shard, and write them to one Parquet file."""
 
 import itertools
 from collections.abc import Generator, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
 import torch
 
-from elmo_plugin.bilm.corpus.machine import machine_of
 from elmo_plugin.bilm.corpus.parquet import PartWriter
 from elmo_plugin.bilm.corpus.plan import Plan, part_name
 from elmo_plugin.bilm.corpus.shards import Line, read_shard
 from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, windows
 from elmo_plugin.bilm.extraction.vectors import window_vectors
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 
-# Vectors of a group of rows, which is in memory as a whole: a line's at least.
+# Most bytes of vectors in a row group, unless one line has more. A group is held in memory.
 GROUP_BYTES = 1 << 26
-# Characters of a reason: what a process tells at once must arrive as a whole.
+# Most characters of an error message. A pipe passes a message this short in one piece.
 MOST_TEXT = 1000
 
 
-class Place(NamedTuple):
+class WorkerFiles(NamedTuple):
     """
-    Where a worker finds what it needs; on every machine the same.
+    Paths that a worker needs, valid on every machine of the run, and its number of threads.
 
-    `folder`: of the plan and the parts. `root`: where relative names of the input begin.
-    `options_file`, `weight_file`: see `load_bilm`.
+    `folder`: output folder with the plan and the Parquet files. `root`: folder that relative names
+    of input files start from. `options_file`, `weight_file`: files of the biLM, see `load_bilm`.
     """
 
     folder: str
     root: str
     options_file: str | None
     weight_file: str | None
+    threads: int = 1
 
 
 class Event(NamedTuple):
     """
-    What a worker tells. `kind` and `value`: `"placed"`, where it runs; `"ready"`, its machine;
-    `"tokens"`, how many more are computed; `"done"`; `"failed"`, why.
+    Message from a worker to the supervisor, with a value that depends on its kind.
+
+    `"placed"`: text with the worker's process and machine. `"ready"`: the biLM is loaded; the value
+    is the result of `machine_of`. `"tokens"`: number of tokens just computed. `"done"`: the shard
+    is written; no value. `"failed"`: the reason.
     """
 
     kind: str
@@ -51,35 +56,37 @@ class Event(NamedTuple):
 
 class ShardEmbedder:
     """
-    A worker's plan and biLM.
+    Computes shards in a worker, with the plan and the biLM loaded once.
 
     # Parameters
 
-    place : `Place`
-        Where they are.
+    files : `WorkerFiles`
+        Paths that the worker needs.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, files: WorkerFiles) -> None:
+        self._files = files
 
     def load(self) -> Iterator[Event]:
-        """`"ready"`, or `"failed"`, for one if the biLM here is another than the plan's."""
+        """Load plan and biLM; yield a `"ready"` event, or `"failed"` after any error."""
         return _events(self._load(), "ready")
 
     def embed(self, number: int) -> Iterator[Event]:
-        """Makes a shard's file: `"tokens"` after each batch, then `"done"`, or `"failed"`."""
-        folder, root = Path(self._place.folder), Path(self._place.root)
+        """
+        Compute a shard; yield `"tokens"` events, then `"done"`, or `"failed"` after any error.
+        """
+        folder, root = Path(self._files.folder), Path(self._files.root)
         return _events(embed_shard(self._bilm, self._plan, number, folder, root), "done")
 
     def _load(self) -> Generator[int, None, dict[str, str]]:
-        self._plan = plan = Plan.load(Path(self._place.folder))
-        torch.set_num_threads(plan.settings.threads)
-        self._bilm = load_for(plan.settings.state, self._place)
+        self._plan = plan = Plan.load(Path(self._files.folder))
+        torch.set_num_threads(self._files.threads)
+        self._bilm = load_for(plan.settings.state, self._files)
         found = fingerprint(self._bilm)
         if found != plan.bilm.fingerprint:
             raise ValueError(
-                f"the digest of the biLM {plan.bilm.source} is {found} here, expected the plan's, "
-                f"{plan.bilm.fingerprint}"
+                f"the fingerprint of the biLM {plan.bilm.source} is {found} here, expected the "
+                f"plan's, {plan.bilm.fingerprint}"
             )
         return machine_of(self._bilm)
         yield
@@ -95,50 +102,46 @@ def _events(work: Generator[int, None, Any], last: str) -> Iterator[Event]:
         yield Event("failed", f"{type(error).__name__}: {error}"[:MOST_TEXT])
 
 
-def load_for(state: str, place: Place) -> BiLm:
-    """In evaluation mode, on the CPU; the embedded one where none is named."""
-    bilm = load_bilm(place.options_file, place.weight_file, state=state, default="embedded")
+def load_for(state: str, files: WorkerFiles) -> BiLm:
+    """Load a worker's biLM on the CPU, in evaluation mode; by default the package's own biLM."""
+    bilm = load_bilm(files.options_file, files.weight_file, state=state, default="embedded")
     return bilm.eval()
+
+
+def machine_of(bilm: BiLm) -> dict[str, str]:
+    """
+    Describe everything in this process that may change the last bits of a biLM's vectors.
+
+    The description names the kernels for matrix products and the versions of packages. If PyTorch's
+    own operators are used, it also names the processor. Equal descriptions mean bitwise identical
+    vectors.
+    """
+    layer = bilm.lstm.layers("forward")[0]
+    return {
+        **kernels_of(layer.weights, bilm.dtype),
+        "torch": torch.__version__,
+        "pyarrow": version("pyarrow"),
+    }
 
 
 def embed_shard(bilm: BiLm, plan: Plan, number: int, folder: Path, root: Path) -> Generator[int]:
     """
-    Writes a shard's file, aside first; the same bytes each time.
+    Compute shard `number` of a plan and write its Parquet file; yield the number of tokens of each
+    batch.
 
-    # Parameters
-
-    bilm : `BiLm`
-        The plan's, in its state.
-    plan : `Plan`
-        What is to be made.
-    number : `int`
-        The shard's.
-    folder : `Path`
-        Where the file is to be.
-    root : `Path`
-        Where relative names of the input begin.
-
-    # Returns
-
-    `Generator[int]`
-        Tokens, a batch at a time. The file is there when it has ended.
-
-    # Raises
-
-    `ValueError`
-        If the text is another than what was planned.
-    `OSError`
-        If a file cannot be read or written.
+    The file is complete when the generator ends. Its bytes depend only on the arguments and on
+    `machine_of(bilm)`. `folder` is the output folder, and `root` the folder that relative names of
+    input files start from. Raises a `ValueError` if the text has changed since it was planned.
     """
-    # A token remembered from another shard may differ in its last bit.
+    # A vector that was cached for another shard may differ in its last bit.
     bilm.char_cnn.forget_token_vectors()
     settings = plan.settings
     token_size = plan.num_layers * plan.bilm.embedding_dim
     group_steps = GROUP_BYTES // (token_size * numpy.dtype(settings.dtype).itemsize)
     max_tokens = min(settings.max_tokens, group_steps // WINDOW_BATCHES)
     lines = read_shard(plan.shards[number], plan.names, root, settings.replace_bad_utf8)
-    with whole_file(folder / part_name(number)) as aside:
-        writer = PartWriter(aside, plan, number)
+    with atomic_write(folder / part_name(number)) as temporary:
+        writer = PartWriter(temporary, plan, number)
         try:
             for group in groups(lines, max_tokens):
                 sizes = [len(line.sentence.tokens) * token_size for line in group]
@@ -150,8 +153,8 @@ def embed_shard(bilm: BiLm, plan: Plan, number: int, folder: Path, root: Path) -
                 ]
                 window = [line.sentence for line in group]
                 for pieces in window_vectors(bilm, window, settings.extraction):
-                    for place, first, vectors in pieces:
-                        arrays[place][:, first : first + vectors.shape[1]] = vectors
+                    for sentence, first, vectors in pieces:
+                        arrays[sentence][:, first : first + vectors.shape[1]] = vectors
                     yield sum(piece.vectors.shape[1] for piece in pieces)
                 writer.write(group, offsets, numbers)
         finally:
@@ -159,14 +162,14 @@ def embed_shard(bilm: BiLm, plan: Plan, number: int, folder: Path, root: Path) -
 
 
 def groups(lines: Iterator[Line], max_tokens: int) -> Iterator[Sequence[Line]]:
-    """Cut as `windows` cuts sentences."""
-    kept: list[Line] = []
+    """Yield the lines of each row group of a Parquet file; `windows` decides where a group ends."""
+    pending: list[Line] = []
 
     def sentences() -> Iterator[Any]:
         for line in lines:
-            kept.append(line)
+            pending.append(line)
             yield line.sentence
 
     for window in windows(sentences(), max(1, max_tokens)):
-        yield kept[: len(window)]
-        del kept[: len(window)]
+        yield pending[: len(window)]
+        del pending[: len(window)]

@@ -1,4 +1,4 @@
-"""Workers on this machine, each a process of its own."""
+"""Workers of `embed_corpus` as processes of this machine."""
 
 import contextlib
 import multiprocessing
@@ -8,41 +8,45 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from elmo_plugin.bilm.corpus.embed import Event, Place, ShardEmbedder
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.corpus.embed import Event, ShardEmbedder, WorkerFiles
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 
 SECONDS_TO_DIE = 10
 
 
 class LocalWorker:
     """
+    Worker process on this machine, which the constructor starts.
+
     # Parameters
 
-    place : `Place`
-        What it is to work on.
+    files : `WorkerFiles`
+        Paths that the worker needs.
     """
 
-    def __init__(self, place: Place) -> None:
-        # Spawned: a fork of a process that has run PyTorch may hang.
+    def __init__(self, files: WorkerFiles) -> None:
+        # Spawned, because a fork of a process that has run PyTorch may hang.
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, place), daemon=True)
+        self.connection, worker_end = context.Pipe()
+        self.process = context.Process(target=work, args=(worker_end, files), daemon=True)
         self.process.start()
-        theirs.close()
+        worker_end.close()
 
     def give(self, number: int) -> None:
-        """See `Worker`."""
-        with contextlib.suppress(OSError):  # it has died, of which `wait` tells
+        """Send the number of a shard to the process."""
+        with contextlib.suppress(OSError):  # the process has died; `next_event` reports it
             self.connection.send(number)
 
     def kill(self) -> None:
-        """See `Worker`."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.join(SECONDS_TO_DIE)
         self.connection.close()
 
-    def heard(self) -> Event:
-        """The next that it tells; its end, where it has come."""
+    def next_event(self) -> Event:
+        """
+        Return the next message of the process, or a `"failed"` event if the process has ended.
+        """
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -54,18 +58,20 @@ class LocalWorker:
 
 class LocalEngine:
     """
+    Engine that starts worker processes on this machine.
+
     # Parameters
 
-    place : `Place`
-        What its workers are to work on.
+    files : `WorkerFiles`
+        Paths that the workers need.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, files: WorkerFiles) -> None:
+        self._files = files
 
     @property
     def num_processors(self) -> int:
-        """See `Engine`."""
+        """Number of CPUs that this process may use."""
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -73,27 +79,29 @@ class LocalEngine:
         )
 
     def start(self) -> LocalWorker:
-        """See `Engine`."""
-        return LocalWorker(self._place)
+        """Start a worker process."""
+        return LocalWorker(self._files)
 
     def wait(self, workers: Sequence[Any], seconds: float) -> Iterator[tuple[LocalWorker, Event]]:
-        """See `Engine`."""
+        """Wait at most `seconds` for messages, and yield each message with its worker."""
         by_connection: dict[Any, LocalWorker] = {one.connection: one for one in workers}
         for connection in multiprocessing.connection.wait(list(by_connection), seconds):
             worker = by_connection[connection]
-            yield worker, worker.heard()
+            yield worker, worker.next_event()
 
     def close(self) -> None:
-        """See `Engine`."""
+        """Do nothing: killed workers leave nothing behind."""
 
 
-def work(connection: Any, place: Place) -> None:
-    """A worker's life: it ends with the process at the other end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other end
+def work(connection: Any, files: WorkerFiles) -> None:
+    """
+    Run a worker: send events and receive shard numbers, until the supervisor closes the connection.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C
     keep_freed_memory()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         connection.send(Event("placed", f"process {os.getpid()}"))
-        embedder = ShardEmbedder(place)
+        embedder = ShardEmbedder(files)
         for event in embedder.load():
             connection.send(event)
         while True:

@@ -1,8 +1,11 @@
 """
-A shard as a Parquet file, a line a row: `file`, `line`, `text`, `tokens`, and `vectors`, one flat
-list, whose shape stands in the schema's metadata under `elmo_plugin`.
+Write and read a shard's Parquet file, which has one row per line of text.
+
+The columns are `file`, `line`, `text`, `tokens`, and `vectors`, a flat list of numbers. The
+schema's metadata has the shape of `vectors` under the key `elmo_plugin`.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,19 +13,22 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from elmo_plugin.bilm.corpus.extras import needed
 from elmo_plugin.bilm.corpus.plan import COMPLETE, PLAN, Plan, part_name
 from elmo_plugin.bilm.corpus.shards import Line
+from elmo_plugin.bilm.files.optional_packages import import_optional
+from elmo_plugin.bilm.files.text import quoted
 
-ABOUT = b"elmo_plugin"
-# Numbers in a list at most: Arrow counts them in 32 bits.
+METADATA_KEY = b"elmo_plugin"
+# Longest list that Arrow can store: its offsets have 32 bits.
 MOST_NUMBERS = 2**31 - 1
 
 
 class CorpusLine(NamedTuple):
     """
-    `line`: its number in `file`, from 1. `array`: shape `(num_tokens, embedding_dim)`, for all
-    layers `(mixture_size, num_tokens, embedding_dim)`.
+    One line of an embedded corpus, with its vectors.
+
+    `line` is the line's number in `file`, from 1. `array` has shape `(num_tokens, embedding_dim)`,
+    or `(mixture_size, num_tokens, embedding_dim)` if all layers are stored.
     """
 
     file: str
@@ -32,38 +38,43 @@ class CorpusLine(NamedTuple):
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """`pyarrow` and `pyarrow.parquet`."""
-    return needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
+    """
+    Import `pyarrow` and `pyarrow.parquet`; raise a `ModuleNotFoundError` if they are not installed.
+    """
+    return import_optional("pyarrow", "parquet"), import_optional("pyarrow.parquet", "parquet")
 
 
-def about_part(plan: Plan, number: int) -> dict[str, Any]:
-    """What a part says of itself: nothing of when, where or by whom it was made."""
+def part_metadata(plan: Plan, number: int) -> dict[str, Any]:
+    """
+    Return the metadata of a shard's Parquet file. It contains no time, machine or worker, so that
+    equal runs write equal bytes.
+    """
     return {
         "shape": plan.shape,
         "layers": plan.settings.layers,
         "state": plan.settings.state,
         "bilm": plan.bilm.fingerprint,
-        "plan": plan.digest,
+        "plan": plan.fingerprint,
         "part": number,
     }
 
 
 class PartWriter:
     """
+    Writer of one shard's Parquet file.
+
     # Parameters
 
     path : `Path`
         The file to write.
     plan : `Plan`
-        What it is a part of.
     number : `int`
-        Which.
+        Number of the shard.
     """
 
     def __init__(self, path: Path, plan: Plan, number: int) -> None:
         arrow, parquet = pyarrow_modules()
-        self._dtype = plan.settings.dtype
-        numbers = arrow.from_numpy_dtype(numpy.dtype(self._dtype))
+        numbers = arrow.from_numpy_dtype(numpy.dtype(plan.settings.dtype))
         self._schema = arrow.schema(
             [
                 ("file", arrow.string()),
@@ -72,7 +83,7 @@ class PartWriter:
                 ("tokens", arrow.int32()),
                 ("vectors", arrow.list_(arrow.field("element", numbers))),
             ],
-            metadata={ABOUT: json.dumps(about_part(plan, number))},
+            metadata={METADATA_KEY: json.dumps(part_metadata(plan, number))},
         )
         self._writer = parquet.ParquetWriter(
             path,
@@ -80,105 +91,129 @@ class PartWriter:
             compression="zstd",
             use_dictionary=["file"],
             write_statistics=["file", "line", "tokens"],
-            # Exponents beside exponents are what can be compressed in floating point numbers.
+            # Floats compress well only if the bytes of their exponents are stored together.
             use_byte_stream_split=["vectors.list.element"],
             write_page_checksum=True,
         )
 
     def write(self, lines: Sequence[Line], offsets: numpy.ndarray, numbers: numpy.ndarray) -> None:
         """
-        # Parameters
+        Write lines as one row group.
 
-        lines : `Sequence[Line]`
-            Rows, a group of their own.
-        offsets : `numpy.ndarray`
-            Int64, shape `(number of lines + 1,)`.
-        numbers : `numpy.ndarray`
-            Line `i` has `numbers[offsets[i]:offsets[i + 1]]`.
+        `numbers` has the vectors of all lines, flattened: line `i` has
+        `numbers[offsets[i]:offsets[i + 1]]`. `offsets` is int64 of shape `(number of lines + 1,)`.
         """
         arrow, _ = pyarrow_modules()
-        of_lines = (
+        columns = (
             [line.file for line in lines],
             [line.number for line in lines],
             [line.sentence.text for line in lines],
             [len(line.sentence.tokens) for line in lines],
         )
-        arrays = [arrow.array(one, field.type) for one, field in zip(of_lines, self._schema)]
-        ends = arrow.array(offsets, arrow.int32())
+        arrays = [arrow.array(one, field.type) for one, field in zip(columns, self._schema)]
         list_type = self._schema.field("vectors").type
-        arrays.append(arrow.ListArray.from_arrays(ends, arrow.array(numbers), list_type))
+        offsets_array = arrow.array(offsets, arrow.int32())
+        arrays.append(arrow.ListArray.from_arrays(offsets_array, arrow.array(numbers), list_type))
         table = arrow.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=max(1, len(lines)))
 
     def close(self) -> None:
-        """Writes what a file ends with."""
+        """Write the footer and close the file."""
         self._writer.close()
 
 
-def is_whole(path: Path, plan: Plan, number: int) -> bool:
-    """Whether it is the file of this shard. Only its end is read."""
-    _, parquet = pyarrow_modules()
+def is_complete(path: Path, plan: Plan, number: int) -> bool:
+    """
+    Return whether a file is the complete Parquet file of a shard; only the file's footer is read.
+    """
+    arrow, parquet = pyarrow_modules()
     try:
-        found = parquet.read_metadata(path)
-        about = json.loads(found.metadata[ABOUT])
-    except (OSError, ValueError, KeyError, TypeError):
+        footer = parquet.read_metadata(path)
+        metadata = json.loads(footer.metadata[METADATA_KEY])
+    except (OSError, ValueError, KeyError, TypeError, arrow.ArrowException):
         return False
-    lines = plan.shards[number].lines
-    return found.num_rows == lines and about == about_part(plan, number)
+    return footer.num_rows == plan.shards[number].lines and metadata == part_metadata(plan, number)
 
 
 def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
     """
-    Memory is bounded by a group of rows, some 64 MB.
+    Yield every line of an embedded corpus with its vectors, in the order of the input.
+
+    Memory holds one row group, 64 MB.
 
     # Parameters
 
     folder : `str | Path`
-        What `embed_corpus` made.
-
-    # Returns
-
-    `Iterator[CorpusLine]`
-        Every line, in the input's order.
+        Output folder of `embed_corpus`.
 
     # Raises
 
     `ValueError`
-        If it is not complete.
+        If the corpus is not complete, or a Parquet file belongs to another shard or corpus.
     `OSError`
-        If a part is damaged, or not there; the text names it.
+        If a Parquet file is damaged or missing; the message names it.
     """
     folder = Path(folder)
-    if not (folder / COMPLETE).is_file():
+    path = folder / COMPLETE
+    if not path.is_file():
         has_plan = (folder / PLAN).is_file()
         raise ValueError(
             f"{folder} is not complete, expected {COMPLETE}; "
-            + ("embed-corpus goes on with it" if has_plan else f"it has no {PLAN} either")
+            + ("run embed-corpus again" if has_plan else f"it has no {PLAN} either")
         )
-    count = len(json.loads((folder / COMPLETE).read_text("utf-8"))["parts"])
-    return _lines([folder / part_name(number) for number in range(count)])
+    try:
+        complete = json.loads(path.read_text("utf-8"))
+        plan, num_lines = complete["plan"], [part["lines"] for part in complete["parts"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}); run embed-corpus again") from error
+    return itertools.chain.from_iterable(
+        _lines_of_part(folder / part_name(number), (plan, number, expected))
+        for number, expected in enumerate(num_lines)
+    )
 
 
-def _lines(paths: Sequence[Path]) -> Iterator[CorpusLine]:
-    for path in paths:
-        yield from _lines_of(path)
+def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[CorpusLine]:
+    """
+    Yield the lines of one Parquet file.
 
-
-def _lines_of(path: Path) -> Iterator[CorpusLine]:
+    `expected` has the plan's fingerprint, the number of the shard, and its number of lines.
+    """
     arrow, parquet = pyarrow_modules()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, which {COMPLETE} names")
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as part:
-            shape = json.loads(part.schema_arrow.metadata[ABOUT])["shape"]
-            for group in range(part.num_row_groups):
-                table = part.read_row_group(group).combine_chunks()
-                vectors = table["vectors"].chunk(0)
-                offsets, numbers = vectors.offsets.to_numpy(), vectors.values.to_numpy()
-                columns = (table[name].to_pylist() for name in ("file", "line", "text"))
-                for row, (file, line, text) in enumerate(zip(*columns)):
-                    # A copy: a view would keep the whole group.
-                    array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
-                    yield CorpusLine(file, line, text, array.copy())
-    except FileNotFoundError:  # it has the name
-        raise
-    except (arrow.ArrowException, OSError) as error:
-        raise OSError(f"{path}: {error}") from error
+            metadata = json.loads(part.schema_arrow.metadata[METADATA_KEY])
+            shape = metadata["shape"]
+            found = metadata["plan"], metadata["part"], part.metadata.num_rows
+            groups = range(part.num_row_groups) if found == expected else ()
+            for group in groups:
+                yield from _lines_of_group(part.read_row_group(group), shape)
+    # A damaged footer raises different errors, depending on the damaged field.
+    except (
+        arrow.ArrowException,
+        OSError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:
+        raise OSError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    if found != expected:
+        raise ValueError(
+            f"{path} is part {quoted(found[1])} of the plan {quoted(found[0])} with {found[2]} "
+            f"lines, expected part {expected[1]} of {expected[0]!r} with {expected[2]}; it was "
+            "copied from elsewhere: remove it and run embed-corpus again"
+        )
+
+
+def _lines_of_group(table: Any, shape: Sequence[int]) -> Iterator[CorpusLine]:
+    table = table.combine_chunks()
+    vectors = table["vectors"].chunk(0)
+    offsets, numbers = vectors.offsets.to_numpy(), vectors.values.to_numpy()
+    columns = (table[name].to_pylist() for name in ("file", "line", "text"))
+    for row, (file, line, text) in enumerate(zip(*columns)):
+        # A copy: a view would keep the whole row group in memory.
+        array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
+        yield CorpusLine(file, line, text, array.copy())

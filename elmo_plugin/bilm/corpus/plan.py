@@ -1,4 +1,4 @@
-"""`plan.json`: what is to be computed, from what, cut into what; written before anything else."""
+"""Settings of an embedded corpus, and `plan.json`, which divides the input into shards."""
 
 import hashlib
 import json
@@ -7,23 +7,81 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmo_plugin.bilm.corpus.settings import CorpusSettings
-from elmo_plugin.bilm.corpus.shards import Range, Shard, check_shard
-from elmo_plugin.bilm.files.whole_file import whole_file
+from elmo_plugin.bilm.corpus.shards import Range, Shard
+from elmo_plugin.bilm.extraction.vectors import Extraction
+from elmo_plugin.bilm.files.atomic_write import write_json
 
 PLAN, COMPLETE = "plan.json", "complete.json"
 VERSION = 1
+STATES = ("primed", "reset")
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """
+    Settings of `embed_corpus`.
+
+    # Parameters
+
+    layers : `str`, optional (default = `"average"`)
+        `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
+    dtype : `str`, optional (default = `"float16"`)
+        Type of the stored numbers: `"float32"`, or `"float16"` (three significant digits).
+    state : `str`, optional (default = `"primed"`)
+        Where the LSTM state of a sentence starts: `"primed"` or `"reset"`, see `BiLm`. `"carry"` is
+        refused, since a sentence would depend on all lines before it.
+    threads : `int`, optional (default = `1`)
+        Threads of each worker. With this package's compiled kernels, vectors are bitwise identical
+        for any number of threads. With PyTorch's operators, last bits may differ.
+    shard_tokens : `int`, optional (default = `200_000`)
+        Approximate number of tokens per shard. An empty line counts as one token.
+    max_tokens : `int`, optional (default = `4096`)
+        Largest number of tokens in a batch, see `Extraction`.
+    replace_bad_utf8 : `bool`, optional (default = `False`)
+        Replace bytes that are not UTF-8 by U+FFFD, instead of raising an error.
+
+    # Raises
+
+    `ValueError`
+        If a value is not allowed.
+    """
+
+    layers: str = "average"
+    dtype: str = "float16"
+    state: str = "primed"
+    threads: int = 1
+    shard_tokens: int = 200_000
+    max_tokens: int = 4096
+    replace_bad_utf8: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.extraction
+        if self.state == "carry":
+            raise ValueError(
+                "state is 'carry', in which a sentence continues from the lines before it, which "
+                f"another worker has; expected one of {', '.join(STATES)}"
+            )
+        if self.state not in STATES:
+            raise ValueError(f"state is {self.state!r}, expected one of {', '.join(STATES)}")
+        for name in ("threads", "shard_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
+
+    @property
+    def extraction(self) -> Extraction:
+        """These settings as an `Extraction`."""
+        return Extraction(layers=self.layers, dtype=self.dtype, max_tokens=self.max_tokens)
 
 
 class InputFile(NamedTuple):
-    """`name`: as it was given or found, from the folder where the command ran. `size`: in bytes."""
+    """Input file: its name, relative to the folder where the command ran, and its size in bytes."""
 
     name: str
     size: int
 
 
 class PlannedBiLm(NamedTuple):
-    """`source`: its name or files, for people. `fingerprint`: see `digest.fingerprint`."""
+    """biLM of a plan: its name or files, its `fingerprint`, and its sizes."""
 
     source: str
     fingerprint: str
@@ -34,18 +92,18 @@ class PlannedBiLm(NamedTuple):
 @dataclass(frozen=True)
 class Plan:
     """
+    Plan of a corpus: settings, biLM, input files and shards.
+
     # Parameters
 
     settings : `CorpusSettings`
-        What is wanted.
     bilm : `PlannedBiLm`
-        Of which.
     machine : `dict[str, str]`
-        Where it was planned, see `machine_of`.
+        Description of the machine that wrote the plan, see `machine_of`.
     files : `list[InputFile]`
-        The input, in its order.
+        Input files, in order.
     shards : `list[Shard]`
-        The parts to make.
+        Shards to compute.
     """
 
     settings: CorpusSettings
@@ -56,49 +114,45 @@ class Plan:
 
     @property
     def names(self) -> list[str]:
-        """Of the files."""
+        """Names of the input files, in order."""
         return [file.name for file in self.files]
 
     @property
     def num_layers(self) -> int:
-        """That are stored."""
+        """Number of layers stored per token."""
         return self.bilm.mixture_size if self.settings.layers == "all" else 1
 
     @property
     def shape(self) -> list[int]:
-        """Of a line's vectors, with -1 for its tokens."""
+        """Shape of the vectors of one line; -1 stands for the number of tokens."""
         layers = [self.num_layers] if self.settings.layers == "all" else []
         return [*layers, -1, self.bilm.embedding_dim]
 
     @property
-    def digest(self) -> str:
-        """Of all that the parts' bytes depend on, but for the machine."""
+    def fingerprint(self) -> str:
+        """Hash of everything that the output's bytes depend on, except the machine."""
         parts = [asdict(self.settings), self.bilm.fingerprint, self.names, self.shards]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """To the folder's `plan.json`."""
+        """Write the plan to `plan.json` in the folder."""
         content = {
             "version": VERSION,
-            "digest": self.digest,
+            "digest": self.fingerprint,
             "settings": asdict(self.settings),
             "bilm": self.bilm._asdict(),
             "machine": self.machine,
             "files": [file._asdict() for file in self.files],
             "shards": [shard._asdict() for shard in self.shards],
         }
-        with whole_file(folder / PLAN) as aside:
-            aside.write_text(json.dumps(content), encoding="utf-8")
+        write_json(folder / PLAN, content, indent=None)
 
     @classmethod
     def load(cls, folder: Path) -> "Plan":
         """
-        From the folder's `plan.json`.
+        Read the plan from `plan.json` in the folder.
 
-        # Raises
-
-        `ValueError`
-            If it is none, or was changed.
+        Raises a `ValueError` if the file is not a plan of this version, or was edited.
         """
         path = folder / PLAN
         try:
@@ -113,7 +167,7 @@ class Plan:
                     for shard in content["shards"]
                 ],
             )
-            whole = content["version"] == VERSION and content["digest"] == plan.digest
+            whole = content["version"] == VERSION and content["digest"] == plan.fingerprint
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} is no plan of this version ({error!r})") from error
         if not whole:
@@ -124,7 +178,7 @@ class Plan:
 
 
 def part_name(number: int) -> str:
-    """Of a shard's file."""
+    """Return the file name of a shard's Parquet file."""
     return f"part-{number:06d}.parquet"
 
 
@@ -136,7 +190,9 @@ def check_same(
     files: Iterable[InputFile],
 ) -> None:
     """
-    Raises a `ValueError` that names what is wanted now and was not when this was planned.
+    Raise a `ValueError` if the settings, the biLM or the input files differ from those in a plan.
+
+    `threads` may differ.
     """
     before: dict[str, Any] = {**asdict(plan.settings), "the biLM's digest": plan.bilm.fingerprint}
     now: dict[str, Any] = {**asdict(settings), "the biLM's digest": bilm.fingerprint}
@@ -146,7 +202,7 @@ def check_same(
     for name in sizes.keys() & sizes_now.keys():
         before[f"bytes in {name}"], now[f"bytes in {name}"] = sizes[name], sizes_now[name]
     for name, value in before.items():
-        if value != now[name]:
+        if name != "threads" and value != now[name]:
             raise ValueError(
                 f"{folder / PLAN}: {name} was {value!r} when this corpus was planned and is "
                 f"{now[name]!r} now; expected the same, or --force to start again"
@@ -154,16 +210,10 @@ def check_same(
 
 
 def _difference(before: list[str], now: list[str]) -> tuple[str, str]:
-    """The first place where two lists differ, for people."""
+    """Describe each of two lists of file names: its length, and the first name that differs."""
     shared = next((i for i, (a, b) in enumerate(zip(before, now)) if a != b), None)
     at = min(len(before), len(now)) if shared is None else shared
     return tuple(  # type: ignore[return-value]
         f"{len(names)} files, {names[at] if at < len(names) else 'none'} in place {at + 1}"
         for names in (before, now)
     )
-
-
-def check_inputs(plan: Plan, root: Path) -> None:
-    """Raises a `ValueError` that names the first shard whose text has changed."""
-    for shard in plan.shards:
-        check_shard(shard, plan.names, root)

@@ -1,107 +1,113 @@
-"""Workers on the machines of a Ray cluster, each an actor."""
+"""Workers of `embed_corpus` as actors of a Ray cluster."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from elmo_plugin.bilm.corpus.embed import Event, Place, ShardEmbedder
-from elmo_plugin.bilm.corpus.extras import needed
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.corpus.embed import Event, ShardEmbedder, WorkerFiles
+from elmo_plugin.bilm.files.optional_packages import import_optional
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 
 
 def ray_module() -> Any:
-    """`ray`."""
-    return needed("ray", "ray")
+    """Import `ray`; raise a `ModuleNotFoundError` that says how to install it if it is missing."""
+    return import_optional("ray", "ray")
 
 
 class RayWorker:
     """
+    Worker in a Ray cluster: the driver's side of a `ShardActor`.
+
     # Parameters
 
     actor : `Any`
-        A handle of `ShardActor`.
+        Handle of the `ShardActor`.
     """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        # What it is telling; `None` when it has told all.
+        # Events of the current call; `None` after its last event.
         self.stream: Any = actor.load.options(num_returns="streaming").remote()
 
     def give(self, number: int) -> None:
-        """See `Worker`."""
+        """Assign a shard to the actor."""
         self.stream = self._actor.embed.options(num_returns="streaming").remote(number)
 
     def kill(self) -> None:
-        """See `Worker`. Ray ends a process that stands still too."""
+        """Kill the actor's process, even if it hangs."""
         ray_module().kill(self._actor)
 
 
 class ShardActor:
     """
-    What Ray runs in a process of its own.
+    Ray actor that computes shards, in a process of its own.
 
     # Parameters
 
-    place : `Place`
-        What it is to work on.
+    files : `WorkerFiles`
+        Paths that the worker needs.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, files: WorkerFiles) -> None:
         keep_freed_memory()
-        self._embedder = ShardEmbedder(place)
+        self._embedder = ShardEmbedder(files)
 
     def load(self) -> Iterator[Event]:
-        """See `ShardEmbedder`."""
+        """Load plan and biLM; yield a `"placed"` event, then `"ready"` or `"failed"`."""
         node = ray_module().util.get_node_ip_address()
         yield Event("placed", f"process {os.getpid()} on {node}")
         yield from self._embedder.load()
 
     def embed(self, number: int) -> Iterator[Event]:
-        """See `ShardEmbedder`."""
+        """Compute a shard and yield its events."""
         yield from self._embedder.embed(number)
 
 
 class RayEngine:
     """
-    A cluster's.
+    Engine that starts workers in a Ray cluster.
 
     # Parameters
 
-    place : `Place`
-        What its workers are to work on; on every machine the same, that is, on a shared disk.
-    threads : `int`
-        Processors that a worker takes.
+    files : `WorkerFiles`
+        Paths on a disk that all machines share, and the number of threads per worker. Each worker
+        reserves one CPU per thread.
     address : `str | None`, optional (default = `None`)
-        Of the cluster; `"local"` for one of this machine alone, for this run. If not given, that of
-        this process, of the variable `RAY_ADDRESS`, one that was started on this machine, or
-        `"local"`, whichever is there first.
+        Address of the cluster; `"local"` starts a cluster on this machine for this run. If not
+        given, use the cluster that this process is connected to, the cluster in `RAY_ADDRESS`, a
+        cluster that was started on this machine, or `"local"`, in this order.
     """
 
-    def __init__(self, place: Place, threads: int, address: str | None = None) -> None:
+    def __init__(self, files: WorkerFiles, address: str | None = None) -> None:
         ray = ray_module()
         self._ours = not ray.is_initialized()
         if self._ours:
             try:
                 ray.init(address, include_dashboard=False, log_to_driver=False)
-            except Exception as error:  # Ray raises no other where a machine is too busy
-                raise OSError(f"Ray did not start: {_said(error)}") from error
+            except Exception as error:  # Ray raises a bare Exception on a busy machine
+                raise OSError(f"Ray did not start: {_summary(error)}") from error
         self._node = ray.get_runtime_context().get_node_id()
-        self._place = place
-        # Restarts and retries are the supervisor's, which counts them.
-        self._actor = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(ShardActor)
+        self._files = files
+        # The supervisor restarts workers and counts failures.
+        options = {"num_cpus": files.threads, "max_restarts": 0, "max_task_retries": 0}
+        self._actor = ray.remote(**options)(ShardActor)
 
     @property
     def num_processors(self) -> int:
-        """See `Engine`."""
+        """Number of CPUs in the cluster."""
         return int(ray_module().cluster_resources().get("CPU", 1))
 
     def start(self) -> RayWorker:
-        """See `Engine`."""
-        return RayWorker(self._actor.remote(self._place))
+        """Start an actor, as soon as the cluster has free CPUs."""
+        return RayWorker(self._actor.remote(self._files))
 
     def wait(self, workers: Sequence[Any], seconds: float) -> Iterator[tuple[RayWorker, Event]]:
-        """See `Engine`."""
+        """
+        Wait at most `seconds` for events of the actors, and yield each event with its worker.
+
+        Raises an `OSError` if the cluster is lost.
+        """
         ray = ray_module()
         by_stream = {one.stream: one for one in workers if one.stream is not None}
         if not by_stream:
@@ -113,7 +119,7 @@ class RayEngine:
             if not ready:
                 self._check_raylet()
         except ray.exceptions.RayError as error:
-            raise OSError(f"the Ray cluster is lost: {_said(error)}") from error
+            raise OSError(f"the Ray cluster is lost: {_summary(error)}") from error
         for stream in ready:
             worker = by_stream[stream]
             event = self._next(stream)
@@ -123,7 +129,7 @@ class RayEngine:
 
     def _check_raylet(self) -> None:
         """
-        Without that of this machine no worker may ever have a place, and Ray does not end for it.
+        Raise an `OSError` if Ray's daemon on this machine has died; Ray itself would wait forever.
         """
         if all(node["NodeID"] != self._node or not node["Alive"] for node in ray_module().nodes()):
             raise OSError("the raylet of this machine has ended, and this run with it")
@@ -133,16 +139,18 @@ class RayEngine:
         try:
             return ray.get(next(stream))
         except ray.exceptions.RayError as error:
-            return Event("failed", _said(error))
+            return Event("failed", _summary(error))
 
     def close(self) -> None:
-        """Leaves the cluster, or ends it where it was made for this run."""
+        """Disconnect from the cluster; shut it down if it was started for this run."""
         if self._ours:
             ray_module().shutdown()
 
 
-def _said(error: Exception) -> str:
-    """Of many lines the last, where that is an error of Python's; else the first."""
+def _summary(error: Exception) -> str:
+    """
+    Return an error's type and one line: the last if its message is a traceback, else the first.
+    """
     lines = str(error).strip().splitlines() or [""]
-    said = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]
-    return f"{type(error).__name__}: {said}"
+    line = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]
+    return f"{type(error).__name__}: {line}"

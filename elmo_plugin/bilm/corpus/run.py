@@ -1,38 +1,38 @@
-"""`embed_corpus`: from plan to complete, however often it is killed between."""
+"""Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
-import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from elmo_plugin.bilm.corpus.embed import Place, load_for
+from elmo_plugin.bilm.corpus.embed import WorkerFiles, load_for, machine_of
 from elmo_plugin.bilm.corpus.local_engine import LocalEngine
-from elmo_plugin.bilm.corpus.machine import machine_of
-from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, is_whole, pyarrow_modules
+from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, is_complete, pyarrow_modules
 from elmo_plugin.bilm.corpus.plan import (
     COMPLETE,
     PLAN,
+    CorpusSettings,
     InputFile,
     Plan,
     PlannedBiLm,
-    check_inputs,
     check_same,
     part_name,
 )
 from elmo_plugin.bilm.corpus.ray_engine import RayEngine, ray_module
-from elmo_plugin.bilm.corpus.settings import CorpusSettings
-from elmo_plugin.bilm.corpus.shards import cut, describe, find_files
+from elmo_plugin.bilm.corpus.shards import check_shards, cut_shards, describe, find_files
 from elmo_plugin.bilm.corpus.supervise import MOST_TRIES, Engine, Supervisor
+from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.files.digest import fingerprint
-from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
-from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.names import NAMED_BILMS
-from elmo_plugin.bilm.files.whole_file import check_no_folder, whole_file
+from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
 
 ENGINES = ("local", "ray")
+# Numbers of parts have six digits, or seven from 1,000,000 on. Other programs use more digits.
+WRITTEN = (COMPLETE, *(f"part-{'[0-9]' * digits}.parquet" for digits in (6, 7)))
 UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
 
 
@@ -51,53 +51,53 @@ def embed_corpus(
     progress: tqdm | None = None,
 ) -> dict[str, Any]:
     """
-    A biLM's vectors for every line of many files, into Parquet files, by many processes.
+    Write a biLM's vectors for every line of many files to Parquet files, with many processes.
 
-    In the folder `output` there is first `plan.json`, then `part-000000.parquet` and so on, each of
-    which is whole or not there, and at the end `complete.json`. What is there is not made again; so
-    after anything that ended a run, the same call goes on, also with another engine or another
-    number of workers, and the parts have the bytes that they would have had.
+    The folder `output` gets `plan.json` first, then a file for each shard, `part-000000.parquet`
+    and so on, and `complete.json` last. Each file is written atomically. After an interruption, the
+    same call computes only the missing shards, also with another engine or number of workers. On
+    the same kind of machine, the files have the same bytes as without the interruption.
 
     # Parameters
 
     inputs : `Iterable[str | Path]`
-        Files of UTF-8, or patterns such as `text/**/*.txt`; a sentence a line, its tokens apart by
-        white space.
+        UTF-8 files, plain or gzip, or glob patterns such as `text/**/*.txt`. One sentence per line,
+        tokens separated by white space.
     output : `str | Path`
-        The folder to make or to go on in.
+        Output folder, new or of an interrupted run.
     settings : `CorpusSettings`, optional (default = `CorpusSettings()`)
-        Which vectors, and how they are stored.
     options_file, weight_file
-        See `load_bilm`; if not given, the embedded biLM.
+        Files of the biLM, see `load_bilm`; by default the embedded biLM.
     engine : `str`, optional (default = `"local"`)
-        `"local"`: processes of this machine. `"ray"`: of a Ray cluster.
+        `"local"` for processes of this machine, `"ray"` for actors of a Ray cluster.
     ray_address : `str | None`, optional (default = `None`)
-        Which, see `RayEngine`.
+        Address of the cluster; `"local"` starts one on this machine. See `RayEngine` for the
+        default.
     workers : `int | None`, optional (default = `None`)
-        If not given, as many as there are processors for their threads.
+        Number of workers; by default, the number of CPUs divided by `threads`.
     timeout : `float`, optional (default = `600.0`)
-        Seconds without a batch after which a worker is taken to stand still, and replaced.
+        Seconds without a message after which a worker is replaced.
     force : `bool`, optional (default = `False`)
-        Whether to throw away what is there and start again.
+        Remove the files of an earlier run in `output` and start again.
     progress : `tqdm | None`, optional (default = `None`)
-        Moves on by one for every token.
+        Progress bar that counts tokens.
 
     # Returns
 
     `dict[str, Any]`
-        What stands in `complete.json`.
+        The content of `complete.json`.
 
     # Raises
 
     `ValueError`
-        If `engine`, `workers` or `timeout` cannot be; if a line is not UTF-8, before anything is
-        computed; if the folder is of another text, biLM or settings, or in use; if what `force`
-        would throw away is a folder.
+        If an argument is invalid; if a line is not UTF-8, before anything is computed; if the
+        folder was made from other text, biLM or settings, or is in use; or with `force`, if the
+        folder has files that no run of this function wrote.
     `OSError`
-        If shards failed three times; the text names them. All others are there.
+        If shards failed three times; the message names them. All other shards are written.
     """
     if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}, expected one of {ENGINES}")
+        raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}, expected 1 or more")
     if not timeout > 0:
@@ -106,97 +106,101 @@ def embed_corpus(
     if engine == "ray":
         ray_module()
     output = Path(output).absolute()
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file, expected a folder")
     output.mkdir(parents=True, exist_ok=True)
-    place = Place(str(output), str(Path.cwd()), *map(_from_anywhere, (options_file, weight_file)))
+    source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
+    paths = _absolute(options_file), _absolute(weight_file)
+    files = WorkerFiles(str(output), str(Path.cwd()), *paths, settings.threads)
     progress = progress if progress is not None else tqdm(disable=True)
-    with lock_folder(output):
-        source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
-        plan = _planned(list(inputs), place, settings, source, progress, force)
-        found = {n for n in range(len(plan.shards)) if is_whole(output / part_name(n), plan, n)}
-        todo = [number for number in range(len(plan.shards)) if number not in found]
-        _begin_at(progress, plan, found)
-        if todo:
-            threads = settings.threads
-            crew: Engine = (
-                LocalEngine(place) if engine == "local" else RayEngine(place, threads, ray_address)
+    with locked_folder(output):
+        plan = _load_or_make_plan(list(inputs), files, settings, source, progress, force)
+        found = {n for n in range(len(plan.shards)) if is_complete(output / part_name(n), plan, n)}
+        missing = [number for number in range(len(plan.shards)) if number not in found]
+        _start_progress(progress, plan, found)
+        if missing:
+            started: Engine = (
+                LocalEngine(files) if engine == "local" else RayEngine(files, ray_address)
             )
             try:
-                most = workers or max(1, crew.num_processors // threads)
-                _work(plan, crew, min(most, len(todo)), timeout, todo, progress)
+                size = min(
+                    workers or max(1, started.num_processors // settings.threads), len(missing)
+                )
+                _compute(plan, started, size, timeout, missing, progress)
             finally:
-                crew.close()
+                started.close()
         return _complete(plan, output)
 
 
-def _from_anywhere(name: str | Path | None) -> str | None:
-    """A file's whole path; a name or a URL as it is."""
+def _absolute(name: str | Path | None) -> str | None:
+    """Make a path absolute if it exists; keep names of biLMs and URLs."""
     if name is None:
         return None
     is_file = str(name) not in NAMED_BILMS and Path(name).exists()
     return str(Path(name).absolute() if is_file else name)
 
 
-def _old_files(output: Path) -> list[Path]:
-    """In the order in which they are removed."""
-    patterns = (COMPLETE, "part-*.parquet", PLAN)
-    paths = [path for pattern in patterns for path in output.glob(pattern)]
-    check_no_folder(paths)
-    return paths
-
-
-def _planned(
+def _load_or_make_plan(
     inputs: list[str | Path],
-    place: Place,
+    worker_files: WorkerFiles,
     settings: CorpusSettings,
     source: str,
     progress: tqdm,
     force: bool,
 ) -> Plan:
-    """The plan that is there, if it is of the same, or a new one, with `force` in any case."""
-    output, root = Path(place.folder), Path(place.root)
-    old_files = _old_files(output) if force else []
+    """
+    Load the existing plan and check that it fits; write a new plan if there is none, or with
+    `force`.
+    """
+    output, root = Path(worker_files.folder), Path(worker_files.root)
     names = find_files(inputs, root)
+    old_files = []
+    if force:
+        read = [root / name for name in names]
+        bilm_files = (worker_files.options_file, worker_files.weight_file)
+        read += [Path(name) for name in bilm_files if name]
+        old_files = files_of_earlier_run(output, WRITTEN, PLAN, read)
     files = [InputFile(name, (root / name).stat().st_size) for name in names]
-    model = load_for(settings.state, place)
+    model = load_for(settings.state, worker_files)
     bilm = PlannedBiLm(
         source, fingerprint(model), model.options.num_layers + 1, model.options.embedding_dim
     )
     machine = machine_of(model)
+    if "threads" in machine:  # record the workers' threads, not this process's
+        machine["threads"] = str(settings.threads)
     del model
     if (output / PLAN).exists() and not force:
         plan = Plan.load(output)
         check_same(plan, output, settings, bilm, files)
-        _say(progress, "reading the input again")
-        check_inputs(plan, root)
+        _show(progress, "checking the input")
+        check_shards(plan.shards, plan.names, root)
         if machine != plan.machine:
-            _note(progress, f"planned on {plan.machine}, goes on on {machine}: {UP_TO_ROUNDING}")
+            _note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
         return plan
-    strange = sorted(path.name for path in output.glob("part-*.parquet"))
-    if strange and not force:
+    foreign = sorted(path.name for pattern in WRITTEN for path in output.glob(pattern))
+    if foreign and not force:
         raise ValueError(
-            f"{output} has {strange[0]} and no {PLAN}, expected an empty folder; --force removes "
-            "what is there"
+            f"{output} has {foreign[0]} but no {PLAN}, expected an empty folder or that of an "
+            "earlier run"
         )
-    plan = Plan(settings, bilm, machine, files, [])
+    plan = Plan(replace(settings, threads=1), bilm, machine, files, [])
     most_tokens = MOST_NUMBERS // (plan.num_layers * bilm.embedding_dim)
     sizes = settings.shard_tokens, settings.replace_bad_utf8, most_tokens
-    for shard in cut(names, root, *sizes):
+    for shard in cut_shards(names, root, *sizes):
         plan.shards.append(shard)
-        last = shard.ranges[-1]
-        _say(progress, f"planning: {len(plan.shards)} shards, {names[last.file]}")
-    for path in old_files:  # now that nothing of the input can be wrong
-        path.unlink()
+        _show(progress, f"planning: shard {len(plan.shards)}, {names[shard.ranges[-1].file]}")
+    remove_files(old_files, output)  # only now: keep the old files if the input is bad
     plan.save(output)
     return plan
 
 
-def _work(
-    plan: Plan, engine: Engine, size: int, timeout: float, todo: list[int], progress: tqdm
+def _compute(
+    plan: Plan, engine: Engine, size: int, timeout: float, missing: list[int], progress: tqdm
 ) -> None:
-    count, left = len(plan.shards), len(todo)
+    count, left = len(plan.shards), len(missing)
 
     def show() -> None:
-        _say(progress, f"{count - left} of {count} shards, {size} workers")
+        _show(progress, f"{count - left} of {count} shards, workers: {size}")
 
     def done(number: int) -> None:
         nonlocal left
@@ -205,7 +209,7 @@ def _work(
 
     show()
     supervisor = Supervisor(engine, size, timeout, lambda text: _note(progress, text), progress)
-    failed = supervisor.run(todo, done)
+    failed = supervisor.run(missing, done)
     for machine in supervisor.machines:
         if machine != plan.machine:
             _note(progress, f"planned on {plan.machine}, a worker on {machine}: {UP_TO_ROUNDING}")
@@ -213,21 +217,23 @@ def _work(
         number, reason = next(iter(failed.items()))
         raise OSError(
             f"{len(failed)} of {count} shards failed {MOST_TRIES} times: "
-            f"{', '.join(map(str, sorted(failed)))}; of shard {number} "
+            f"{', '.join(map(str, sorted(failed)))}; shard {number} "
             f"({describe(plan.shards[number], plan.names)}): {reason}"
         )
 
 
-def _begin_at(progress: tqdm, plan: Plan, found: set[int]) -> None:
-    """What is there, and the time until now, are not counted into tokens a second."""
+def _start_progress(progress: tqdm, plan: Plan, found: set[int]) -> None:
+    """
+    Start the progress bar; its speed does not count the shards in `found`, which exist already.
+    """
     progress.reset(sum(shard.tokens for shard in plan.shards))
     progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
     if not progress.disable:
         progress.last_print_n = progress.n
 
 
-def _say(progress: tqdm, text: str) -> None:
-    """Behind the bar, when it is next drawn."""
+def _show(progress: tqdm, text: str) -> None:
+    """Set the text after the progress bar; it is shown when the bar is next drawn."""
     progress.set_postfix_str(text, refresh=False)
     progress.update(0)
 
@@ -237,13 +243,13 @@ def _note(progress: tqdm, text: str) -> None:
 
 
 def _complete(plan: Plan, output: Path) -> dict[str, Any]:
-    # What workers left that were killed; no other is at work.
-    for path in output.glob(".part-*.part"):
+    """Remove temporary files of killed workers, write `complete.json`, and return its content."""
+    for path in output.glob(".part-*.parquet.*.part"):
         path.unlink(missing_ok=True)
     content = {
         "lines": sum(shard.lines for shard in plan.shards),
         "tokens": sum(shard.tokens for shard in plan.shards),
-        "plan": plan.digest,
+        "plan": plan.fingerprint,
         "parts": [
             {
                 "name": part_name(number),
@@ -254,7 +260,5 @@ def _complete(plan: Plan, output: Path) -> dict[str, Any]:
             for number, shard in enumerate(plan.shards)
         ],
     }
-    with whole_file(output / COMPLETE) as aside:
-        aside.write_text(json.dumps(content), encoding="utf-8")
-    (output / LOCK).unlink(missing_ok=True)
+    write_json(output / COMPLETE, content, indent=None)
     return content

@@ -1,21 +1,26 @@
-"""The input, cut into shards: ranges of bytes that end where a line ends."""
+"""Divide the input files into shards: byte ranges that end at the end of a line."""
 
 import glob
 import hashlib
 import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences
-from elmo_plugin.bilm.files.text import decode_lines, is_unicode, quoted
+from elmo_plugin.bilm.files.text import decode_lines, is_unicode, open_bytes, quoted
 
 BLOCK_BYTES = 1 << 20
 
 
 class Range(NamedTuple):
-    """Of the file of this number the bytes `start` to `stop`; `first_line` counts from 1."""
+    """
+    Byte range `start` to `stop` of input file number `file`, in decompressed text for a gzip file.
+
+    `first_line` is the number, from 1, of the range's first line in the file.
+    """
 
     file: int
     start: int
@@ -24,7 +29,9 @@ class Range(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """`digest`: of all bytes of the ranges. `tokens`: of all lines."""
+    """
+    Part of the input: byte ranges of files, numbers of lines and tokens, and a hash of all bytes.
+    """
 
     ranges: list[Range]
     lines: int
@@ -33,7 +40,7 @@ class Shard(NamedTuple):
 
 
 class Line(NamedTuple):
-    """`number`: in its file, from 1."""
+    """One line of the input; `number` is its line number in `file`, from 1."""
 
     file: str
     number: int
@@ -42,24 +49,11 @@ class Line(NamedTuple):
 
 def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     """
-    # Parameters
+    List the files that names and glob patterns match, each file once, under its first name.
 
-    inputs : `Iterable[str | Path]`
-        Names of files, or patterns such as `text/**/*.txt`, whose files come in sorted order.
-    root : `Path`
-        The folder that relative names begin in.
-
-    # Returns
-
-    `list[str]`
-        Each file once, by the first of its names.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If it is none, but a folder or a pipe.
+    Matches of a pattern such as `text/**/*.txt` are sorted. Relative names start from `root`.
+    Raises a `FileNotFoundError` if a name or pattern matches no file. A folder, a pipe, or a name
+    that is not UTF-8 raises a `ValueError`.
     """
     found: dict[Path, str] = {}
     for name in map(str, inputs):
@@ -68,7 +62,9 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
             matches = sorted(glob.glob(name, root_dir=root, recursive=True))  # noqa: PTH207 (root)
             files = [file for file in matches if (root / file).is_file()]
         if not files:
-            raise FileNotFoundError(f"there is no file {name}")
+            raise FileNotFoundError(
+                f"there is no file {name}, expected text files, or patterns in quotes"
+            )
         for file in files:
             found.setdefault((root / file).resolve(), file)
     for file in found.values():
@@ -79,7 +75,7 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     return list(found.values())
 
 
-def cut(
+def cut_shards(
     files: Sequence[str],
     root: Path,
     shard_tokens: int,
@@ -87,51 +83,36 @@ def cut(
     most_tokens: int | None = None,
 ) -> Iterator[Shard]:
     """
-    Reads all files once, a line at a time.
+    Read all input files once, line by line, and yield the shards.
 
-    # Parameters
-
-    files, root
-        From `find_files`.
-    shard_tokens : `int`
-        A shard ends with the line that brings it to so many tokens; a line counts as one at least.
-    replace_bad_utf8 : `bool`, optional (default = `False`)
-        See `read_sentences`.
-    most_tokens : `Optional[int]`, optional (default = `None`)
-        Of a line.
-
-    # Returns
-
-    `Iterator[Shard]`
-
-    # Raises
-
-    `ValueError`
-        If a line is not UTF-8, or has too many tokens; the text names file and line.
+    A shard ends once it has `shard_tokens` tokens; an empty line counts as one token. `files` are
+    names from `find_files`, and relative names start from `root`. Raises a `ValueError` with file
+    and line if a line has more than `most_tokens` tokens, or is not UTF-8 (unless
+    `replace_bad_utf8`).
     """
-    shard = _Open()
+    shard = _ShardBuilder()
     for file, name in enumerate(files):
-        with (root / name).open("rb") as stream:
-            raw = _Lines(stream)
+        with open_bytes(root / name) as stream:
+            raw = _CountedLines(stream)
             for line in _decoded(raw, name, replace_bad_utf8):
                 if most_tokens is not None and len(line.sentence.tokens) > most_tokens:
                     raise ValueError(
                         f"{name}:{line.number}: a line of {len(line.sentence.tokens)} tokens, "
                         f"expected at most {most_tokens}: a list in Parquet holds no more numbers"
                     )
-                # Of what a lone carriage return ends, several lines are one piece of bytes.
+                # A chunk of bytes belongs to one shard; lines that end with a lone \r share one.
                 if raw.start >= shard.stop_in(file):
                     if shard.size >= shard_tokens:
-                        yield shard.closed()
-                        shard = _Open()
+                        yield shard.build()
+                        shard = _ShardBuilder()
                     shard.extend(file, raw, line.number)
-                shard.add(line.sentence)
+                shard.count(line.sentence)
     if shard.ranges:
-        yield shard.closed()
+        yield shard.build()
 
 
-class _Lines:
-    """A file's lines, and where the last one is."""
+class _CountedLines:
+    """Iterable of a file's lines; `start` and `stop` are the byte positions of the latest line."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -145,41 +126,35 @@ class _Lines:
             yield self.line
 
 
-class _Open:
-    """A shard that grows."""
+class _ShardBuilder:
+    """Builder of a shard, to which lines are added one by one."""
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
         self.size = self._lines = self._tokens = 0
-        self._digest = new_digest()
+        self._digest = hashlib.blake2b(digest_size=16)
 
     def stop_in(self, file: int) -> int:
-        """Where the range ends, if it is of this file."""
+        """Return the end of the shard's last byte range if that range is in `file`, else 0."""
         same = self.ranges and self.ranges[-1].file == file
         return self.ranges[-1].stop if same else 0
 
-    def extend(self, file: int, raw: _Lines, number: int) -> None:
-        """With the bytes of a line."""
+    def extend(self, file: int, raw: _CountedLines, number: int) -> None:
+        """Add the bytes of the line that `raw` read last; `number` is its line number."""
         self._digest.update(raw.line)
         if self.ranges and self.ranges[-1].file == file:
             self.ranges[-1] = self.ranges[-1]._replace(stop=raw.stop)
         else:
             self.ranges.append(Range(file, raw.start, raw.stop, number))
 
-    def add(self, sentence: Sentence) -> None:
-        """Counts it."""
+    def count(self, sentence: Sentence) -> None:
+        """Add a line and its tokens to the counts of the shard."""
         self.size += max(1, len(sentence.tokens))
         self._lines += 1
         self._tokens += len(sentence.tokens)
 
-    def closed(self) -> Shard:
-        """As it is."""
+    def build(self) -> Shard:
         return Shard(self.ranges, self._lines, self._tokens, self._digest.hexdigest())
-
-
-def new_digest() -> Any:
-    """Cryptographic."""
-    return hashlib.blake2b(digest_size=16)
 
 
 def _decoded(raw: Iterable[bytes], name: str, replace_bad_utf8: bool) -> Iterator[Line]:
@@ -192,57 +167,62 @@ def read_shard(
     shard: Shard, files: Sequence[str], root: Path, replace_bad_utf8: bool = False
 ) -> Iterator[Line]:
     """
-    The lines that `cut` counted into it, in their order.
+    Yield the lines of a shard, in their order.
 
-    # Raises
-
-    `ValueError`
-        If the bytes are others than those that were cut.
+    Raises a `ValueError` if the bytes have changed since the shard was planned.
     """
-    pieces = [_bytes(root / files[one.file], one) for one in shard.ranges]
-    digest = new_digest()
-    for piece in pieces:
-        digest.update(piece)
+    pieces = []
+    digest = hashlib.blake2b(digest_size=16)
+    for one in shard.ranges:
+        with open_bytes(root / files[one.file]) as file:
+            file.seek(one.start)
+            pieces.append(file.read(one.stop - one.start))
+        digest.update(pieces[-1])
     _check(digest, shard, files)
     for one, piece in zip(shard.ranges, pieces):
         lines: Iterator[bytes] = io.BytesIO(piece)
         if one.start == 0:
             yield from _decoded(lines, files[one.file], replace_bad_utf8)
             continue
-        # What is said of a file's first line, a byte order mark for one, is not said of this one.
+        # The decoder treats the first line of a file differently (byte order mark, lone \r). This
+        # piece begins later in its file, so add an empty first line, and drop it afterwards.
         numbered = _decoded(itertools.chain([b"\n"], lines), files[one.file], replace_bad_utf8)
         for line in itertools.islice(numbered, 1, None):
             yield line._replace(number=line.number - 2 + one.first_line)
 
 
-def check_shard(shard: Shard, files: Sequence[str], root: Path) -> None:
-    """Raises the `ValueError` of `read_shard`; reads without decoding."""
-    digest = new_digest()
-    for one in shard.ranges:
-        with (root / files[one.file]).open("rb") as file:
-            file.seek(one.start)
-            left = one.stop - one.start
-            while left and (block := file.read(min(left, BLOCK_BYTES))):
-                digest.update(block)
-                left -= len(block)
-    _check(digest, shard, files)
+def check_shards(shards: Iterable[Shard], files: Sequence[str], root: Path) -> None:
+    """
+    Check that the text of all shards is unchanged, reading every file once from front to back.
+
+    Raises a `ValueError` for the first shard whose bytes have changed.
+    """
+    opened: int | None = None
+    with ExitStack() as stack:
+        for shard in shards:
+            digest = hashlib.blake2b(digest_size=16)
+            for one in shard.ranges:
+                if one.file != opened:
+                    stack.close()
+                    stream = stack.enter_context(open_bytes(root / files[one.file]))
+                    opened = one.file
+                stream.seek(one.start)
+                left = one.stop - one.start
+                while left and (block := stream.read(min(left, BLOCK_BYTES))):
+                    digest.update(block)
+                    left -= len(block)
+            _check(digest, shard, files)
 
 
 def describe(shard: Shard, files: Sequence[str]) -> str:
-    """Where it begins, for messages."""
+    """Return the number of lines of a shard and its first file and line, for a message."""
     first = shard.ranges[0]
     return f"{shard.lines} lines from {files[first.file]}:{first.first_line} on"
-
-
-def _bytes(path: Path, one: Range) -> bytes:
-    with path.open("rb") as file:
-        file.seek(one.start)
-        return file.read(one.stop - one.start)
 
 
 def _check(digest: Any, shard: Shard, files: Sequence[str]) -> None:
     if digest.hexdigest() != shard.digest:
         raise ValueError(
-            f"{describe(shard, files)}: the text is another than when the corpus was planned; "
-            "expected the same, or --force to start again"
+            f"{describe(shard, files)}: the text has changed since the corpus was planned; "
+            "expected the same text, or --force to start again"
         )

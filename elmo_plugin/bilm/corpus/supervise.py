@@ -1,4 +1,4 @@
-"""Workers are given one shard after another; one that fails, dies or stands still is replaced."""
+"""Assign shards to workers; replace workers that fail, die or hang."""
 
 import time
 from collections import deque
@@ -10,45 +10,46 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.corpus.embed import Event
 
-# A shard is given up after so many, and the run after so many in a row for each worker and four
-# more: whatever fails is then not the shards.
+# Attempts per shard. The run also ends after `MOST_TRIES * (number of workers + 4)` failures in a
+# row, because then the shards are not the cause.
 MOST_TRIES = 3
-# How often it is looked whether a worker stands still, in seconds.
+# Seconds between two checks of the workers' time limits.
 TICK = 1.0
 
 
 class Worker(Protocol):
-    """A process somewhere."""
+    """Interface of a process that computes shards."""
 
     def give(self, number: int) -> None:
-        """A shard to embed; after its `"ready"` or `"done"`."""
+        """Assign a shard; allowed after the worker's event `"ready"` or `"done"`."""
 
     def kill(self) -> None:
-        """Ends it, whatever it does."""
+        """End the process at once."""
 
 
 class Engine(Protocol):
-    """Where workers come from."""
+    """Interface for starting workers and receiving their events."""
 
     @property
     def num_processors(self) -> int:
-        """That it has for workers' threads."""
+        """Number of CPUs available to workers."""
 
     def start(self) -> Worker:
-        """Loads what it needs by itself, and says `"placed"`, then `"ready"`."""
+        """Start a worker, which then sends the events `"placed"` and `"ready"`."""
 
     def wait(self, workers: Sequence[Worker], seconds: float) -> Iterable[tuple[Worker, Event]]:
-        """What they tell, as soon as one tells something; nothing after some time."""
+        """Return new events with their workers; wait at most `seconds` for the first event."""
 
     def close(self) -> None:
-        """When no worker is left."""
+        """Release resources; called after all workers have ended."""
 
 
 @dataclass(eq=False)
-class _Member:
+class _WorkerState:
     """
-    Of the crew. `silent`: seconds for which it should have told something; `None` where it need not
-    yet.
+    State of a worker as its supervisor knows it.
+
+    `silent`: seconds since its last event; `None` while no event is expected.
     """
 
     worker: Worker
@@ -61,18 +62,20 @@ class _Member:
 
 class Supervisor:
     """
+    Computes shards with several workers, and replaces workers that fail.
+
     # Parameters
 
     engine : `Engine`
-        Where workers come from.
+        Engine that starts the workers.
     size : `int`
-        Workers at most.
+        Largest number of workers at a time.
     timeout : `float`
-        Seconds of silence after which a worker is taken to stand still.
+        Seconds without an event after which a worker is replaced.
     note : `Callable[[str], None]`
-        Takes messages for people.
+        Function called with each message for the user.
     progress : `tqdm`
-        Moves on by one for every token, back for those of a shard that failed.
+        Progress bar that counts tokens; tokens of a failed shard are subtracted.
     """
 
     def __init__(
@@ -88,101 +91,91 @@ class Supervisor:
         self._timeout = timeout
         self._note = note
         self._progress = progress
-        self._crew: dict[Worker, _Member] = {}
+        self._states: dict[Worker, _WorkerState] = {}
         self._queue: deque[int] = deque()
         self._tries: dict[int, int] = {}
         self._failed: dict[int, str] = {}
-        self._in_a_row = 0
+        self._failures_in_a_row = 0
         self.machines: list[dict[str, str]] = []
 
     def run(self, shards: Sequence[int], done: Callable[[int], None]) -> dict[int, str]:
         """
-        # Parameters
+        Compute shards, and call `done` with the number of each finished shard.
 
-        shards : `Sequence[int]`
-            To be made.
-        done : `Callable[[int], None]`
-            Told of each that is.
-
-        # Returns
-
-        `dict[int, str]`
-            Those that failed `MOST_TRIES` times, and why.
-
-        # Raises
-
-        `OSError`
-            If nothing succeeds any more.
+        A shard that fails is tried again, `MOST_TRIES` times in all. Returns the shards that failed
+        each time, with the reason of the last failure. Raises an `OSError` after many failures in a
+        row (see `MOST_TRIES`), because then the shards are not the cause.
         """
         self._queue.extend(shards)
         last = time.monotonic()
         try:
-            while self._queue or self._busy():
-                self._fill()
-                for worker, event in self._engine.wait(list(self._crew), TICK):
-                    if worker in self._crew:
-                        self._hear(self._crew[worker], event, done)
+            while self._queue or self._num_busy():
+                self._assign()
+                for worker, event in self._engine.wait(list(self._states), TICK):
+                    if worker in self._states:
+                        self._handle(self._states[worker], event, done)
                 now = time.monotonic()
-                # Where this process itself stood still, that is not the workers' time.
-                self._look(min(now - last, 2 * TICK))
+                # Count little time if this process was suspended: the workers were not at fault.
+                self._check_timeouts(min(now - last, 2 * TICK))
                 last = now
         finally:
-            for worker in self._crew:
+            for worker in self._states:
                 worker.kill()
-            self._crew.clear()
+            self._states.clear()
         return self._failed
 
-    def _busy(self) -> int:
-        return sum(member.shard is not None for member in self._crew.values())
+    def _num_busy(self) -> int:
+        return sum(state.shard is not None for state in self._states.values())
 
-    def _fill(self) -> None:
-        for member in self._crew.values():
-            if member.is_ready and member.shard is None and self._queue:
-                member.shard, member.silent = self._queue.popleft(), 0.0
-                member.worker.give(member.shard)
-        while len(self._crew) < min(self._size, self._busy() + len(self._queue)):
+    def _assign(self) -> None:
+        for state in self._states.values():
+            if state.is_ready and state.shard is None and self._queue:
+                state.shard, state.silent = self._queue.popleft(), 0.0
+                state.worker.give(state.shard)
+        while len(self._states) < min(self._size, self._num_busy() + len(self._queue)):
             worker = self._engine.start()
-            self._crew[worker] = _Member(worker)
+            self._states[worker] = _WorkerState(worker)
 
-    def _hear(self, member: _Member, event: Event, done: Callable[[int], None]) -> None:
-        member.silent = 0.0
+    def _handle(self, state: _WorkerState, event: Event, done: Callable[[int], None]) -> None:
+        state.silent = 0.0
         if event.kind == "placed":
-            member.name = event.value
+            state.name = event.value
         elif event.kind == "ready":
-            member.is_ready, member.silent = True, None
+            state.is_ready, state.silent = True, None
             if event.value not in self.machines:
                 self.machines.append(event.value)
         elif event.kind == "tokens":
-            member.tokens += event.value
+            state.tokens += event.value
             self._progress.update(event.value)
         elif event.kind == "failed":
-            self._lose(member, event.value)
-        elif member.shard is not None:
-            number, member.shard, member.tokens, member.silent = member.shard, None, 0, None
-            self._in_a_row = 0
+            self._replace(state, event.value)
+        elif state.shard is not None:
+            number, state.shard, state.tokens, state.silent = state.shard, None, 0, None
+            self._failures_in_a_row = 0
             done(number)
 
-    def _look(self, elapsed: float) -> None:
-        for member in list(self._crew.values()):
-            if member.silent is not None:
-                member.silent += elapsed
-                if member.silent > self._timeout:
-                    self._lose(member, f"nothing was heard of it for {self._timeout:g} s")
+    def _check_timeouts(self, elapsed: float) -> None:
+        for state in list(self._states.values()):
+            if state.silent is not None:
+                state.silent += elapsed
+                if state.silent > self._timeout:
+                    self._replace(state, f"no message for {self._timeout:g} s")
 
-    def _lose(self, member: _Member, reason: str) -> None:
-        member.worker.kill()
-        del self._crew[member.worker]
-        self._progress.update(-member.tokens)
-        self._in_a_row += 1
-        number = member.shard
+    def _replace(self, state: _WorkerState, reason: str) -> None:
+        """Kill a worker and queue its shard again; `_assign` starts a new worker later."""
+        state.worker.kill()
+        del self._states[state.worker]
+        self._progress.update(-state.tokens)
+        self._failures_in_a_row += 1
+        number = state.shard
         if number is None:
-            self._note(f"{member.name}: {reason}")
+            self._note(f"{state.name}: {reason}")
         else:
             tries = self._tries[number] = self._tries.get(number, 0) + 1
-            self._note(f"shard {number}, try {tries} of {MOST_TRIES}, {member.name}: {reason}")
+            self._note(f"shard {number}, try {tries} of {MOST_TRIES}, {state.name}: {reason}")
             if tries < MOST_TRIES:
                 self._queue.append(number)
             else:
                 self._failed[number] = reason
-        if self._in_a_row >= MOST_TRIES * (self._size + 4):
-            raise OSError(f"{self._in_a_row} failures in a row, the last one: {reason}")
+        if self._failures_in_a_row >= MOST_TRIES * (self._size + 4):
+            raise OSError(f"{self._failures_in_a_row} failures in a row, the last one: {reason}")

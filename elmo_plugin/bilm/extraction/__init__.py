@@ -1,4 +1,7 @@
 """
-To HDF5: which sentences run together (`batches`), their vectors (`vectors`), what an interrupted
-run leaves behind (`journal`), the files (`layouts`), and the run itself (`extract`).
+Write a biLM's vectors for a text to an HDF5 file.
+
+`extract` runs an extraction. Sentences are grouped into batches (`batches`) and computed
+(`vectors`; long sentences by `chunks`). Results are collected in a folder that survives an
+interruption (`journal`), and are finally copied to one file (`layouts`).
 """

@@ -1,26 +1,24 @@
-"""Which sentences run together."""
+"""Read sentences from lines of text, and group them into batches."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-# Sentences are sorted by length within this many batches' worth of tokens.
+# Sentences are sorted by length within windows of about this many full batches.
 WINDOW_BATCHES = 16
-# Surrogates but for U+DC80 to U+DCFF, which `surrogateescape` makes of bytes.
-NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+# Surrogates except U+DC80 to U+DCFF, which `surrogateescape` uses for bad bytes.
+NOT_FROM_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Sentence(NamedTuple):
-    """
-    `text`: the line, without white space at its ends. `tokens`: its words, none for a blank line.
-    """
+    """A line of text without white space at its ends, and its tokens (none for a blank line)."""
 
     text: str
     tokens: list[str]
 
     @property
     def num_steps(self) -> int:
-        """Its tokens and two boundaries."""
+        """Number of tokens, including the two sentence boundaries."""
         return len(self.tokens) + 2
 
 
@@ -28,20 +26,11 @@ def read_sentences(
     lines: Iterable[str], replace_bad_utf8: bool = False, name: str = "input"
 ) -> Iterator[Sentence]:
     """
-    # Parameters
+    Split lines of text into tokens at white space.
 
-    lines : `Iterable[str]`
-        Lines of text; from a file opened with `errors="surrogateescape"`, whose bad bytes are found
-        here.
-    replace_bad_utf8 : `bool`, optional (default = `False`)
-        Whether what is not UTF-8, bytes or a lone surrogate, becomes U+FFFD, in place of an error.
-    name : `str`, optional (default = `"input"`)
-        What to call the input in an error.
-
-    # Raises
-
-    `ValueError`
-        If a line is not UTF-8; the text names the line, from 1.
+    Bytes that are not UTF-8 must have been decoded with `surrogateescape`. They raise a
+    `ValueError` with the line number, from 1, and `name`, the name of the input. With
+    `replace_bad_utf8`, U+FFFD replaces them instead.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -49,38 +38,30 @@ def read_sentences(
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             if not replace_bad_utf8:
+                bad, code_point = text[error.start], ord(text[error.start])
+                found = (
+                    f"the code point U+{code_point:04X}"
+                    if NOT_FROM_BYTES.match(bad)
+                    else f"the byte 0x{code_point & 0xFF:02x}"
+                )
                 raise ValueError(
-                    f"{name}, line {number}: {_spelled(text[error.start])} is not UTF-8; expected "
-                    "UTF-8 text, or --replace-bad-utf8"
+                    f"{name}, line {number}: {found} is not UTF-8; expected UTF-8 text, or "
+                    "--replace-bad-utf8"
                 ) from error
-            text = NO_BYTES.sub("\ufffd", text)
+            text = NOT_FROM_BYTES.sub("\ufffd", text)
             text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         yield Sentence(text, text.split())
-
-
-def _spelled(bad: str) -> str:
-    """A lone surrogate: one that stands for a byte, or one that was in the text."""
-    code_point = ord(bad)
-    if NO_BYTES.match(bad):
-        return f"the code point U+{code_point:04X}"
-    return f"the byte 0x{code_point & 0xFF:02x}"
 
 
 def windows(
     sentences: Iterable[Sentence], max_tokens: int, carried_batch_size: int | None = None
 ) -> Iterator[list[Sentence]]:
     """
-    Cuts a stream into what is sorted by length as a whole.
+    Divide a stream of sentences into windows of about `WINDOW_BATCHES * max_tokens` tokens.
 
-    # Parameters
-
-    sentences : `Iterable[Sentence]`
-        Read as they are needed.
-    max_tokens : `int`
-        Positions in a batch.
-    carried_batch_size : `Optional[int]`, optional (default = `None`)
-        Where the state is carried: a window is then one batch of this many sentences that are not
-        empty.
+    Sentences are sorted by length within a window, so that batches have little padding. For state
+    `"carry"`, which needs the sentences in order, `carried_batch_size` makes each window one batch
+    of this many sentences that are not blank.
     """
     window: list[Sentence] = []
     steps = batched = 0
@@ -104,22 +85,12 @@ def batches(
     num_steps: Sequence[int], max_tokens: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """
-    Cuts a window into batches of similar lengths, the longest first: what does not fit in memory
-    fails at once.
+    Divide a window of sentences into batches of similar lengths, the longest sentences first.
 
-    # Parameters
-
-    num_steps : `Sequence[int]`
-        Tokens of each sentence, boundaries counted.
-    max_tokens : `int`
-        Positions in a batch at most, padding counted. A sentence above that is a batch of its own.
-    batch_size : `Optional[int]`, optional (default = `None`)
-        Sentences in a batch at most.
-
-    # Returns
-
-    `Iterator[list[int]]`
-        Places in `num_steps`.
+    With this order, a run that needs too much memory fails in its first batch and not after hours.
+    `num_steps` is the number of tokens of each sentence, boundaries included. A batch has at most
+    `max_tokens` tokens, padding included, and at most `batch_size` sentences; a longer sentence is
+    a batch by itself. Yields indices into `num_steps`.
     """
     batch: list[int] = []
     for index in sorted(range(len(num_steps)), key=lambda index: -num_steps[index]):

@@ -1,4 +1,4 @@
-"""Very long sentences in memory that does not grow with them."""
+"""Compute the layers of a very long sentence in chunks, with bounded memory."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,29 +13,15 @@ def layers_in_chunks(
     bilm: BiLm, sentence: Sequence[str], chunk_size: int, row: int = 0
 ) -> Iterator[torch.Tensor]:
     """
-    The layers of one sentence, a chunk of tokens at a time; the same numbers as from `BiLm.forward`
-    up to rounding, in both directions.
+    Compute the layers of one sentence, `chunk_size` tokens at a time, and yield those of each
+    chunk.
 
-    The backward direction is run twice: once from the end, keeping only its state between chunks,
-    then again chunk by chunk beside the forward one. What is held is one chunk, and one LSTM state
-    for each.
-
-    # Parameters
-
-    bilm : `BiLm`
-        Any.
-    sentence : `Sequence[str]`
-        Its tokens.
-    chunk_size : `int`
-        Tokens at a time.
-    row : `int`, optional (default = `0`)
-        In `"carry"`, the row of the batch that the sentence is.
-
-    # Returns
-
-    `Iterator[torch.Tensor]`
-        Shape `(mixture_size, n, embedding_dim)` with `n` up to `chunk_size`, in the sentence's
-        order, without its boundaries.
+    Layers have shape `(mixture_size, n, embedding_dim)` with `n` up to `chunk_size`, without
+    sentence boundaries. They equal those of `BiLm.forward` up to rounding, in both directions. The
+    backward direction runs twice: first from the end, keeping only its state before each chunk,
+    then chunk by chunk together with the forward direction. Memory holds one chunk, and one LSTM
+    state for each chunk. In state `"carry"`, `row` is the row of the batch whose LSTM state is
+    used.
     """
     num_steps = len(sentence) + 2
     begin, end = bilm.char_cnn.boundaries

@@ -1,4 +1,6 @@
-"""A biLM's layers for every line of a text, into an HDF5 file: streamed, and safe to interrupt."""
+"""
+Write a biLM's layers for every line of a text to an HDF5 file; an interrupted run can be resumed.
+"""
 
 import hashlib
 import time
@@ -12,18 +14,20 @@ import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences, windows
-from elmo_plugin.bilm.extraction.journal import EXPECTED_THE_SAME, Journal, remove_leftover
-from elmo_plugin.bilm.extraction.layouts import read_about, write_file
-from elmo_plugin.bilm.extraction.settings import CARRIED_BATCH_SIZE, Extraction
-from elmo_plugin.bilm.extraction.vectors import window_vectors
+from elmo_plugin.bilm.extraction.journal import EXPECTED_THE_SAME, Journal, remove_finished_journal
+from elmo_plugin.bilm.extraction.layouts import read_attribute, write_file
+from elmo_plugin.bilm.extraction.vectors import Extraction, window_vectors
+from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
 from elmo_plugin.bilm.files.digest import fingerprint
-from elmo_plugin.bilm.files.whole_file import check_replaceable, whole_file
-from elmo_plugin.bilm.kernels.processors import processor
+from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
 
-# A killed run loses this much work, or a window where that takes longer; in carry, where a window
-# is one small batch, this many windows.
+# Default batch size in state "carry", as in AllenNLP 0.9. Sentence n starts from the final state
+# of sentence n - batch size.
+CARRIED_BATCH_SIZE = 64
+# Shortest time between two commits to the journal. In state "carry", where a window is one small
+# batch, a commit also waits for the end of a group of CARRIED_WINDOWS windows.
 COMMIT_SECONDS = 1.0
 CARRIED_WINDOWS = 16
 
@@ -41,51 +45,53 @@ def extract(
     progress: tqdm | None = None,
 ) -> int:
     """
-    Layout `sentences`: the datasets `"0"`, `"1"`, ... of shape
-    `(mixture_size, num_tokens, embedding_dim)`, without the first axis for `top` and `average`, and
-    `sentence_to_index`, one JSON string from text to name: AllenNLP 0.9's file. Layout `ragged`:
-    `embeddings` of shape `(mixture_size, all tokens, embedding_dim)`, `offsets` of shape
-    `(number of lines + 1,)`, so that line `i` has `embeddings[:, offsets[i]:offsets[i + 1]]`, and
-    `sentences`. Blank lines have no tokens. The attribute `elmo_plugin` says how it was made.
+    Compute a biLM's vectors for every line of a text and write them to an HDF5 file.
 
-    Memory is bounded by `max_tokens`, not by the input: vectors go to the folder `OUTPUT.partial`
-    as they are computed, and from there to `OUTPUT` once all are there; the disk needs room for
-    both.
+    Layout `"sentences"`, as in AllenNLP 0.9: a dataset for each line, named `"0"`, `"1"`, ..., of
+    shape `(mixture_size, num_tokens, embedding_dim)`. With `"top"` and `"average"` it has no first
+    axis. `sentence_to_index` is a JSON string that maps a line to the name of its dataset.
+
+    Layout `"ragged"`: `embeddings` of shape `(mixture_size, number of all tokens, embedding_dim)`;
+    `offsets` of shape `(number of lines + 1,)`, such that line `i` has `embeddings[:,
+    offsets[i]:offsets[i + 1]]`; and the lines as `sentences`.
+
+    Blank lines have no tokens. The attribute `elmo_plugin` records the settings. Memory use depends
+    on `max_tokens` and not on the size of the input. Vectors are first written to the folder
+    `OUTPUT.partial` and copied to `OUTPUT` at the end, so the disk needs room for both.
 
     # Parameters
 
     bilm : `BiLm`
-        In evaluation mode. Where it carries its state, every batch is `batch_size` lines that are
-        not blank, in their order.
+        A biLM in evaluation mode. In state `"carry"`, a batch is `batch_size` lines that are not
+        blank, in order.
     lines : `Iterable[str]`
-        One sentence a line, tokens apart by white space; read as they are needed.
+        One sentence per line, tokens separated by white space; read as they are needed.
     output : `str | Path`
-        The HDF5 file to make.
+        The HDF5 file to write.
     wanted : `Extraction`, optional (default = `Extraction()`)
-        Which vectors, and how they are stored.
+        Layers, types and layout to write.
     resume : `bool`, optional (default = `False`)
-        Whether to go on where an interrupted run stopped, if there is one; the result has the same
-        bytes as if it had not stopped.
+        Resume an interrupted run, if there is one. The file gets the same bytes as without the
+        interruption.
     force : `bool`, optional (default = `False`)
-        Whether to replace an output that exists, and to throw away what an interrupted run left
-        (unless `resume`).
+        Replace an existing output, and (unless `resume`) remove an interrupted run.
     replace_bad_utf8, name
         See `read_sentences`.
     progress : `tqdm | None`, optional (default = `None`)
-        Moves on by one for every line.
+        Progress bar that counts lines.
 
     # Returns
 
     `int`
-        Lines.
+        Number of lines.
 
     # Raises
 
     `ValueError`
-        If the output exists, or is a folder; if an interrupted run is in the way, or is resumed
-        with other settings, weights or input; if a line is not UTF-8.
+        If the output exists or is a folder; if there is an interrupted run that may not be resumed
+        or was made with other settings, weights or input; if a line is not UTF-8.
     `OSError`
-        If the disk is full. What was computed is kept for `resume`.
+        If the disk is full. Everything computed so far is kept for `resume`.
     """
     output = Path(output)
     if not output.parent.is_dir():
@@ -94,32 +100,32 @@ def extract(
     settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:
-        if not resume or (read_about(output) or {}).get("settings") != settings:
+        if not resume or (read_attribute(output) or {}).get("settings") != settings:
             raise ValueError(f"{output} exists, expected a new file; --force replaces it")
         return _check_finished(output, sentences)
 
-    mixed = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
-    token_bytes = mixed * bilm.options.embedding_dim * numpy.dtype(wanted.dtype).itemsize
-    # The number of threads may change the last digit of a product, and so may its kernel.
+    num_layers = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
+    token_bytes = num_layers * bilm.options.embedding_dim * numpy.dtype(wanted.dtype).itemsize
+    # A resumed run must use the same kernels, because others may give different last bits.
+    layer = bilm.lstm.layers("forward")[0]
     run_settings = {
         **settings,
-        "threads": torch.get_num_threads(),
         "device": bilm.device.type,
-        "processor": processor(),
+        **kernels_of(layer.weights, bilm.dtype),
     }
     journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
     try:
-        _Run(bilm, wanted, journal, progress).over(sentences)
+        _Run(bilm, wanted, journal, progress).compute(sentences)
         if progress is not None:
             progress.set_postfix_str(f"writing {output.name}")
         about = {"settings": settings, "digest": journal.digest}
-        with whole_file(output) as aside:
-            write_file(aside, journal, wanted, mixed, bilm.options.embedding_dim, about)
+        with atomic_write(output) as temporary:
+            write_file(temporary, journal, wanted, num_layers, bilm.options.embedding_dim, about)
         count = journal.num_sentences
         journal.remove()
         return count
     except ValueError:
-        # Of the input: one of which nothing is computed yet is not in another's way.
+        # Bad input before anything was computed: leave no partial folder behind.
         if journal.num_sentences == 0:
             journal.remove()
         raise
@@ -128,7 +134,7 @@ def extract(
 
 
 class _Run:
-    """From the sentences to a finished journal."""
+    """Computes the vectors of sentences and writes them to a journal."""
 
     def __init__(
         self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: tqdm | None
@@ -141,10 +147,10 @@ class _Run:
         self.carried_batch_size: int | None = None
         if bilm.state == "carry":
             self.carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
-            self.batch_size = None  # the window is the batch; parts of it fit in memory
+            self.batch_size = None  # a window is one batch
 
-    def over(self, sentences: Iterator[Sentence]) -> None:
-        """Computes what the journal does not have yet."""
+    def compute(self, sentences: Iterator[Sentence]) -> None:
+        """Compute the vectors of all sentences that are not in the journal yet."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         if self.journal.num_sentences:
             for count, sentence in enumerate(sentences, start=1):
@@ -154,26 +160,26 @@ class _Run:
             if digest.hexdigest() != self.journal.digest:
                 raise ValueError(
                     f"{self.journal.folder}: the first {self.journal.num_sentences} lines of the "
-                    f"input are others than when this run was interrupted ({count} were read); "
+                    f"input have changed since this run was interrupted ({count} were read); "
                     f"{EXPECTED_THE_SAME}"
                 )
-            # The last batch of all may have been a part of one.
+            # With these additional lines, the run would have formed a different last batch.
             if self.journal.finished and next(sentences, None) is not None:
                 raise ValueError(
-                    f"{self.journal.folder}: the input has more than the {count} lines that were "
-                    f"all of it when this run was interrupted; {EXPECTED_THE_SAME}"
+                    f"{self.journal.folder}: the input has more than the {count} lines that it had "
+                    f"when this run was interrupted; {EXPECTED_THE_SAME}"
                 )
             if self.progress is not None:
-                # Not counted into sentences per second.
+                # The bar's speed must not count lines that the interrupted run computed.
                 self.progress.n = self.progress.initial = count
             self._restore_state()
         last_commit = time.monotonic()
         between = 1 if self.carried_batch_size is None else CARRIED_WINDOWS
-        cut = windows(sentences, self.wanted.max_tokens, self.carried_batch_size)
-        for number, window in enumerate(cut, start=1):
+        all_windows = windows(sentences, self.wanted.max_tokens, self.carried_batch_size)
+        for number, window in enumerate(all_windows, start=1):
             if number % between == 1 % between:
-                # A token remembered from another batch may differ in its last bit. A run that goes
-                # on remembers none, so none is remembered past a place where one may go on.
+                # A vector cached in another batch may differ in its last bit. A resumed run starts
+                # with an empty cache, so empty the cache wherever a run may be resumed.
                 self.bilm.char_cnn.forget_token_vectors()
             self._run(window)
             count += len(window)
@@ -188,9 +194,9 @@ class _Run:
         starts = self.journal.begin(window)
         self._advance(sum(not sentence.tokens for sentence in window))
         for pieces in window_vectors(self.bilm, window, self.wanted, self.batch_size):
-            for place, first, vectors in pieces:
-                num_tokens = len(window[place].tokens)
-                self.journal.write(starts[place], num_tokens, first, vectors)
+            for sentence, first, vectors in pieces:
+                num_tokens = len(window[sentence].tokens)
+                self.journal.write(starts[sentence], num_tokens, first, vectors)
                 self._advance(int(first + vectors.shape[1] == num_tokens))
 
     def _advance(self, count: int) -> None:
@@ -228,15 +234,18 @@ def _add(digest: Any, sentence: Sentence) -> None:
 
 
 def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
-    """`resume` of a run that had ended."""
+    """
+    Return the number of sentences; raise a `ValueError` if `output` was made from other sentences.
+    """
     digest, count = hashlib.blake2b(digest_size=16), 0
     for sentence in sentences:
         _add(digest, sentence)
         count += 1
-    about = read_about(output)
+    about = read_attribute(output)
     if about is None or about["digest"] != digest.hexdigest():
         raise ValueError(
-            f"{output} exists and is of another text, expected a new file; --force replaces it"
+            f"{output} exists and was made from another text, expected a new file; --force "
+            "replaces it"
         )
-    remove_leftover(output, about["digest"])
+    remove_finished_journal(output, about["digest"])
     return count

@@ -1,16 +1,15 @@
 """
-What a run has computed so far, safe against being killed at any moment.
+Intermediate results of an extraction, which survive a kill at any moment.
 
-An HDF5 file that was open when its process died may be unreadable. So a run first writes plain
-files, to the folder `OUTPUT.partial`, and the HDF5 file is made from them at the end. The files
-only grow; `progress.json`, replaced as a whole, says how much of them counts, and what is past that
-is cut off when a run goes on.
+An HDF5 file that is open when its process dies may become unreadable. A run therefore writes plain
+files to the folder `OUTPUT.partial`, and makes the HDF5 file from them at the end. These files only
+grow. `progress.json`, which is replaced atomically, records how many of their bytes are valid. A
+resumed run cuts off all later bytes.
 """
 
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,12 +17,15 @@ from typing import Any, BinaryIO
 import numpy
 
 from elmo_plugin.bilm.extraction.batches import Sentence
+from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
 from elmo_plugin.bilm.files.text import quoted
-from elmo_plugin.bilm.files.whole_file import check_no_folder, whole_file
 
+SETTINGS, PROGRESS = "settings.json", "progress.json"
 VECTORS, SENTENCES, LENGTHS = "vectors.bin", "sentences.jsonl", "lengths.bin"
+WRITTEN = (PROGRESS, VECTORS, SENTENCES, LENGTHS, "state-[0-9]*.npz")
 NOTHING = {"sentences": 0, "tokens": 0, "text_bytes": 0, "digest": "", "finished": False}
 EXPECTED_THE_SAME = "expected the same, or --force without --resume to start again"
 AS_WRITTEN = "expected it as the run wrote it; --force without --resume starts again"
@@ -31,27 +33,27 @@ AS_WRITTEN = "expected it as the run wrote it; --force without --resume starts a
 
 class Journal:
     """
-    The folder `OUTPUT.partial`.
+    Journal of a run: its sentences and vectors, stored in the folder `OUTPUT.partial`.
 
     # Parameters
 
     output : `Path`
-        The HDF5 file that will be made.
+        The HDF5 file that the run will write.
     settings : `dict[str, Any]`
-        Whatever changes the result; a run goes on only under the same.
+        Everything that the result depends on. A run is resumed only with the same settings.
     token_bytes : `int`
-        Bytes of one token's vectors.
+        Number of bytes of one token's vectors.
     resume : `bool`, optional (default = `False`)
-        Whether to go on where an interrupted run stopped, if there is one.
+        Resume an interrupted run, if there is one.
     restart : `bool`, optional (default = `False`)
-        Whether what an interrupted run left is thrown away.
+        Remove the files of an interrupted run.
 
     # Raises
 
     `ValueError`
-        If there is an interrupted run and neither is asked for; if another process is at work on
-        it; if its settings are others: the text names them; if a file of it is damaged; or if
-        `OUTPUT.partial` is a file, or holds a folder.
+        If there is an interrupted run, but neither `resume` nor `restart`; if another process works
+        on it; if its settings differ or a file is damaged; or if `OUTPUT.partial` is a file, or a
+        folder with other files.
     """
 
     def __init__(
@@ -75,28 +77,25 @@ class Journal:
         self._lock = lock_folder(self.folder)
         try:
             self._begin(settings, is_new, resume, restart)
-        except BaseException:  # whoever catches it may try again
-            self._lock.close()
+        except BaseException:  # release the lock, so that the caller may try again
+            self._unlock()
             raise
 
     def _begin(self, settings: dict[str, Any], is_new: bool, resume: bool, restart: bool) -> None:
-        check_no_folder(self.folder.iterdir())  # it is all removed in the end
-        if restart and not resume:
-            self._clear()
-            is_new = True
-        # A run that was killed before it wrote its settings left nothing.
-        if is_new or not (self.folder / "settings.json").exists():
-            self._clear()
-            _write_json(self.folder / "settings.json", settings)
+        old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)
+        is_new = is_new or not (self.folder / SETTINGS).exists()
+        if is_new or (restart and not resume):
+            remove_files(old_files, self.folder)
+            write_json(self.folder / SETTINGS, settings, indent=None)
         elif not resume:
             raise ValueError(
-                f"{self.folder} holds an interrupted run, expected none: --resume goes on with it, "
+                f"{self.folder} holds an interrupted run, expected none: --resume continues it, "
                 "--force starts again"
             )
         else:
             self._check(settings)
-            if (self.folder / "progress.json").exists():
-                self._progress = _read_json(self.folder / "progress.json", NOTHING)
+            if (self.folder / PROGRESS).exists():
+                self._progress = _read_json(self.folder / PROGRESS, NOTHING)
         self._tokens = self.num_tokens
         self._vectors, self._sentences, self._lengths = (
             self._open(name, size)
@@ -109,31 +108,26 @@ class Journal:
 
     @property
     def num_sentences(self) -> int:
-        """Sentences that are safe."""
+        """Number of sentences on disk at the last commit, from the beginning of the input."""
         return self._progress["sentences"]
 
     @property
     def num_tokens(self) -> int:
-        """Their tokens."""
+        """Number of tokens that the last commit wrote to disk."""
         return self._progress["tokens"]
 
     @property
     def digest(self) -> str:
-        """Of their text, as it was when they were committed."""
+        """Hash of the text of all committed sentences."""
         return self._progress["digest"]
 
     @property
     def finished(self) -> bool:
-        """Whether these are all."""
+        """`True` if all sentences of the input are committed."""
         return self._progress["finished"]
 
-    def _clear(self) -> None:
-        for path in self.folder.iterdir():
-            if path.name != LOCK:
-                path.unlink()
-
     def _check(self, settings: dict[str, Any]) -> None:
-        before = _read_json(self.folder / "settings.json")
+        before = _read_json(self.folder / SETTINGS)
         for name in settings.keys() | before.keys():
             if before.get(name) != settings.get(name):
                 raise ValueError(
@@ -155,7 +149,10 @@ class Journal:
         return file
 
     def begin(self, window: Sequence[Sentence]) -> list[int]:
-        """Notes the sentences to come; gives each one's first token."""
+        """
+        Append sentences, before their vectors are written. Return the index of each sentence's
+        first token among all tokens of the run.
+        """
         starts = []
         for sentence in window:
             self._sentences.write(json.dumps(sentence.text).encode() + b"\n")
@@ -167,16 +164,11 @@ class Journal:
 
     def write(self, start: int, sentence_length: int, first: int, rows: numpy.ndarray) -> None:
         """
-        # Parameters
+        Write the vectors of consecutive tokens of a sentence.
 
-        start : `int`
-            The sentence's first token, from `begin`.
-        sentence_length : `int`
-            Its tokens.
-        first : `int`
-            The first token that `rows` has, counted in the sentence.
-        rows : `numpy.ndarray`
-            Shape `(number of layers, n, embedding_dim)`.
+        `rows` has shape `(number of stored layers, n, embedding_dim)`. `start` is the index of the
+        sentence's first token in the run, from `begin`. `sentence_length` is its number of tokens,
+        and `first` the index in the sentence of the first token in `rows`.
         """
         layer_bytes = self.token_bytes // len(rows)
         for layer, row in enumerate(rows):
@@ -192,24 +184,20 @@ class Journal:
         state: dict[str, numpy.ndarray] | None = None,
     ) -> None:
         """
-        From here on a run goes on behind what was written until now.
+        Flush everything to disk; a resumed run continues after the last commit.
 
-        # Parameters
-
-        num_sentences : `int`
-            Sentences so far.
-        digest : `str`
-            Of their text.
-        finished : `bool`, optional (default = `False`)
-            Whether there are no more.
-        state : `Optional[dict[str, numpy.ndarray]]`, optional (default = `None`)
-            The LSTM state that the next sentence starts from, where it is carried.
+        `num_sentences` is the number of sentences so far, and `digest` the hash of their text.
+        `finished` marks the last commit of a run. `state` is the LSTM state from which the next
+        sentence starts, in state `"carry"`.
         """
         for file in (self._vectors, self._sentences, self._lengths):
             file.flush()
             os.fsync(file.fileno())
         if state is not None:
-            with whole_file(self._state_path(num_sentences)) as aside, aside.open("wb") as file:
+            with (
+                atomic_write(self._state_path(num_sentences)) as temporary,
+                temporary.open("wb") as file,
+            ):
                 numpy.savez(file, **state)  # type: ignore[arg-type]
         previous = self.num_sentences
         self._progress = {
@@ -219,12 +207,12 @@ class Journal:
             "digest": digest,
             "finished": finished,
         }
-        _write_json(self.folder / "progress.json", self._progress)
+        write_json(self.folder / PROGRESS, self._progress, indent=None)
         if previous != num_sentences:
             self._state_path(previous).unlink(missing_ok=True)
 
     def state(self) -> dict[str, numpy.ndarray] | None:
-        """What was given to the last `commit`."""
+        """Return the LSTM state that the last `commit` stored, if any."""
         path = self._state_path(self.num_sentences)
         if not path.exists():
             return None
@@ -234,54 +222,62 @@ class Journal:
     def _state_path(self, num_sentences: int) -> Path:
         return self.folder / f"state-{num_sentences}.npz"
 
-    # --- reading it back ------------------------------------------------------------------------
-
     def lengths(self) -> numpy.ndarray:
-        """Tokens of each sentence."""
+        """Return the number of tokens of each committed sentence, int64."""
         return numpy.fromfile(self.folder / LENGTHS, dtype="<i8")
 
     def sentences(self) -> Iterator[str]:
-        """The text of each sentence, as a JSON string."""
+        """Yield each committed sentence as a JSON string."""
         with (self.folder / SENTENCES).open("rb") as file:
             for line in file:
                 yield line.rstrip(b"\n").decode()
 
     def vectors(self, num_layers: int, dim: int, dtype: str) -> Iterator[numpy.ndarray]:
-        """The vectors of each sentence, shape `(num_layers, num_tokens, dim)`."""
+        """Yield the vectors of each committed sentence, shape `(num_layers, num_tokens, dim)`."""
         with (self.folder / VECTORS).open("rb") as file:
             for length in self.lengths():
                 shape = (num_layers, int(length), dim)
                 data = file.read(int(length) * self.token_bytes)
                 yield numpy.frombuffer(data, dtype=dtype).reshape(shape)
 
-    # --- the end --------------------------------------------------------------------------------
-
     def close(self) -> None:
-        """Lets go of the files; another run may go on."""
-        for file in (self._vectors, self._sentences, self._lengths, self._lock):
-            # What a full disk did not take is not committed either.
+        """Close the files and release the lock, so that another run may resume."""
+        for file in (self._vectors, self._sentences, self._lengths):
+            # On a full disk, flushing fails; those bytes were not committed.
             with contextlib.suppress(OSError):
                 file.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if not self._lock.closed:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self._lock.close()
 
     def remove(self) -> None:
-        """Deletes the folder."""
+        """Delete the files of the run, and the folder."""
         self.close()
-        shutil.rmtree(self.folder)
+        _remove(self.folder)
 
 
-def remove_leftover(output: Path, digest: str) -> None:
-    """What a run left that was killed after `output` was in place and before it had tidied up."""
+def remove_finished_journal(output: Path, digest: str) -> None:
+    """
+    Remove the folder `OUTPUT.partial` of a run that was killed after it had written `output`.
+
+    `digest` is the hash of the text in `output`. The folder is kept if its run was not finished, or
+    had another text.
+    """
     folder = output.with_name(output.name + ".partial")
-    note = folder / "progress.json"
+    note = folder / PROGRESS
     if note.exists():
         progress = _read_json(note, NOTHING)
         if progress["finished"] and progress["digest"] == digest:
-            shutil.rmtree(folder)
+            _remove(folder)
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with whole_file(path) as aside:
-        aside.write_text(json.dumps(content))
+def _remove(folder: Path) -> None:
+    remove_files(files_of_earlier_run(folder, WRITTEN, SETTINGS), folder)
+    (folder / LOCK).unlink(missing_ok=True)  # left by a run that was killed
+    folder.rmdir()
 
 
 def _read_json(path: Path, keys: Iterable[str] = ()) -> dict[str, Any]:

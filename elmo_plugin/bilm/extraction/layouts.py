@@ -1,6 +1,7 @@
-"""The HDF5 files: a dataset a sentence, or one ragged array."""
+"""Write the HDF5 file of an extraction: one dataset per sentence, or one ragged array."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,36 +11,37 @@ import h5py
 import numpy
 
 from elmo_plugin.bilm.extraction.journal import Journal
-from elmo_plugin.bilm.extraction.settings import Extraction
+from elmo_plugin.bilm.extraction.vectors import Extraction
 
 SENTENCE_TO_INDEX = "sentence_to_index"
 ATTRIBUTE = "elmo_plugin"
 TEXT = h5py.string_dtype("utf-8")
-# Rows of the ragged array written at once, and the size of a compressed piece, in bytes.
+# Bytes of vectors per write, number of sentences per write, and bytes of an HDF5 chunk.
 BLOCK_BYTES = 1 << 22
-PIECE_BYTES = 1 << 18
+SENTENCES_AT_ONCE = 4096
+CHUNK_BYTES = 1 << 18
 
-# HDF5 takes `/` for the way into a group, `.` for the group itself, and ends names at NUL.
+# In HDF5 names, `/` leads into a group, `.` is the group itself, and NUL ends the name.
 UNSAFE_IN_KEYS = {"/": "\u2215", "\0": "\u2400"}
 
 
 def sentence_key(sentence: str, occurrence: int = 1) -> str:
     """
-    The name of a sentence's dataset with `use_sentence_keys`: the sentence itself, but what HDF5
-    cannot have in a name.
+    Return the name of a sentence's dataset with `use_sentence_keys`.
 
     # Parameters
 
     sentence : `str`
         A line of the input.
     occurrence : `int`, optional (default = `1`)
-        Which of the lines with this text, from 1.
+        1 for the first line with this text, 2 for the second, and so on.
 
     # Returns
 
     `str`
-        With `/` as U+2215 (DIVISION SLASH), NUL as U+2400 and the sentence `.` as U+2024. Further
-        occurrences, and every blank line, end with a newline and their number.
+        The sentence, with `/` replaced by U+2215 (DIVISION SLASH) and NUL by U+2400. The sentence
+        `.` becomes U+2024. Names of repeated and of blank lines end with a newline and
+        `occurrence`.
     """
     key = sentence.strip()
     for character, replacement in UNSAFE_IN_KEYS.items():
@@ -57,24 +59,12 @@ def write_file(
     about: dict[str, Any],
 ) -> None:
     """
-    Makes the HDF5 file of a finished journal.
+    Write the HDF5 file of an extraction from the sentences and vectors in its finished journal.
 
-    # Parameters
-
-    path : `Path`
-        The file to write.
-    journal : `Journal`
-        All sentences and vectors.
-    wanted : `Extraction`
-        The layout.
-    num_layers : `int`
-        Layers of each token's vectors.
-    dim : `int`
-        `embedding_dim`.
-    about : `dict[str, Any]`
-        What the file was made from; kept as the attribute `elmo_plugin`.
+    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`. `about`,
+    settings and a hash of the text, becomes the file's attribute `elmo_plugin`.
     """
-    # Names are then listed in the order of the input, not "0", "1", "10".
+    # `track_order` lists datasets in the order of the input, instead of "0", "1", "10", ...
     with h5py.File(path, "w", track_order=True) as file:
         file.attrs[ATTRIBUTE] = json.dumps(about)
         vectors = journal.vectors(num_layers, dim, wanted.dtype)
@@ -84,8 +74,11 @@ def write_file(
             _write_sentences(file, journal, vectors, wanted)
 
 
-def read_about(path: Path) -> dict[str, Any] | None:
-    """What `write_file` was told; `None` for a file of another kind."""
+def read_attribute(path: Path) -> dict[str, Any] | None:
+    """
+    Return the attribute `elmo_plugin` of an HDF5 file from `write_file`, or `None` for another
+    file.
+    """
     try:
         with h5py.File(path, "r") as file:
             return json.loads(file.attrs[ATTRIBUTE])
@@ -96,23 +89,16 @@ def read_about(path: Path) -> dict[str, Any] | None:
 def _write_sentences(
     file: h5py.File, journal: Journal, vectors: Iterable[numpy.ndarray], wanted: Extraction
 ) -> None:
-    keys = _sentence_keys(journal) if wanted.use_sentence_keys else map(str, _count())
+    keys = _sentence_keys(journal) if wanted.use_sentence_keys else map(str, itertools.count())
     for key, layers in zip(keys, vectors):
         array = layers if wanted.layers == "all" else layers[0]
-        pieces = _compression(array.shape, array.itemsize) if wanted.compress else {}
-        file.create_dataset(key, data=array, **pieces)
+        compression = _compression(array.shape, array.itemsize) if wanted.compress else {}
+        file.create_dataset(key, data=array, **compression)
     if not wanted.forget_sentences and not wanted.use_sentence_keys:
-        # Of lines with the same text the last wins: who reads JSON keeps the last.
+        # A repeated line becomes a repeated JSON key; readers of JSON keep its last value.
         entries = (f'{text}: "{index}"' for index, text in enumerate(journal.sentences()))
         dataset = file.create_dataset(SENTENCE_TO_INDEX, (1,), dtype=TEXT)
         dataset[0] = "{" + ", ".join(entries) + "}"
-
-
-def _count() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
 
 
 def _sentence_keys(journal: Journal) -> Iterator[str]:
@@ -132,8 +118,8 @@ def _write_ragged(
     shape: tuple[int, int, int],
 ) -> None:
     whole = shape if wanted.layers == "all" else shape[1:]
-    pieces = _compression(whole, numpy.dtype(wanted.dtype).itemsize) if wanted.compress else {}
-    dataset = file.create_dataset("embeddings", whole, dtype=wanted.dtype, **pieces)
+    compression = _compression(whole, numpy.dtype(wanted.dtype).itemsize) if wanted.compress else {}
+    dataset = file.create_dataset("embeddings", whole, dtype=wanted.dtype, **compression)
     block: list[numpy.ndarray] = []
     start = rows = 0
 
@@ -159,27 +145,21 @@ def _write_ragged(
     file["offsets"] = numpy.concatenate([[0], numpy.cumsum(journal.lengths())]).astype("int64")
     if not wanted.forget_sentences:
         texts = file.create_dataset("sentences", (journal.num_sentences,), dtype=TEXT)
-        for index, text in _blocks(journal.sentences(), 4096):
-            texts[index : index + len(text)] = text
-
-
-def _blocks(texts: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
-    block: list[str] = []
-    index = 0
-    for text in texts:
-        # HDF5 strings end at NUL.
-        block.append(json.loads(text).replace("\0", UNSAFE_IN_KEYS["\0"]))
-        if len(block) == size:
-            yield index, block
-            index, block = index + size, []
-    if block:
-        yield index, block
+        # A NUL would end the string in HDF5, so replace it.
+        nul = UNSAFE_IN_KEYS["\0"]
+        sentences = (json.loads(text).replace("\0", nul) for text in journal.sentences())
+        for start in range(0, journal.num_sentences, SENTENCES_AT_ONCE):
+            block_of_texts = list(itertools.islice(sentences, SENTENCES_AT_ONCE))
+            texts[start : start + len(block_of_texts)] = block_of_texts
 
 
 def _compression(shape: tuple[int, ...], itemsize: int) -> dict[str, Any]:
-    """HDF5 compresses piece by piece; empty arrays have none."""
+    """
+    Return `create_dataset`'s arguments for compression, or none for an empty dataset, which HDF5
+    cannot compress.
+    """
     if 0 in shape:
         return {}
-    rows = max(1, min(shape[-2], PIECE_BYTES // (shape[-1] * itemsize)))
-    pieces = (1,) * (len(shape) - 2) + (rows, shape[-1])
-    return {"chunks": pieces, "compression": "gzip", "shuffle": True}
+    rows = max(1, min(shape[-2], CHUNK_BYTES // (shape[-1] * itemsize)))
+    chunks = (1,) * (len(shape) - 2) + (rows, shape[-1])
+    return {"chunks": chunks, "compression": "gzip", "shuffle": True}

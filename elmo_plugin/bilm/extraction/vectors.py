@@ -1,6 +1,7 @@
-"""The vectors of a window of sentences, batch by batch."""
+"""Settings of an extraction, and the vectors of a window of sentences, batch by batch."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy
@@ -8,17 +9,83 @@ import torch
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
-from elmo_plugin.bilm.extraction.settings import Extraction
 from elmo_plugin.bilm.model.bilm import BiLm
+
+LAYERS = ("all", "top", "average")
+DTYPES = ("float32", "float16")
+LAYOUTS = ("sentences", "ragged")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """
+    Settings of an extraction: which vectors to store, how to batch, and the file's layout.
+
+    # Parameters
+
+    layers : `str`, optional (default = `"all"`)
+        `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
+    batch_size : `int | None`, optional (default = `None`)
+        Largest number of sentences in a batch. By default 64 in state `"carry"`, otherwise as many
+        as `max_tokens` allows.
+    max_tokens : `int`, optional (default = `4096`)
+        Largest number of tokens in a batch, with padding and boundaries. Longer sentences run in
+        chunks of this many tokens. It does not change the vectors.
+    dtype : `str`, optional (default = `"float32"`)
+        Type of the stored numbers. `"float16"` halves the size of the file and keeps about three
+        significant digits. The precision of the biLM's computation is not changed.
+    layout : `str`, optional (default = `"sentences"`)
+        `"sentences"`: one dataset per sentence, as in AllenNLP 0.9. `"ragged"`: one array for the
+        tokens of all sentences, and an array of offsets.
+    compress : `bool`, optional (default = `False`)
+        Compress the datasets (gzip, lossless).
+    forget_sentences : `bool`, optional (default = `False`)
+        Leave the text out of the file.
+    use_sentence_keys : `bool`, optional (default = `False`)
+        Name each dataset by its sentence instead of its number; see `sentence_key`.
+
+    # Raises
+
+    `ValueError`
+        If a value is not allowed, or two settings exclude each other.
+    """
+
+    layers: str = "all"
+    batch_size: int | None = None
+    max_tokens: int = 4096
+    dtype: str = "float32"
+    layout: str = "sentences"
+    compress: bool = False
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("layers", LAYERS), ("dtype", DTYPES), ("layout", LAYOUTS)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}"
+                )
+        for name, least in (("batch_size", 1), ("max_tokens", 3)):
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise ValueError(f"{name} is {number}, expected {least} or more")
+        if self.use_sentence_keys and self.layout == "ragged":
+            raise ValueError(
+                "use_sentence_keys was given with the ragged layout, which has no keys; expected "
+                "one of the two"
+            )
 
 
 class Piece(NamedTuple):
     """
-    `place`: which sentence of the window. `first`: its first token here, not 0 in all but the first
-    chunk of a long sentence. `vectors`: shape `(number of layers, n, embedding_dim)`, as stored.
+    Vectors of one sentence, or of one chunk of a long sentence.
+
+    `sentence`: index of the sentence in its window. `first`: index, in the sentence, of the
+    piece's first token. `vectors`: shape `(number of stored layers, n, embedding_dim)`, in the type
+    that is stored.
     """
 
-    place: int
+    sentence: int
     first: int
     vectors: numpy.ndarray
 
@@ -28,47 +95,36 @@ def window_vectors(
     bilm: BiLm, window: Sequence[Sentence], wanted: Extraction, batch_size: int | None = None
 ) -> Iterator[list[Piece]]:
     """
-    # Parameters
+    Compute the vectors of a window of sentences, and yield the pieces of each batch.
 
-    bilm : `BiLm`
-        In evaluation mode.
-    window : `Sequence[Sentence]`
-        Sorted by length and run in batches; in carry, what is not blank is one batch.
-    wanted : `Extraction`
-        Which vectors, and how they are stored.
-    batch_size : `Optional[int]`, optional (default = `None`)
-        Sentences in a batch at most.
-
-    # Returns
-
-    `Iterator[list[Piece]]`
-        What was run together: a batch, or a chunk of a sentence of more than `max_tokens`. All that
-        is not blank comes, each token once.
+    Sentences are sorted by length and divided into batches of at most `batch_size` sentences and
+    `max_tokens` tokens. A longer sentence runs in chunks and yields one piece for each chunk. Blank
+    sentences have no piece. In state `"carry"` the window is one batch.
     """
-    # Places in the window of what is not blank; these are the rows of a carried batch.
+    # Blank sentences have no row in a batch.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]
     num_steps = [window[index].num_steps for index in rows]
     for batch in batches(num_steps, wanted.max_tokens, batch_size):
-        places = [rows[row] for row in batch]
-        sentences = [window[place].tokens for place in places]
+        indices = [rows[row] for row in batch]
+        sentences = [window[index].tokens for index in indices]
         if len(sentences) == 1 and len(sentences[0]) + 2 > wanted.max_tokens:
             first = 0
             for chunk in layers_in_chunks(bilm, sentences[0], wanted.max_tokens, batch[0]):
-                yield [Piece(places[0], first, _stored(chunk, wanted))]
+                yield [Piece(indices[0], first, _to_numpy(chunk, wanted))]
                 first += chunk.shape[1]
             continue
         ids = bilm.batch_to_ids(sentences).to(bilm.device)
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
         output = bilm.run(ids, bilm.start_states_of(batch))
         bilm.keep_states_of(batch, *output.end)
-        array = _stored(torch.stack(output.layers)[:, :, 1:-1], wanted)
+        array = _to_numpy(torch.stack(output.layers)[:, :, 1:-1], wanted)
         yield [
-            Piece(place, 0, array[:, row, : len(sentence)])
-            for row, (place, sentence) in enumerate(zip(places, sentences))
+            Piece(index, 0, array[:, row, : len(sentence)])
+            for row, (index, sentence) in enumerate(zip(indices, sentences))
         ]
 
 
-def _stored(layers: torch.Tensor, wanted: Extraction) -> numpy.ndarray:
+def _to_numpy(layers: torch.Tensor, wanted: Extraction) -> numpy.ndarray:
     if wanted.layers == "top":
         layers = layers[-1:]
     elif wanted.layers == "average":

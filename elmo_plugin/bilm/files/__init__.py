@@ -1,1 +1,1 @@
-"""Where numbers come from and go to: names, URLs and files."""
+"""Read and write files: released weights, other formats, and the folders of runs."""

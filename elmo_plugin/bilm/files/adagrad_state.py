@@ -1,8 +1,7 @@
-"""Adagrad's accumulators from a checkpoint of bilm-tf, to our parameters and an optimizer."""
+"""Restore the optimizer state of a converted bilm-tf checkpoint: Adagrad's accumulators."""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy
 import torch
@@ -14,43 +13,19 @@ from elmo_plugin.bilm.files.weights import CHECKSUM, checksum_of, layout
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-# bilm-tf's Adagrad starts at it.
+# Initial value of bilm-tf's accumulators.
 INITIAL_ACCUMULATOR = 1.0
-# How a `LanguageModel` in an AllenNLP model is called.
+# Prefix of parameter names in checkpoints.
 PREFIX = "language_model."
 
 
-class Accumulators(NamedTuple):
+def read_accumulators(options: ElmoOptions, path: str | Path) -> dict[str, torch.Tensor]:
     """
-    Adagrad's sums of squared gradients. `bilm`: by the names of a `BiLm`'s parameters.
-    `softmax_weight`, `softmax_bias`: shapes `(num_words, projection_dim)` and `(num_words, 1)`.
-    """
+    Read Adagrad's sums of squared gradients from an `adagrad.hdf5`.
 
-    bilm: dict[str, torch.Tensor]
-    softmax_weight: torch.Tensor | None
-    softmax_bias: torch.Tensor | None
-
-
-def read_accumulators(options: ElmoOptions, path: str | Path) -> Accumulators:
-    """
-    What `BilmTfCheckpoint.write` put into `adagrad.hdf5`, in the shapes and order of our
-    parameters.
-
-    # Parameters
-
-    options : `ElmoOptions`
-        Of the biLM.
-    path : `str | Path`
-        The file.
-
-    # Returns
-
-    `Accumulators`
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        If it is not there, damaged, or of a biLM with other options.
+    The result has the names and shapes of a `LanguageModel`'s parameters. Raises a
+    `FileNotFoundError` if the file is missing, and a `ValueError` if it is damaged or does not fit
+    the biLM's `options`.
     """
     shadow = BiLm(options)
     checksum = 0
@@ -67,7 +42,7 @@ def read_accumulators(options: ElmoOptions, path: str | Path) -> Accumulators:
                 )
             array = file[entry.key][...]
             checksum = checksum_of(entry.key, array, checksum)
-            # What the layout adds (a forget bias) and turns (a sign) is of weights alone.
+            # `put` converts weights: it adds a forget bias and changes signs. Undo both.
             zeros = entry.put(numpy.zeros(array.shape))
             for (target, values), (_, nothing) in zip(entry.put(array.astype("float64")), zeros):
                 target.copy_(torch.from_numpy(numpy.abs(values - nothing)))
@@ -78,12 +53,11 @@ def read_accumulators(options: ElmoOptions, path: str | Path) -> Accumulators:
                 softmax[key] = torch.from_numpy(array)
         if file["char_embed"].file.attrs.get(CHECKSUM, checksum) != checksum:
             raise ValueError(f"{path} is damaged: its numbers have another checksum")
-    weight, bias = (softmax.get(key) for key in SOFTMAX_KEYS)
-    return Accumulators(
-        {name: one.detach() for name, one in shadow.named_parameters()},
-        weight,
-        None if bias is None else bias.unsqueeze(-1),
-    )
+    sums = {f"bilm.{name}": one.detach() for name, one in shadow.named_parameters()}
+    if len(softmax) == len(SOFTMAX_KEYS):
+        weight, bias = (softmax[key] for key in SOFTMAX_KEYS)
+        sums |= {"softmax.weight": weight, "softmax.bias": bias.unsqueeze(-1)}
+    return sums
 
 
 def restore_adagrad(
@@ -92,31 +66,17 @@ def restore_adagrad(
     directory: str | Path,
 ) -> None:
     """
-    Puts a checkpoint's accumulators into an Adagrad that has made no step.
+    Fill a new `torch.optim.Adagrad` with the accumulators of a converted bilm-tf checkpoint.
 
-    # Parameters
-
-    optimizer : `torch.optim.Optimizer`
-        A `torch.optim.Adagrad` over the parameters.
-    parameters : `Iterable[tuple[str, torch.nn.Parameter]]`
-        Those of a `LanguageModel`, by name; all of them.
-    directory : `str | Path`
-        What `elmo-plugin convert-checkpoint` wrote.
-
-    # Raises
-
-    `ValueError`, `FileNotFoundError`
-        If it is another optimizer; if the directory holds no accumulators, or those of a biLM or a
-        softmax of other sizes.
+    `parameters` are all names and parameters of a `LanguageModel`. `directory` is the output folder
+    of `elmo-plugin convert-checkpoint`. Raises a `FileNotFoundError` if a file is missing. Raises a
+    `ValueError` if the optimizer is not Adagrad, or the accumulators do not fit the parameters.
     """
     if not isinstance(optimizer, torch.optim.Adagrad):
         kind = type(optimizer).__name__
         raise ValueError(f"{directory} has accumulators of Adagrad, expected it and not {kind}")
     path = Path(directory) / ADAGRAD_FILE
-    found = read_accumulators(read_options(Path(directory) / OPTIONS_FILE), path)
-    sums = {f"bilm.{name}": values for name, values in found.bilm.items()}
-    if found.softmax_weight is not None and found.softmax_bias is not None:
-        sums |= {"softmax.weight": found.softmax_weight, "softmax.bias": found.softmax_bias}
+    sums = read_accumulators(read_options(Path(directory) / OPTIONS_FILE), path)
     for name, parameter in parameters:
         values = sums.get(name.removeprefix(PREFIX))
         if values is None or values.shape != parameter.shape:

@@ -1,25 +1,27 @@
 """
-bilm-tf's training checkpoints to the released format, its softmax and its optimizer's state.
+Convert bilm-tf's training checkpoints, with softmax and optimizer state, to the released format.
 
-Names of variables are those of bilm-tf (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py),
-which wrote the released `weights.hdf5` from such checkpoints (`dump_weights`). Numbers are copied
-as they are.
+TensorFlow reads the checkpoints. The names of variables are those of bilm-tf
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py), whose `dump_weights` made the
+released `weights.hdf5` files from such checkpoints. Values are copied unchanged.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy
 import torch
 
-from elmo_plugin.bilm.files.options import options_dict, parse_options
-from elmo_plugin.bilm.files.tensorflow.checkpoint import TensorFlowCheckpoint, latest_checkpoint
+from elmo_plugin.bilm.files.atomic_write import atomic_write
+from elmo_plugin.bilm.files.optional_packages import import_optional
+from elmo_plugin.bilm.files.options import options_dict, parse_options, read_json
 from elmo_plugin.bilm.files.weights import CHECKSUM, checksum_of, layout
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 
 OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
@@ -28,7 +30,7 @@ ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
 ADAGRAD = "/Adagrad"
 
-# An LSTM's variables as TensorFlow 1.2 and later call them, and as 1.0 and 1.1 do.
+# LSTM datasets, and their variables' names in TensorFlow 1.2 and later, and in 1.0 and 1.1.
 _CELL = re.compile(r"(RNN_\d)/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(W_0|B|W_P_0)")
 _CELL_NAMES = {
     "W_0": ("kernel", "weights"),
@@ -39,22 +41,24 @@ _CELL_NAMES = {
 
 class BilmTfCheckpoint:
     """
-    A checkpoint of bilm-tf's, and what it holds; nothing is written yet.
+    Training checkpoint of bilm-tf. The constructor checks the names and shapes of all variables.
 
     # Parameters
 
     directory : `str | Path`
-        bilm-tf's `--save_dir`: `options.json`, and what TensorFlow's `Saver` wrote.
+        bilm-tf's `--save_dir`: `options.json`, and the files of TensorFlow's `Saver`.
     name : `str | None`, optional (default = `None`)
-        Which checkpoint, `model.ckpt-1250`; the one that the file `checkpoint` names if not given.
+        Name of the checkpoint, such as `model.ckpt-1250`. By default, the checkpoint that the file
+        `checkpoint` names.
 
     # Raises
 
     `FileNotFoundError`
         If there is no checkpoint, or no `options.json` beside it.
+    `ModuleNotFoundError`
+        If TensorFlow is not installed.
     `ValueError`
-        If it is damaged, of another model, or does not fit its options; the text names what was
-        found and expected.
+        If the checkpoint is damaged, is not a biLM's, or does not fit its options.
     """
 
     def __init__(self, directory: str | Path, name: str | None = None) -> None:
@@ -63,104 +67,176 @@ class BilmTfCheckpoint:
         if name is not None:
             prefix = directory / name.removesuffix(".index")
         self.name = prefix.name
-        self._checkpoint = TensorFlowCheckpoint(prefix)
+        self._variables = _Variables(prefix)
         self.training_options = _training_options(directory / OPTIONS_FILE)
         self.options = parse_options(self.training_options, str(directory / OPTIONS_FILE))
         with torch.device("meta"):
             bilm = BiLm(self.options)
-        self._names = {one.key: self._name(one.key, one.shape) for one in layout(bilm)}
-        num_words = self._checkpoint.variables.get("lm/softmax/b")
-        self.num_words = None if num_words is None else num_words.shape[0]
+        self._names = {one.key: self._variables.find(one.key, one.shape) for one in layout(bilm)}
+        bias_shape = self._variables.shapes.get("lm/softmax/b")
+        self.num_words = bias_shape[0] if bias_shape else None
         if self.num_words is not None:
             shapes = (self.num_words, self.options.projection_dim), (self.num_words,)
-            self._names |= {key: self._name(key, one) for key, one in zip(SOFTMAX_KEYS, shapes)}
+            self._names |= {
+                key: self._variables.find(key, shape) for key, shape in zip(SOFTMAX_KEYS, shapes)
+            }
         slots = [name + ADAGRAD for name in self._names.values()]
-        self.has_accumulators = any(name in self._checkpoint.variables for name in slots)
-        for name in [*self._names.values(), *(slots if self.has_accumulators else [])]:
-            self._checkpoint.check(name)
+        self.has_accumulators = any(name in self._variables.shapes for name in slots)
 
-    def _name(self, key: str, shape: tuple[int, ...]) -> str:
-        """The variable that belongs at a key, if it is there in this shape."""
-        candidates = list(_names(key))
-        for name in candidates:
-            if name in self._checkpoint.variables:
-                found = self._checkpoint.variables[name].shape
-                if found != shape:
-                    raise ValueError(
-                        f"{self._checkpoint.prefix}: {name} has shape {found}, the options want "
-                        f"{shape}"
-                    )
-                return name
-        held = ", ".join(sorted(self._checkpoint.variables)[:5]) or "none"
-        raise ValueError(
-            f"{self._checkpoint.prefix} has no variable {candidates[0]}, expected a biLM of "
-            f"bilm-tf's with these options; its variables begin with {held}"
-        )
+    @property
+    def files(self) -> list[str]:
+        """Names of the files that `write` creates."""
+        return [OPTIONS_FILE, CARD_FILE, *(name for name, _, _ in self._hdf5_files())]
 
-    def write(self, directory: str | Path) -> list[str]:
+    def write(self, directory: str | Path) -> None:
         """
-        Writes `options.json`, `weights.hdf5`, `card.json`, and what there is of `softmax.hdf5` and
-        `adagrad.hdf5`, the optimizer's accumulators under the names of what they belong to. All
-        take their place together, when all bytes that were read have their checksums.
+        Write options, weights and a card to a folder; also the softmax and Adagrad's accumulators
+        if the checkpoint has them.
 
-        # Parameters
-
-        directory : `str | Path`
-            Where to; made if need be.
-
-        # Returns
-
-        `list[str]`
-            What was written.
-
-        # Raises
-
-        `ValueError`
-            If a data file is damaged; nothing is written then.
+        The folder is created if needed. Raises a `ValueError` if the checkpoint is damaged; no file
+        is written then.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        weights = [key for key in self._names if key not in SOFTMAX_KEYS]
-        softmax = [key for key in self._names if key in SOFTMAX_KEYS]
-        files = [(WEIGHTS_FILE, weights, ""), (SOFTMAX_FILE, softmax, "")]
-        if self.has_accumulators:
-            files.append((ADAGRAD_FILE, list(self._names), ADAGRAD))
-        files = [one for one in files if one[1]]
         card = {
             "run": f"bilm-tf, its checkpoint {self.name}",
             "steps": self._steps(),
             "training_options": self.training_options,
         }
         with ExitStack() as stack:
-            # In this order they leave the stack: the options last, once what they are of is there.
+            # The stack closes in reverse order, so `options.json` is renamed last.
             for name, content in (
                 (OPTIONS_FILE, options_dict(self.options)),
                 (CARD_FILE, card),
             ):
-                aside = stack.enter_context(whole_file(directory / name))
-                aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            for name, keys, slot in files:
-                aside = stack.enter_context(whole_file(directory / name))
-                with h5py.File(aside, "w") as file:
+                temporary = stack.enter_context(atomic_write(directory / name))
+                temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            for name, keys, slot in self._hdf5_files():
+                temporary = stack.enter_context(atomic_write(directory / name))
+                with h5py.File(temporary, "w") as file:
                     self._copy(file, keys, slot)
-        return [OPTIONS_FILE, CARD_FILE, *(name for name, _, _ in files)]
+
+    def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
+        """
+        Yield each HDF5 file's name, its datasets, and the suffix of the TensorFlow variables.
+        """
+        softmax = [key for key in self._names if key in SOFTMAX_KEYS]
+        yield WEIGHTS_FILE, [key for key in self._names if key not in SOFTMAX_KEYS], ""
+        if softmax:
+            yield SOFTMAX_FILE, softmax, ""
+        if self.has_accumulators:
+            yield ADAGRAD_FILE, list(self._names), ADAGRAD
 
     def _copy(self, file: h5py.File, keys: list[str], slot: str) -> None:
         checksum = 0
         for key in keys:
-            array = self._checkpoint.read(self._names[key] + slot)
+            array = self._variables.read(self._names[key] + slot)
             file.create_dataset(key, data=array)
             checksum = checksum_of(key, array, checksum)
         file.attrs[CHECKSUM] = checksum
 
     def _steps(self) -> int | None:
-        if "global_step" not in self._checkpoint.variables:
+        if "global_step" not in self._variables.shapes:
             return None
-        return int(self._checkpoint.read("global_step"))
+        return int(self._variables.read("global_step"))
+
+
+class _Variables:
+    """Reader of variables in the TensorFlow checkpoint `prefix`, a path without `.index`."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix = prefix
+        if not (Path(f"{prefix}.index").is_file() or prefix.is_file()):  # V1 has no .index
+            others = sorted(path.stem for path in prefix.parent.glob("*.index"))
+            raise FileNotFoundError(
+                f"there is no {prefix}.index; {prefix.parent} has "
+                f"{', '.join(others[:10]) or 'no checkpoints'}"
+            )
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors and warnings only
+        self._tensorflow = import_optional("tensorflow", "tensorflow")
+        with self._errors():
+            self._reader = self._tensorflow.train.load_checkpoint(str(prefix))
+            shapes = self._reader.get_variable_to_shape_map()
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+
+    def find(self, key: str, shape: tuple[int, ...]) -> str:
+        """
+        Return the name of the TensorFlow variable for the dataset `key` of a weight file.
+
+        Raises a `ValueError` if there is none of this shape.
+        """
+        candidates = list(_names(key))
+        for name in candidates:
+            if name in self.shapes:
+                if self.shapes[name] != shape:
+                    raise ValueError(
+                        f"{self.prefix}: {name} has shape {self.shapes[name]}, the options want "
+                        f"{shape}"
+                    )
+                return name
+        held = ", ".join(sorted(self.shapes)[:5]) or "none"
+        raise ValueError(
+            f"{self.prefix} has no variable {candidates[0]}, expected a biLM of bilm-tf's with "
+            f"these options; its variables begin with {held}"
+        )
+
+    def read(self, name: str) -> numpy.ndarray:
+        """Return the values of a variable; TensorFlow verifies their checksum."""
+        if name not in self.shapes:
+            raise ValueError(f"{self.prefix} has no variable {name}")
+        with self._errors():
+            array = numpy.asarray(self._reader.get_tensor(name))
+        if array.dtype.kind not in "fiu":
+            raise ValueError(f"{self.prefix}: {name} has type {array.dtype}, expected numbers")
+        return array
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._tensorflow.errors.OpError, IndexError, RuntimeError) as error:
+            raise ValueError(
+                f"{self.prefix} is not a whole TensorFlow checkpoint: {str(error)[:500]}"
+            ) from error
+
+
+def latest_checkpoint(directory: str | Path) -> Path:
+    """
+    Return the path, without `.index`, of the checkpoint that the file `checkpoint` names.
+
+    Without that file, return the checkpoint with the highest step. `directory` is the folder of
+    TensorFlow's `Saver` and may have been moved. Raises a `FileNotFoundError` if there is no
+    checkpoint.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"there is no directory {directory}, expected one of checkpoints")
+    state = directory / "checkpoint"
+    if state.is_file():
+        text = state.read_text("utf-8", "replace")
+        named = re.search(r'^model_checkpoint_path:\s*"(.*)"\s*$', text, re.MULTILINE)
+        if named is None:
+            raise ValueError(f'{state} has no line model_checkpoint_path: "...", expected one')
+        return directory / re.split(r"[/\\]", named[1])[-1]
+    found = [path.with_suffix("") for path in directory.glob("*.index")]
+    if not found:
+        held = ", ".join(sorted(path.name for path in directory.iterdir())[:5]) or "nothing"
+        raise FileNotFoundError(
+            f"{directory} holds {held}, expected a TensorFlow checkpoint: NAME.index and "
+            "NAME.data-00000-of-00001"
+        )
+
+    def step(path: Path) -> int:
+        number = re.search(r"-(\d+)$", path.name)
+        return int(number[1]) if number else -1
+
+    return max(found, key=lambda path: (step(path), path.name))
 
 
 def _names(key: str) -> Iterator[str]:
-    """What variables may be called that belong at a key of the released layout."""
+    """
+    Yield the names that different TensorFlow versions give to the variable of a dataset `key`.
+    """
     cell = _CELL.fullmatch(key)
     if cell is None:
         yield f"lm/{key}"
@@ -168,17 +244,14 @@ def _names(key: str) -> Iterator[str]:
     direction, layer, part = cell.groups()
     for name in _CELL_NAMES[part]:
         yield f"lm/{direction}/rnn/multi_rnn_cell/cell_{layer}/lstm_cell/{name}"
-        if layer == "0":  # one layer has no MultiRNNCell around it
+        if layer == "0":  # bilm-tf puts no MultiRNNCell around a single layer
             yield f"lm/{direction}/rnn/lstm_cell/{name}"
 
 
 def _training_options(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}, which bilm-tf writes beside its checkpoints")
-    try:
-        options = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a JSON file: {str(error)[:200]}") from error
+    options = read_json(path, "options file")
     if not isinstance(options, dict) or "lstm" not in options:
         raise ValueError(f"{path} has no key lstm, expected bilm-tf's options")
     if not options.get("bidirectional", False):

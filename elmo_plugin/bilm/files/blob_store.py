@@ -1,4 +1,4 @@
-"""Values by key in a directory that several processes share: one SQLite file a user."""
+"""Cache of byte strings by key that several processes may share: one SQLite file per user."""
 
 import hashlib
 import logging
@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 FILE = "layers.sqlite"
 PAGE_BYTES = 1 << 14
-# How long to wait for another process to end its write, and how often in vain.
+# Time to wait while another process holds the lock; number of time-outs before giving up.
 SECONDS_TO_WAIT = 2.0
 MOST_WAITS = 3
-# SQLite's limit, less a row's own.
+# SQLite's own limit on a row is slightly larger.
 MOST_BYTES_OF_A_VALUE = 900_000_000
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
@@ -25,21 +25,22 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 class BlobStore:
     """
-    A cache: what cannot be read is not there, what cannot be written is not kept, with one warning
-    that says why, and nothing is raised.
+    Cache of byte strings in a directory, by key.
 
-    In the directory there is a folder for each user, which no one else may write to, since a value
-    is as good as who may write there: a folder of another user, a link, or one that others may
-    write to is not used. Each value has a checksum; a damaged one is removed, to be made again.
-    SQLite keeps processes apart; it does not wait for the disk, and what a crash of the machine
-    left of its file is noticed, too.
+    Its methods never raise. A value that cannot be read counts as missing, a value that cannot be
+    written is not stored, and one warning says why.
+
+    Each user has a subfolder, because whoever can write to it controls the values. A subfolder that
+    is a link, belongs to another user, or is writable by others is not used. Each value has a
+    checksum; a damaged value is removed. SQLite locks the file but does not flush it to disk;
+    checksums show the damage that a crash of the machine may cause.
 
     # Parameters
 
     root : `Path`
-        The directory; made when it is first needed.
+        The directory, created when it is first needed.
     most_bytes : `int`
-        What the file may take. What is full takes no more in, and gives what it has.
+        Largest size of the file. A full cache stores nothing more, but can still be read.
     """
 
     def __init__(self, root: Path, most_bytes: int) -> None:
@@ -52,7 +53,7 @@ class BlobStore:
         self._waits = 0
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The values that are there."""
+        """Return the values of the keys that are stored; other keys are absent in the result."""
         found: dict[bytes, bytes] = {}
         with self._lock:
             try:
@@ -75,7 +76,7 @@ class BlobStore:
         return found
 
     def put(self, values: Mapping[bytes, memoryview]) -> None:
-        """Keeps what there is room for."""
+        """Store values by key until the cache is full."""
         with self._lock:
             if self._full:
                 return
@@ -97,7 +98,7 @@ class BlobStore:
         for key, value in values.items():
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-            # A row and its place in the index may each begin a new page.
+            # A row and its index entry may each need a new page.
             if pages - free + len(value) // PAGE_BYTES + 3 > self._most_pages:
                 self._keep_no_more(f"holds the {self._most_pages * PAGE_BYTES} bytes it may")
                 return
@@ -110,7 +111,7 @@ class BlobStore:
     def _connected(self) -> sqlite3.Connection | None:
         if self._disabled:
             return None
-        if self._process != os.getpid():  # SQLite's connections do not outlive a fork
+        if self._process != os.getpid():  # a connection must not be used after a fork
             self._connection, self._process = None, os.getpid()
         if self._connection is None:
             self._connection = _connect(_own_folder(self._root) / FILE)
@@ -146,7 +147,9 @@ class BlobStore:
 
 
 def _own_folder(root: Path) -> Path:
-    """Made if need be; an `OSError` where it is not this user's alone."""
+    """
+    Return this user's subfolder, created if needed; raise an `OSError` if others could write to it.
+    """
     root.mkdir(parents=True, exist_ok=True)
     folder = root / f"user-{os.geteuid()}"
     try:

@@ -1,4 +1,4 @@
-"""URLs to local files, in the cache that `cached_path` keeps."""
+"""Download files into the cache of the package `cached_path`."""
 
 import socket
 import sys
@@ -6,13 +6,13 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# One bucket by two names; AllenNLP 0.9 and before used the second.
+# Two addresses of the same files; AllenNLP 0.9 and earlier used the second.
 RELEASED = (
     "https://allennlp.s3.amazonaws.com/models/elmo/",
     "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
 )
-# What the released weight files have. The Original's size stands in the logs of downloads; the
-# others are four bytes for each parameter, and less than 64 KiB of names and places beside them.
+# Sizes of the released weight files in bytes. The Original's is known exactly; the others have four
+# bytes per parameter and less than 64 KiB more.
 RELEASED_BYTES = {
     "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5": range(54_373_184, 54_438_720),
     "elmo_2x2048_256_2048cnn_1xhighway_weights.hdf5": range(112_110_912, 112_176_448),
@@ -24,21 +24,13 @@ SECONDS_TO_CONNECT = 10.0
 
 def fetch(url: str, argument: str) -> Path:
     """
-    The file at a URL. A released biLM's is taken from the cache without asking the network, tried
-    at a second address, and its size compared. Any other is asked for as `cached_path` does it,
-    unless the network is away and the file in the cache.
+    Return the local copy of a file at a URL that `cached_path` takes, downloading it if needed.
 
-    # Parameters
-
-    url : `str`
-        Any that `cached_path` takes.
-    argument : `str`
-        The argument that gave it, for what is said on stderr.
-
-    # Raises
-
-    `FileNotFoundError`
-        If it cannot be had; the text says from where it was tried and why not.
+    A cached file of a released biLM is used without asking the server. A download of it tries two
+    addresses, and must have the known size. For other files, `cached_path` asks the server for a
+    newer version. Without a network, a cached file is used. Messages on stderr begin with
+    `argument`, the name of the caller's argument. Raises a `FileNotFoundError` with the addresses
+    and the reasons if the file cannot be downloaded.
     """
     try:
         import cached_path
@@ -47,27 +39,27 @@ def fetch(url: str, argument: str) -> Path:
             f"{url} needs the package cached_path to be fetched (pip install 'elmo_plugin[hub]')"
         ) from error
     addresses = _addresses(url)
-    problems = []
+
+    def from_cache(address: str, message: str) -> Path | None:
+        cached = cached_path.find_latest_cached(address)
+        if cached is None or _wrong_size(cached, url) is not None:
+            return None
+        print(f"{argument}: {message} found in the cache: {cached}", file=sys.stderr)
+        return Path(cached)
+
     if len(addresses) > 1:
         for address in addresses:
-            cached = cached_path.find_latest_cached(address)
-            if cached is not None and (problem := _wrong_size(cached, url)) is None:
-                print(f"{argument}: {url}, found in the cache: {cached}", file=sys.stderr)
-                return Path(cached)
+            if cached := from_cache(address, f"{url},"):
+                return cached
+    problems = []
     for address in addresses:
         print(f"{argument}: {address}", file=sys.stderr)
         try:
             _check_reachable(address)
-        except ConnectionError as error:
-            cached = cached_path.find_latest_cached(address)
-            if cached is not None and _wrong_size(cached, url) is None:
-                print(f"{argument}: {error}; found in the cache: {cached}", file=sys.stderr)
-                return Path(cached)
-            problems.append(f"{address} cannot be fetched ({type(error).__name__}: {error})")
-            continue
-        try:
             path = Path(cached_path.cached_path(address))
-        except Exception as error:  # of every library that fetches something
+        except Exception as error:  # each download library raises its own errors
+            if isinstance(error, ConnectionError) and (cached := from_cache(address, f"{error};")):
+                return cached
             problems.append(f"{address} cannot be fetched ({type(error).__name__}: {error})")
             continue
         problem = _wrong_size(path, url)
@@ -97,7 +89,10 @@ def _wrong_size(path: Path, url: str) -> str | None:
 
 
 def _check_reachable(url: str) -> None:
-    """Whether there is a network at all: `cached_path` tries for more than a minute."""
+    """
+    Raise a `ConnectionError` soon if the server cannot be reached. `cached_path` would retry for
+    over a minute.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or urllib.request.getproxies():
         return

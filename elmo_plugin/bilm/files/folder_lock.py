@@ -1,6 +1,8 @@
-"""One process at a time in a folder."""
+"""Lock a folder, so that only one process at a time works in it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,20 +11,11 @@ NAME = "lock"
 
 def lock_folder(folder: Path) -> BinaryIO:
     """
-    # Parameters
+    Lock an existing folder by a file named `lock` in it; return the open lock file.
 
-    folder : `Path`
-        Is there. A file of the name `lock` is made in it.
-
-    # Returns
-
-    `BinaryIO`
-        Holds the lock until it is closed; it goes with the process.
-
-    # Raises
-
-    `ValueError`
-        If another process holds it, or the file system has no locks.
+    The lock is held until the file is closed or the process ends. Raises a `ValueError` if another
+    process holds the lock, or the file system has no locks. A file `lock` with content belongs to
+    another program and raises a `ValueError` too.
     """
     path = folder / NAME
     file = path.open("ab")
@@ -30,7 +23,7 @@ def lock_folder(folder: Path) -> BinaryIO:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # not on Windows
+    except ImportError:  # Windows has no fcntl
         return file
     except BlockingIOError as error:
         file.close()
@@ -38,11 +31,25 @@ def lock_folder(folder: Path) -> BinaryIO:
     except OSError as error:
         file.close()
         raise ValueError(f"{folder} cannot be locked: {error}; expected another folder") from error
+    about = os.fstat(file.fileno())
+    if about.st_size:
+        file.close()
+        raise ValueError(f"{path} has {about.st_size} bytes, expected none or an empty lock file")
     try:
-        is_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        is_there = os.path.samestat(about, path.stat())
     except FileNotFoundError:
         is_there = False
     if is_there:
         return file
-    file.close()  # the process that held it took it away when it ended
+    file.close()  # another process has just released the lock and removed the file: try again
     return lock_folder(folder)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Context manager that holds a folder's lock, and removes the lock file at the end."""
+    with lock_folder(folder):
+        try:
+            yield
+        finally:
+            (folder / NAME).unlink(missing_ok=True)

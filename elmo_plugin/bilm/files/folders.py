@@ -1,6 +1,8 @@
 """
-A biLM in one folder, or in a ZIP of one: as the NLPL repository (http://vectors.nlpl.eu/repository)
-and simple_elmo keep them, and ELMoForManyLangs.
+Find a biLM's files in a folder, or in a ZIP of a folder.
+
+The NLPL repository (http://vectors.nlpl.eu/repository), simple_elmo and ELMoForManyLangs publish
+biLMs in this form.
 """
 
 import errno
@@ -12,34 +14,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from elmo_plugin.bilm.files.many_langs import CONFIG, FILES, is_many_langs, many_langs_options
-from elmo_plugin.bilm.files.options import read_options
+from elmo_plugin.bilm.files.many_langs import (
+    CHARACTERS,
+    CONFIG,
+    FILES,
+    LSTM,
+    TOKENS,
+    WORDS,
+    is_many_langs,
+    many_langs_options,
+)
+from elmo_plugin.bilm.files.options import num_parameters, read_options
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 try:
     from lzma import LZMAError
-except ImportError:  # Pythons are built without it
+except ImportError:  # some builds of Python lack lzma
     LZMAError = zlib.error  # type: ignore[misc, assignment]
 
 OPTIONS = "options.json"
-# NLPL's and simple_elmo's name, and the one that is released and exported.
+# Names of weight files: of NLPL and simple_elmo, and of released and exported biLMs.
 WEIGHTS = ("model.hdf5", "weights.hdf5")
 EXPECTED = (
     f"expected a biLM's files: {OPTIONS} and {' or '.join(WEIGHTS)} (bilm-tf, NLPL, simple_elmo), "
     f"or {', '.join(FILES)} (ELMoForManyLangs)"
 )
-# What is read of a ZIP, and how much at most: of weights, ten times the Original's.
-SMALL_FILES, LARGE_FILES = {".json": 1 << 20, ".dic": 1 << 30}, {".hdf5": 1 << 32, ".pkl": 1 << 32}
-# What reading a damaged ZIP raises, beside OSErrors.
+# Limits in bytes on what a ZIP may hold: one JSON file, all JSON files together, one dictionary. A
+# weight file may have 8 bytes per parameter, and MOST_OVERHEAD more.
+MOST_JSON, MOST_JSON_IN_ALL, MOST_DICTIONARY, MOST_OVERHEAD = 1 << 20, 1 << 24, 1 << 28, 1 << 22
+# Exceptions that a damaged ZIP raises, besides OSError.
 DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
 MOST_ENTRIES = 1 << 12
-# Bytes of a name; that of most file systems.
+# Longest name of a file in most file systems, in bytes.
 MOST_NAME = 255
 
 
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder or a ZIP, and not a file of a biLM's."""
+    """Return whether a path is a folder or a ZIP, and not a single file of a biLM."""
     if not path.is_file():
         return path.is_dir()
     with path.open("rb") as file:
@@ -49,52 +61,40 @@ def is_folder(path: Path) -> bool:
 @contextmanager
 def unpacked(path: Path, with_weights: bool = True) -> Iterator[Path]:
     """
-    A folder as it is; of a ZIP, a folder with the biLM's files in it, removed behind the block.
+    Context manager that yields a folder with a biLM's files: `path` itself, or a temporary folder
+    if `path` is a ZIP.
 
-    # Parameters
-
-    path : `Path`
-        The folder or ZIP.
-    with_weights : `bool`, optional (default = `True`)
-        Whether the large files are wanted too.
-
-    # Returns
-
-    `Iterator[Path]`
-        A folder.
-
-    # Raises
-
-    `ValueError`
-        If the ZIP is damaged, has entries that would lie outside a folder, or not one biLM.
+    Without `with_weights`, the weights are not unpacked. Raises a `ValueError` if the ZIP is
+    damaged or does not hold exactly one biLM. Also if a path in it leads out of the folder, or a
+    file is above the size limits.
     """
     if path.is_dir():
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="elmo_plugin-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="elmo_plugin-") as name,
+        _errors_name(path, Path(name)),
+    ):
+        folder = Path(name)
         try:
             with zipfile.ZipFile(path) as archive:
-                _unpack(archive, path, Path(folder), with_weights)
+                _unpack(archive, path, folder, with_weights)
         except (*DAMAGE, OSError) as error:
-            # bzip2's have no number, and EINVAL is of a place before the file; not a full disk's.
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            # In a damaged ZIP, bzip2 raises an OSError without errno, and a seek to a negative
+            # position raises EINVAL. Other OSErrors, such as a full disk, are not damage.
+            is_damage = getattr(error, "errno", None) in (None, errno.EINVAL)
+            if not is_damage or isinstance(error, FileNotFoundError):
                 raise
             raise ValueError(f"{path} is not a whole ZIP, {EXPECTED}: {error}") from error
-        with _named(path, Path(folder)):
-            yield Path(folder)
+        yield folder
 
 
 def options_in(folder: Path) -> ElmoOptions:
     """
-    # Parameters
+    Read the options of the biLM in a folder.
 
-    folder : `Path`
-        From `unpacked`.
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        If they are not there, or not a biLM's.
+    Raises a `FileNotFoundError` if the folder has no options, and a `ValueError` if they are
+    unusable.
     """
     if is_many_langs(folder):
         return many_langs_options(folder)
@@ -105,17 +105,9 @@ def options_in(folder: Path) -> ElmoOptions:
 
 def weights_in(folder: Path) -> Path:
     """
-    # Parameters
+    Return the path of the weight file in a folder of bilm-tf's format.
 
-    folder : `Path`
-        From `unpacked`, and no ELMoForManyLangs model.
-
-    # Raises
-
-    `FileNotFoundError`
-        If they are not there.
-    `ValueError`
-        If it is not clear which they are.
+    Raises a `FileNotFoundError` if there is none, and a `ValueError` if there are two.
     """
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     if not found:
@@ -132,8 +124,11 @@ def _content(folder: Path) -> str:
 
 
 @contextmanager
-def _named(path: Path, folder: Path) -> Iterator[None]:
-    """Errors name the ZIP, not the folder that nobody has seen."""
+def _errors_name(path: Path, folder: Path) -> Iterator[None]:
+    """
+    Context manager that changes error messages: `path`, the ZIP, replaces `folder`, to which it was
+    unpacked.
+    """
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
@@ -153,46 +148,69 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
                 f"{path} has the entry {quoted(entry.filename)}, which would lie outside a folder, "
                 "and was not read"
             )
-    places = {
+    parents = {
         PurePosixPath(entry.filename).parent
         for entry in entries
         if PurePosixPath(entry.filename).name in (OPTIONS, CONFIG)
     }
-    if len(places) != 1:
+    if len(parents) != 1:
         names = ", ".join(entry.filename for entry in entries[:8])
-        raise ValueError(f"{path} has {len(places)} biLMs ({quoted(names)}), {EXPECTED}")
-    wanted = {**SMALL_FILES, **LARGE_FILES} if with_weights else SMALL_FILES
-    for entry in entries:
-        name = PurePosixPath(entry.filename)
-        if name.parent not in places:
-            continue
-        is_long = len(name.name.encode("utf-8", "surrogateescape")) > MOST_NAME
-        if name.suffix not in wanted:
-            # There, so that what a folder holds is known, but empty.
-            if not is_long:
-                (folder / name.name).touch()
-            continue
-        if is_long:
-            raise ValueError(
-                f"{path}: the name of the entry {quoted(entry.filename)} is too long for a file, "
-                f"expected at most {MOST_NAME} bytes"
-            )
-        if entry.flag_bits & 1:
-            raise ValueError(f"{path}: {name.name} is encrypted, expected a plain ZIP")
-        if entry.file_size > wanted[name.suffix]:
-            raise ValueError(
-                f"{path}: {name.name} has {entry.file_size} bytes, expected at most "
-                f"{wanted[name.suffix]}"
-            )
-        if (folder / name.name).exists():
-            raise ValueError(f"{path} has {name.name} twice, expected it once")
-        # No more than the ZIP says is read of an entry.
-        with archive.open(entry) as packed, (folder / name.name).open("wb") as file:
-            shutil.copyfileobj(packed, file)
+        raise ValueError(f"{path} has {len(parents)} biLMs ({quoted(names)}), {EXPECTED}")
+    inside = [entry for entry in entries if PurePosixPath(entry.filename).parent in parents]
+    small = {entry: limit for entry in inside if (limit := _limit_of_small_file(entry))}
+    json_bytes = sum(entry.file_size for entry in small if entry.filename.endswith(".json"))
+    if json_bytes > MOST_JSON_IN_ALL:
+        raise ValueError(
+            f"{path} has {json_bytes} bytes of JSON files, expected at most {MOST_JSON_IN_ALL}"
+        )
+    for entry in inside:
+        name = PurePosixPath(entry.filename).name
+        if entry in small:
+            _unpack_entry(archive, entry, path, folder, small[entry])
+        elif len(name.encode("utf-8", "surrogateescape")) <= MOST_NAME:
+            (folder / name).touch()  # empty, only so that error messages can list it
+    if with_weights:
+        limit = 8 * num_parameters(options_in(folder)) + MOST_OVERHEAD
+        weights = (TOKENS, LSTM) if is_many_langs(folder) else WEIGHTS
+        for entry in inside:
+            if PurePosixPath(entry.filename).name in weights:
+                _unpack_entry(archive, entry, path, folder, limit)
+
+
+def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
+    """
+    Return the largest allowed size, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file;
+    0 for other files, which are not small.
+    """
+    name = PurePosixPath(entry.filename)
+    if name.name in (CHARACTERS, WORDS):
+        return MOST_DICTIONARY
+    return MOST_JSON if name.suffix == ".json" else 0
+
+
+def _unpack_entry(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, folder: Path, limit: int
+) -> None:
+    name = PurePosixPath(entry.filename).name
+    if len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
+        raise ValueError(
+            f"{path}: the name of the entry {quoted(entry.filename)} is too long for a file, "
+            f"expected at most {MOST_NAME} bytes"
+        )
+    if entry.flag_bits & 1:
+        raise ValueError(f"{path}: {name} is encrypted, expected a plain ZIP")
+    if entry.file_size > limit:
+        raise ValueError(f"{path}: {name} has {entry.file_size} bytes, expected at most {limit}")
+    target = folder / name
+    if target.exists() and target.stat().st_size:
+        raise ValueError(f"{path} has {name} twice, expected it once")
+    # zipfile reads no more than `file_size`, and compares the checksum.
+    with archive.open(entry) as packed, target.open("wb") as file:
+        shutil.copyfileobj(packed, file)
 
 
 def _is_outside(name: str) -> bool:
-    """Absolute by any system's rules, or with a step up."""
+    """Return whether a path is absolute on any operating system, or contains `..`."""
     windows = PureWindowsPath(name)
     return bool(
         windows.drive or windows.root or ".." in windows.parts or PurePosixPath(name).is_absolute()

@@ -1,5 +1,6 @@
-"""The one loader of a biLM: from names, files or URLs to a model with weights."""
+"""Load a biLM by name, or from files or URLs."""
 
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from elmo_plugin.bilm.files.many_langs import fill_from_pickles, is_many_langs, 
 from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters
 from elmo_plugin.bilm.files.weights import check_weights, fill_weights
+from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-# Above this (1 GiB, three times the Original) sizes are compared before memory is taken for a biLM.
-# Not below: it takes tensors without memory, for which PyTorch loads 120 MB of modules, in 0.8 s.
+logger = logging.getLogger(__name__)
+
+# A biLM with more parameters (1 GiB in float32) is checked before its memory is allocated. The
+# check uses meta tensors, for which PyTorch imports many modules, so small biLMs skip it.
 MOST_UNCHECKED = 1 << 28
 
 
@@ -31,32 +35,29 @@ def load_bilm(
     bilm_class: type[BiLm] = BiLm,
 ) -> BiLm:
     """
-    A biLM with weights from a name, files or URLs.
+    Load a biLM with its weights.
 
     # Parameters
 
     options_file, weight_file, state, dtype
-        As in `Elmo`. Options given as a dict need no weight file: the parameters are then the
-        initial random ones, to be filled from an archive.
+        See `Elmo`. A dict of options needs no weight file: parameters are then random until a
+        `state_dict` is loaded. `dtype` `"float16"` has no effect on the CPU if all weights are
+        small, as in the embedded biLM; a warning says so.
     requires_grad : `bool`, optional (default = `False`)
-        Whether its parameters train.
+        Train the parameters.
     default : `str`, optional (default = `"original"`)
-        The name used where neither file is given.
+        Name of the biLM to load if neither file is given.
     bilm_class : `type[BiLm]`, optional (default = `BiLm`)
-        What to make.
-
-    # Returns
-
-    `BiLm`
+        Class of the result.
 
     # Raises
 
     `FileNotFoundError`
-        If a file is not there, or cannot be fetched.
+        If a file is missing or cannot be downloaded.
     `ValueError`
-        If the files do not hold a biLM, or `dtype` is given for one that trains.
+        If the files do not hold a biLM, or `dtype` is given with `requires_grad`.
     `MemoryError`
-        If memory runs out; the text names the weight file.
+        If memory runs out; the message names the weight file.
     """
     if dtype is not None and requires_grad:
         raise ValueError(
@@ -66,7 +67,7 @@ def load_bilm(
         options_file = default
     options = find_options(options_file, weight_file)
     weights = find_weights(options_file, weight_file)
-    # Parameters made in inference mode could not be changed outside of it.
+    # A parameter that is created in inference mode could not be changed outside of it.
     with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))
@@ -74,6 +75,11 @@ def load_bilm(
             bilm = _many_langs(bilm_class, options, weights, state, dtype)
         else:
             bilm = _released(bilm_class, options, weights, state, dtype)
+    if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in bilm.lstm.parameters()):
+        logger.warning(
+            "dtype 'float16' has no effect on the CPU for this biLM: it computes in float32, since "
+            "its weights are too small for float16 to be faster; 'bfloat16' and 'int8' have one"
+        )
     return bilm.requires_grad_(requires_grad)
 
 

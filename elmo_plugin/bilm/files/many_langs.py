@@ -1,8 +1,9 @@
 """
-ELMoForManyLangs' folders: `config.json`, `char.dic`, `word.dic`, and two pickles of tensors.
+Read ELMoForManyLangs models from their folders.
 
-https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/elmo.py, as in 0.0.4.post2 on PyPI.
-Nothing of a pickle is executed: PyTorch reads tensors from it and refuses all else.
+A folder holds `config.json`, `char.dic`, `word.dic`, and two pickles of tensors
+(https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/elmo.py, version 0.0.4.post2 on
+PyPI). No code in a pickle is executed: PyTorch reads tensors and refuses everything else.
 """
 
 from collections.abc import Iterator
@@ -29,9 +30,9 @@ CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
 TOKENS, LSTM = "token_embedder.pkl", "encoder.pkl"
 FILES = (CONFIG, CHARACTERS, WORDS, TOKENS, LSTM)
 
-# `config.json` names the file of the sizes, mostly by a path on the machine that trained. The
-# released models were trained with one that is not among their files, but came with the program.
-PROGRAMS_OWN = {
+# `config.json` names a second file, which holds the sizes. Released models name one of these two
+# files, which come with the program ELMoForManyLangs and not with the model.
+RELEASED_SIZES = {
     name: {
         "encoder": {
             "name": "elmo",
@@ -53,7 +54,7 @@ PROGRAMS_OWN = {
     }
     for name in ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 }
-# What their program could train too.
+# Modules of models that ELMoForManyLangs can train, but this package cannot read.
 UNSUPPORTED = {
     "encoder": "an LSTM without clips and skip connections in place of ELMo's",
     "token_embedder": "an LSTM over a word's characters in place of the char-CNN",
@@ -62,27 +63,20 @@ EXPECTED = "expected a folder of ELMoForManyLangs: " + ", ".join(FILES)
 
 
 def is_many_langs(folder: Path) -> bool:
-    """Whether a folder has files that only an ELMoForManyLangs model has."""
+    """Return whether a folder has files that only ELMoForManyLangs models have."""
     return any((folder / name).exists() for name in (CHARACTERS, TOKENS, LSTM))
 
 
 def many_langs_options(folder: Path) -> ManyLangsOptions:
     """
-    # Parameters
-
-    folder : `Path`
-        An ELMoForManyLangs model.
-
-    # Returns
-
-    `ManyLangsOptions`
+    Read the sizes of an ELMoForManyLangs model from its folder.
 
     # Raises
 
     `FileNotFoundError`
         If a file is missing.
     `ValueError`
-        If one does not hold what it should, or the model is of a kind that is not supported.
+        If a file has unusable content, or the kind of model is not supported.
     """
     for name in (CONFIG, CHARACTERS, TOKENS, LSTM):
         if not (folder / name).is_file():
@@ -123,21 +117,9 @@ def many_langs_options(folder: Path) -> ManyLangsOptions:
 
 def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
     """
-    # Parameters
+    Read the dictionaries of characters and words from the folder of an ELMoForManyLangs model.
 
-    folder : `Path`
-        An ELMoForManyLangs model.
-    options : `ManyLangsOptions`
-        Its sizes.
-
-    # Returns
-
-    `Lexicon`
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        As `many_langs_options`.
+    Raises a `ValueError` if their sizes differ from those in `options`, or a file is unusable.
     """
     characters = _read_ids(folder / CHARACTERS)
     words = _read_ids(folder / WORDS) if options.word_dim else {}
@@ -156,36 +138,28 @@ def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
 @torch.no_grad()
 def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
     """
-    Fills the parameters of a biLM that is thrown away if this fails.
+    Copy the weights in an ELMoForManyLangs folder into a biLM that was made from the folder's
+    options.
 
-    # Parameters
-
-    bilm : `BiLm`
-        With the token layer of the folder's options.
-    folder : `Path`
-        An ELMoForManyLangs model.
-
-    # Raises
-
-    `FileNotFoundError`
-        If a pickle is missing.
-    `ValueError`
-        If one is not whole, holds anything but tensors, or other tensors than the options say.
+    Raises a `FileNotFoundError` if a pickle is missing. Raises a `ValueError` if a pickle is
+    damaged, or does not hold exactly the tensors that the options require. After an error, some
+    weights may have changed.
     """
-    for name, places in ((TOKENS, dict(_token_places(bilm))), (LSTM, _lstm_places(bilm))):
+    # Both the file and `bilm.lstm` have AllenNLP's parameter names and gate order.
+    lstm = {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}
+    for name, parameters in ((TOKENS, dict(_token_parameters(bilm))), (LSTM, lstm)):
         tensors = plain_tensors(folder / name, "ELMoForManyLangs file of weights")
-        for key, targets in places.items():
-            # What stands side by side in the file.
+        for key, targets in parameters.items():
+            # A tensor in the file may be several of our parameters, concatenated on the last axis.
             shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))
             new = plain_tensor(tensors, key, shape, folder / name)
             for target, part in zip(targets, new.split([one.shape[-1] for one in targets], dim=-1)):
                 target.copy_(part)
                 if not torch.isfinite(target).all():
                     raise ValueError(
-                        f"{folder / name}: {key} holds NaN or infinity, or more than "
-                        f"{target.dtype} can hold, expected finite numbers"
+                        f"{folder / name}: {key} holds numbers that {target.dtype} cannot hold"
                     )
-        if unused := sorted(map(str, tensors.keys() - places.keys())):
+        if unused := sorted(map(str, tensors.keys() - parameters.keys())):
             raise ValueError(
                 f"{folder / name}: the sizes in the config have no place for "
                 f"{', '.join(unused)[:500]}; expected the config of the same model"
@@ -195,27 +169,27 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
 def _sizes(folder: Path) -> OptionsReader:
     path = folder / CONFIG
     named = OptionsReader(read_json(path, "ELMoForManyLangs config"), str(path))
-    # Of another machine, whose separators may be others.
+    # `config_path` may be a Windows path; PureWindowsPath splits at `\` and at `/`.
     name = PureWindowsPath(named.value("config_path", str)).name
     beside = folder / name
     if name != CONFIG and beside.is_file():
         return OptionsReader(read_json(beside, "ELMoForManyLangs config"), str(beside))
-    if name in PROGRAMS_OWN:
-        return OptionsReader(PROGRAMS_OWN[name], f"{path}, {name}")
+    if name in RELEASED_SIZES:
+        return OptionsReader(RELEASED_SIZES[name], f"{path}, {name}")
     raise FileNotFoundError(
         f"{path}: config_path is {quoted(named.value('config_path', str))}, but there is no file "
-        f"{name!r} in the folder; expected it there, or one of {', '.join(PROGRAMS_OWN)}"
+        f"{name!r} in the folder; expected it there, or one of {', '.join(RELEASED_SIZES)}"
     )
 
 
 def _read_ids(path: Path) -> dict[str, int]:
-    """A `.dic`: a token, a tab and its id a line."""
+    """Read a `.dic` file, which has a token, a tab and the token's id on each line."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, {EXPECTED}")
     ids: dict[str, int] = {}
     used: dict[int, str] = {}
     for number, line in read_lines(path):
-        # As in their program, where white space gets lost: U+3000 in the released models.
+        # Released models have the token U+3000, a space that `strip` removes: no token is left.
         *tokens, last = line.strip().split("\t")
         token = tokens[0] if tokens else "\u3000"
         if len(tokens) > 1 or not (last.isascii() and last.isdigit()) or len(last) > 9:
@@ -241,10 +215,10 @@ def _read_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _token_places(bilm: BiLm) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def _token_parameters(bilm: BiLm) -> Iterator[tuple[str, list[torch.Tensor]]]:
     layer = bilm.char_cnn
     assert isinstance(layer, ManyLangsTokenLayer)
-    # The padding token's row of zeros is ours alone.
+    # Row 0, zeros for the padding token, is not in the file.
     yield "char_emb_layer.embedding.weight", [layer.char_embedding[1:]]
     for index, convolution in enumerate(layer.convolutions):
         yield from _linear(f"convolutions.{index}", convolution)
@@ -265,8 +239,3 @@ def _linear(
     assert module.bias is not None
     yield f"{prefix}.weight", [module.weight]
     yield f"{prefix}.bias", [module.bias]
-
-
-def _lstm_places(bilm: BiLm) -> dict[str, list[torch.Tensor]]:
-    """AllenNLP's names and gates, as ours."""
-    return {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}

@@ -1,6 +1,7 @@
-"""Where a biLM's files are: names, paths and URLs to local files."""
+"""Find the files of a biLM: from names, paths and URLs to local files."""
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _RELEASED_FOLDERS = {
     "5.5B": "2x4096_512_2048cnn_2xhighway_5.5B",
 }
 
-# name -> (options, weights); all but `embedded` are downloaded once and kept by `cached_path`.
+# Name -> (options, weights). All but `embedded` are downloaded once, by `cached_path`.
 NAMED_BILMS = {
     "embedded": (str(_PRETRAINED / "options.json"), str(_PRETRAINED / "weights.hdf5")),
     **{
@@ -30,44 +31,39 @@ NAMED_BILMS = {
         for name, folder in _RELEASED_FOLDERS.items()
     },
 }
-# What names both of a biLM's files.
-WHOLE = f"one of the names {', '.join(NAMED_BILMS)}, a folder or a ZIP"
+# Description, for error messages, of arguments that give both options and weights.
+BOTH = f"one of the names {', '.join(NAMED_BILMS)}, a folder or a ZIP"
 
 
 def find_options(
     options_file: OptionsSource | None, weight_file: str | Path | None = None
 ) -> ElmoOptions:
     """
-    The options of a biLM.
+    Read the options of a biLM.
 
     # Parameters
 
     options_file : `OptionsSource | None`
-        A name of `NAMED_BILMS`, a path, a URL, or the options themselves. A path or URL is of an
-        `options.json`, or of a folder or ZIP that holds it all (`folders.py`).
+        A name of `NAMED_BILMS`; the path or URL of an `options.json`, a folder or a ZIP; or the
+        options themselves.
     weight_file : `str | Path | None`, optional (default = `None`)
-        Its name, folder or ZIP, where only the weights are named.
-
-    # Returns
-
-    `ElmoOptions`
+        A name, folder or ZIP, if `options_file` is not given.
 
     # Raises
 
-    `FileNotFoundError`
-        If there is no such file, or a URL cannot be fetched; the text says how to give a local
-        file.
-    `ValueError`
-        If the file does not hold a biLM's options.
+    `FileNotFoundError`, `ValueError`
+        If there is no such file, a URL cannot be downloaded, or the file does not hold a biLM's
+        options.
     """
+    _check_types(options_file, weight_file)
     if isinstance(options_file, dict):
         return parse_options(options_file)
     options_file, weight_file = _named(options_file), _named(weight_file)
     if options_file is None:
-        if not _is_whole(weight_file):
+        if not _is_options_and_weights(weight_file):
             raise ValueError(
                 f"weight_file {str(weight_file)!r} was given without options_file; "
-                f"expected both, or {WHOLE}"
+                f"expected both, or {BOTH}"
             )
         options_file = weight_file
     location = NAMED_BILMS.get(str(options_file), (str(options_file), ""))[0]
@@ -80,37 +76,40 @@ def find_options(
 
 def find_weights(options_file: OptionsSource | None, weight_file: str | Path | None) -> Path | None:
     """
-    The weight file of a biLM on this machine.
+    Find the weight file of a biLM, downloading it if needed.
 
-    # Parameters
-
-    options_file, weight_file
-        As in `find_options`.
-
-    # Returns
-
-    `Path | None`
-        A weight file, or a folder or ZIP; `None` where only inlined options are given: an archive
-        will bring the weights.
+    The arguments are those of `find_options`. Return the path of a weight file, a folder or a ZIP.
+    Return `None` for a dict of options without `weight_file`.
     """
+    _check_types(options_file, weight_file)
     if not isinstance(options_file, dict):
         options_file = _named(options_file)
     weight_file = _named(weight_file)
     if weight_file is None:
         if isinstance(options_file, dict):
             return None
-        if not _is_whole(options_file):
+        if not _is_options_and_weights(options_file):
             raise ValueError(
                 f"options_file {str(options_file)!r} was given without weight_file; "
-                f"expected both, or {WHOLE}"
+                f"expected both, or {BOTH}"
             )
         weight_file = options_file
     location = NAMED_BILMS.get(str(weight_file), ("", str(weight_file)))[1]
     return local_file(location, "weight_file")
 
 
+def _check_types(options_file: object, weight_file: object) -> None:
+    for argument, value in (("options_file", options_file), ("weight_file", weight_file)):
+        if argument == "options_file" and isinstance(value, dict):
+            continue
+        if value is not None and not isinstance(value, (str, os.PathLike)):
+            raise ValueError(f"{argument} is {value!r}, expected a path, a URL, or {BOTH}")
+
+
 def _named(source: str | Path | None) -> str | Path | None:
-    """The name of a released biLM for a URL of one of its files, at any of the bucket's names."""
+    """
+    Return the biLM's name for the URL of a released file (at either address), else `source`.
+    """
     for bucket in RELEASED:
         if str(source).startswith(bucket):
             url = RELEASED[0] + str(source).removeprefix(bucket)
@@ -118,8 +117,8 @@ def _named(source: str | Path | None) -> str | Path | None:
     return source
 
 
-def _is_whole(source: str | Path | None) -> bool:
-    """Whether it names options and weights in one."""
+def _is_options_and_weights(source: str | Path | None) -> bool:
+    """Return whether a name, path or URL gives both options and weights."""
     named = str(source)
     if named in NAMED_BILMS:
         return True
@@ -130,11 +129,11 @@ def _is_whole(source: str | Path | None) -> bool:
 
 
 def _existing(location: str) -> Path | None:
-    """The file or folder of this path, if there is one."""
+    """Return the path of a file or folder if it exists, else `None`."""
     try:
         path = Path(location).expanduser()
         return path if path.is_file() or path.is_dir() else None
-    except RuntimeError:  # a home of nobody
+    except RuntimeError:  # `~name` of an unknown user
         return None
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
@@ -144,19 +143,10 @@ def _existing(location: str) -> Path | None:
 
 def local_file(location: str, argument: str) -> Path:
     """
-    A path as it is, a URL by `fetch`.
+    Return the local path of a file or folder, downloading it if `location` is a URL.
 
-    # Parameters
-
-    location : `str`
-        Path or URL.
-    argument : `str`
-        The argument that gave it, for errors.
-
-    # Raises
-
-    `FileNotFoundError`
-        If it cannot be had.
+    `argument` is the name of the caller's argument, for error messages. Raises a
+    `FileNotFoundError` if there is no such file, or it cannot be downloaded.
     """
     advice = (
         f"give {argument} the path of a local file, or the name 'embedded' for the biLM that comes "

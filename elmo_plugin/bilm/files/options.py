@@ -1,8 +1,7 @@
 """
-`options.json`: from disk, and its keys to sizes.
+Read and write `options.json`, which holds the sizes of a biLM.
 
-Key names are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py);
-`options_dict` is the way back.
+Its keys are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
 """
 
 import json
@@ -13,51 +12,39 @@ from typing import Any
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 
-# The released files have some 340.
+# Largest size of an options.json that is read; released files have about 340 bytes.
 MOST_BYTES = 1 << 20
 
-# More than any biLM has is a damaged file's: refused before memory is taken for it.
+# Limits on sizes. Larger numbers come from a damaged file and would allocate much memory.
 MOST_LAYERS, MOST_UNITS, MOST_WORDS, MOST_PARAMETERS = 2**8, 2**20, 2**26, 2**32
 
 
 def read_options(path: str | Path) -> ElmoOptions:
     """
-    # Parameters
-
-    path : `str | Path`
-        An `options.json`, UTF-8.
-
-    # Returns
-
-    `ElmoOptions`
+    Read the sizes of a biLM from an `options.json`.
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not JSON, or not a biLM's options; the text names the file.
+        If it is not JSON, or not a biLM's options; the message names the file.
     """
     return parse_options(read_json(path, "options file"), source=str(path))
 
 
 def read_json(path: str | Path, kind: str) -> Any:
     """
-    # Parameters
-
-    path : `str | Path`
-        A small JSON file, UTF-8.
-    kind : `str`
-        What it should be, for errors: an "options file".
+    Read a small JSON file; `kind` is what errors call the file, such as "options file".
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not JSON, or a key comes twice; the text names the file.
+        If it is too large, is not JSON, or has a key twice; the message names the file.
     """
-    if not Path(path).is_file():  # a FIFO would wait for ever
+    if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
@@ -65,39 +52,32 @@ def read_json(path: str | Path, kind: str) -> Any:
         raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected fewer in an {kind}")
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
-    # Also numbers of thousands of digits; brackets in brackets without an end.
+    # A number with thousands of digits is a ValueError, deeply nested brackets a RecursionError.
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a JSON file: {str(error)[:200]}") from error
+        raise ValueError(
+            f"{path} is not a JSON file: {str(error)[:200]}; expected a biLM's options.json"
+        ) from error
 
 
 def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptions:
     """
-    Reads the released layout; keys that only training uses are passed over.
+    Convert the parsed content of an `options.json` to sizes; keys that only training uses are
+    ignored.
 
-    # Parameters
-
-    options : `dict[str, Any]`
-        The parsed `options.json`.
-    source : `str`, optional (default = `"options"`)
-        What to call it in an error: the file's name.
-
-    # Raises
-
-    `ValueError`
-        If a key is missing or its value is not usable, or they make more than 2**32
-        parameters; the text names source, key, value and need.
+    `source` is the file name for error messages. Raises a `ValueError` if a key is missing, a value
+    is unusable, or the biLM would have more than 2**32 parameters.
     """
     reader = OptionsReader(options, source)
     filters = reader.filters("char_cnn.filters")
-    # bilm-tf trains with 261 characters (256 bytes and 5 marks) and predicts with 262 (the
-    # padding token's id 0 added). The weight file always has 261 rows: both mean the same.
+    # bilm-tf writes 261 (256 bytes and 5 special characters) for training, and 262 for prediction
+    # (with the padding id 0). The weight file has 261 rows in both cases.
     if (number := reader.value("char_cnn.n_characters", int, default=262)) not in (261, 262):
         need = "261 or 262 (UTF-8 bytes and five marks; no other set has a released format)"
         raise reader.error("char_cnn.n_characters", number, need)
     activation = reader.value("char_cnn.activation", str, default="relu")
     if activation not in ACTIVATIONS:
         raise reader.error("char_cnn.activation", activation, f"one of {ACTIVATIONS}")
-    # A word's two marks and a byte, and the widest filter.
+    # A token needs room for its two boundary characters and a byte, and for the widest filter.
     widest = max(3, *(width for width, _ in filters))
     found = ElmoOptions(
         projection_dim=reader.count("lstm.projection_dim"),
@@ -123,15 +103,17 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
     for part, known in options_dict(found).items():
         given = options[part].keys()
         unknown, absent = sorted(map(str, given - known.keys())), sorted(known.keys() - given)
-        if unknown and absent:  # a default would stand in for what is misspelled
+        if unknown and absent:  # a misspelled key would silently get its default
             raise ValueError(f"{source}: {part} has no {absent[0]}, but {unknown[0][:50]!r}")
     return found
 
 
 def options_dict(options: ElmoOptions) -> dict[str, Any]:
     """
-    The released layout, as bilm-tf and AllenNLP read it for prediction. An ELMoForManyLangs model,
-    which they do not read, has a part of its own.
+    Return the content of an `options.json` for these sizes, as bilm-tf and AllenNLP read it.
+
+    For ELMoForManyLangs models, which those programs cannot read, it has the additional key
+    `many_langs`.
     """
     found: dict[str, Any] = {
         "lstm": {
@@ -162,13 +144,15 @@ def options_dict(options: ElmoOptions) -> dict[str, Any]:
 
 
 def check_size(options: ElmoOptions, source: str) -> None:
-    """Raises a `ValueError` for more than 2**32 parameters; `source` is what has them."""
+    """
+    Raise a `ValueError` that begins with `source` if a biLM would have more than 2**32 parameters.
+    """
     if (number := num_parameters(options)) > MOST_PARAMETERS:
         raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
 
 
 def num_parameters(options: ElmoOptions) -> int:
-    """Of token layer and LSTMs together."""
+    """Return the number of parameters of a biLM's token layer and LSTMs."""
     filters, dim, cell = options.num_filters, options.projection_dim, options.cell_size
     convolutions = sum(n * (w * options.char_embedding_dim + 1) for w, n in options.filters)
     highways = options.num_highways * 2 * filters * (filters + 1)
@@ -183,7 +167,7 @@ def num_parameters(options: ElmoOptions) -> int:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a key come twice, and readers differ in which they take."""
+    """Build a dict from the pairs of a JSON object; raise a `ValueError` for a repeated key."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -194,14 +178,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 class OptionsReader:
     """
-    Looks up dotted keys, with errors that name the source, the key and the value.
+    Reader of values in nested JSON objects by dotted keys, such as `lstm.dim`.
+
+    Its methods raise a `ValueError` that names source, key and value if a value is missing or
+    unusable.
 
     # Parameters
 
     options : `Any`
-        What was parsed.
+        The parsed JSON.
     source : `str`
-        What to call it: the file's name.
+        File name for error messages.
     """
 
     def __init__(self, options: Any, source: str) -> None:
@@ -209,13 +196,20 @@ class OptionsReader:
         self.source = source
 
     def value(self, key: str, kind: type, **default: Any) -> Any:
-        """Of this type, or the default where it is not there."""
+        """
+        Return the value of a key, which must have the type `kind`.
+
+        If the key is missing or null, return `default`, if given.
+        """
         found = self.options
         for part in key.split("."):
             if not isinstance(found, dict):
                 raise ValueError(f"{self.source}: expected a JSON object around {key}")
             if part not in found and "default" not in default:
-                raise ValueError(f"{self.source}: the key {key} is missing")
+                raise ValueError(
+                    f"{self.source}: the key {key} is missing, expected a biLM's options.json with "
+                    "it"
+                )
             found = found.get(part)
             if found is None and "default" in default:
                 return default["default"]
@@ -224,11 +218,11 @@ class OptionsReader:
         return found
 
     def error(self, key: str, found: Any, need: str) -> ValueError:
-        """To be raised."""
+        """Return the error to raise for an unusable value; `need` says what is expected."""
         return ValueError(f"{self.source}: {key} is {reprlib.repr(found)}, expected {need}")
 
     def count(self, key: str, least: int = 1, most: int = MOST_UNITS, **default: Any) -> int:
-        """An integer of this range."""
+        """Return the value of a key, which must be an integer from `least` to `most`."""
         number = self.value(key, int, **default)
         if not least <= number <= most:
             need = {0: "0 or more", 1: "a positive integer"}.get(least, f"at least {least}")
@@ -236,7 +230,7 @@ class OptionsReader:
         return number
 
     def filters(self, key: str) -> tuple[tuple[int, int], ...]:
-        """The char-CNN's widths and numbers."""
+        """Return the char-CNN's filters, pairs of width in characters and number of filters."""
         pairs = self.value(key, list)
         if not pairs:
             raise ValueError(f"{self.source}: {key} is empty, expected at least one filter")
@@ -252,10 +246,12 @@ class OptionsReader:
         return tuple((width, number) for width, number in pairs)
 
     def clip(self, key: str) -> float | None:
-        """A limit; `None` for no clipping."""
+        """
+        Return the value at which activations are clipped, or `None` if it is missing, null or 0.
+        """
         limit = self.value(key, object, default=0)
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-        if not number or not 0 <= limit <= MOST_UNITS:  # NaN is neither
+        if not number or not 0 <= limit <= MOST_UNITS:  # true for NaN, too
             raise self.error(key, limit, f"a positive number or null, at most {MOST_UNITS}")
         # bilm-tf and AllenNLP read null and 0 as "no clipping".
         return float(limit) or None

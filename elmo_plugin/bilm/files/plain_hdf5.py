@@ -1,4 +1,4 @@
-"""HDF5 files of others: only what stands in the file itself is read."""
+"""Read HDF5 files from untrusted sources, without following links to other files."""
 
 import errno
 import math
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-# h5py's own and those of every HDF5 library. HDF5 looks for any other on disk, as code to run.
+# Filters that are built into HDF5. For any other filter, HDF5 would load and run a plugin.
 FILTERS = (
     h5py.h5z.FILTER_DEFLATE,
     h5py.h5z.FILTER_SHUFFLE,
@@ -16,41 +16,30 @@ FILTERS = (
     h5py.h5z.FILTER_LZF,
 )
 LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
-# What a chunk may have beyond its dataset, which may be smaller than a chunk.
+# Number of bytes by which a chunk may be larger than its dataset.
 CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
 def plain_hdf5(path: str | Path, kind: str) -> Iterator[dict[str, h5py.Dataset]]:
     """
-    Opens an HDF5 file for reading, if all that it holds are groups and plain datasets. HDF5 knows
-    links to other files, datasets kept in other files, and datasets made of parts of other files,
-    and follows them without a word: a weight file could read any file of its user.
+    Context manager that opens an HDF5 file and yields a dict of its datasets by full name.
 
-    # Parameters
-
-    path : `str | Path`
-        The file.
-    kind : `str`
-        What it should be, for errors: a "weight file".
-
-    # Returns
-
-    `Iterator[dict[str, h5py.Dataset]]`
-        Every dataset by its whole name, while the file is open. `file.attrs` is `.file.attrs` of
-        any of them.
+    HDF5 silently follows links to other files, and reads datasets that are stored in other files. A
+    malicious weight file could thus read any file, so both are refused. `kind` is what errors call
+    the file, such as "weight file".
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not a whole HDF5 file, or holds a link, or a dataset that is not plain. What HDF5
-        raises in the block becomes one, too.
+        If the file is damaged, has a link, or has a dataset that is incomplete, stored in another
+        file, or compressed by a plugin. Errors of HDF5 in the block become `ValueError`s too.
     `MemoryError`
-        If memory runs out in the block; the text names the file.
+        If memory runs out in the block; the message names the file.
     """
-    if not Path(path).is_file():  # a FIFO would wait for ever
+    if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
     try:
         with h5py.File(path, "r") as file:
@@ -63,7 +52,7 @@ def plain_hdf5(path: str | Path, kind: str) -> Iterator[dict[str, h5py.Dataset]]
         raise _not_whole(path, kind, error) from error
     except PermissionError as error:
         raise PermissionError(error.errno, "cannot be read", str(path)) from error
-    # h5py's, by where in the file something is wrong.
+    # h5py raises different errors, depending on which bytes are damaged.
     except (OSError, RuntimeError, LookupError, TypeError, ArithmeticError) as error:
         if "allocate memory" in str(error) or getattr(error, "errno", None) == errno.ENOMEM:
             raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
@@ -92,7 +81,7 @@ def _datasets(root: h5py.h5g.GroupID, path: str) -> dict[str, h5py.Dataset]:
                 found[key] = h5py.Dataset(item)
             elif isinstance(item, h5py.h5g.GroupID):
                 address = h5py.h5o.get_info(item).addr
-                if address not in seen:  # a group may hold itself
+                if address not in seen:  # a group may contain itself
                     seen.add(address)
                     groups.append((f"{key}/", item))
     return found
@@ -100,7 +89,7 @@ def _datasets(root: h5py.h5g.GroupID, path: str) -> dict[str, h5py.Dataset]:
 
 def _check_plain(dataset: h5py.h5d.DatasetID, name: str) -> None:
     plan = dataset.get_create_plist()
-    # First, since asking a virtual dataset for its shape opens the files that it is made of.
+    # This check comes first: reading the shape of a virtual dataset opens other files.
     if plan.get_layout() not in LAYOUTS or plan.get_external_count():
         raise ValueError(f"{name} is kept in other files, expected a plain dataset")
     for index in range(plan.get_nfilters()):
@@ -119,5 +108,5 @@ def _check_plain(dataset: h5py.h5d.DatasetID, name: str) -> None:
     else:
         written, whole = dataset.get_storage_size(), num_bytes
     if written < whole:
-        # HDF5 reads zeros there.
+        # HDF5 reads zeros for chunks that were never written.
         raise ValueError(f"{name} was not written to its end, expected a whole dataset")

@@ -1,8 +1,11 @@
-"""Pickles of others: PyTorch reads tensors from them, and nothing that they hold is run."""
+"""Read files of `torch.save` without running code in them, and check the tensors."""
 
+import os
 import pickle
 import struct
 import zipfile
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +13,61 @@ import torch
 
 from elmo_plugin.bilm.files.text import quoted
 
+# Exceptions that `torch.load` and `zipfile` raise for damaged, unsafe and other unusable files.
+UNREADABLE = (
+    RuntimeError,
+    OSError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    pickle.UnpicklingError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type if the message is empty."""
+    return (str(error) or repr(error)).splitlines()[0]
+
+
+def load_checked(path: str | os.PathLike, mmap: bool = False) -> Any:
+    """
+    Verify the checksums of a file of `torch.save`, and load it on the CPU without running code.
+
+    `torch.load` ignores the CRC-32 sums in the file, so a flipped bit would become a wrong weight.
+    With `mmap`, tensors are mapped from the file instead of read. Raises an exception in
+    `UNREADABLE` if the file is damaged, or holds objects that could run code.
+    """
+    with zipfile.ZipFile(path) as file:
+        damaged = file.testzip()
+    if damaged is not None:
+        raise ValueError(f"{path} is damaged: the checksum of {damaged} is wrong")
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+
 
 def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     """
-    # Parameters
+    Read a `state_dict` that `torch.save` wrote, without running code in the file.
 
-    path : `Path`
-        What `torch.save` wrote of a `state_dict`, in its present container or that of PyTorch 1.5
-        and before.
-    kind : `str`
-        What it should be, for errors: a "file of weights".
+    Checksums are compared if the file has them (the ZIP format of PyTorch 1.6 and later). `kind` is
+    what errors call the file. Each entry of the result still has to be checked with `plain_tensor`.
 
-    # Returns
-
-    `dict[str, Any]`
-        What it holds, by name; `plain_tensor` checks each.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If it is not whole, or holds anything that could run code.
-    `MemoryError`
-        If memory runs out; the text names the file.
+    Raises a `FileNotFoundError` if there is no file, and a `ValueError` if it is damaged or could
+    run code. If memory runs out, raises a `MemoryError` that names the file.
     """
-    if not path.is_file():  # a FIFO would wait for ever
+    if not path.is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no file {path}, expected an {kind}")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        if zipfile.is_zipfile(path):
+            found = load_checked(path)
+        else:  # the format before PyTorch 1.6, without checksums
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} is damaged, or a pickle of more than tensors, which could run code and was "
@@ -46,20 +75,7 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
         ) from error
     except PermissionError as error:
         raise PermissionError(error.errno, "cannot be read", str(path)) from error
-    # PyTorch's, by where in the file something is wrong.
-    except (
-        RuntimeError,
-        OSError,
-        EOFError,
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AttributeError,
-        AssertionError,
-        struct.error,
-        zipfile.BadZipFile,
-    ) as error:
+    except UNREADABLE as error:
         if "allocate memory" in str(error):
             raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
         raise ValueError(
@@ -74,25 +90,10 @@ def plain_tensor(
     tensors: dict[str, Any], key: str, shape: tuple[int, ...], path: Path
 ) -> torch.Tensor:
     """
-    # Parameters
+    Return the tensor `key` of a file's tensors, after checking its type, shape and numbers.
 
-    tensors : `dict[str, Any]`
-        From `plain_tensors`.
-    key : `str`
-        Which of them.
-    shape : `tuple[int, ...]`
-        The shape it is to have.
-    path : `Path`
-        Where they come from, for errors.
-
-    # Returns
-
-    `torch.Tensor`
-
-    # Raises
-
-    `ValueError`
-        If it is missing, of another shape, or no plain tensor of floating point.
+    `path` is the file, for error messages. Raises a `ValueError` if the tensor is missing, does not
+    have `shape`, is not a plain floating point tensor, or holds NaN or infinity.
     """
     if key not in tensors:
         raise ValueError(f"{path}: the key {key} is missing, expected shape {shape}")
@@ -108,4 +109,20 @@ def plain_tensor(
         raise ValueError(f"{path}: {key} has type {found.dtype}, expected floating point")
     if tuple(found.shape) != shape:
         raise ValueError(f"{path}: {key} has shape {tuple(found.shape)}, the options want {shape}")
+    if not torch.isfinite(found).all():
+        raise ValueError(f"{path}: {key} holds NaN or infinity, expected finite numbers")
     return found
+
+
+def check_state_dict(
+    tensors: dict[str, Any], expected: Mapping[str, torch.Tensor], path: Path
+) -> None:
+    """
+    Check that the tensors of the file `path` fit a module, whose `state_dict()` is `expected`.
+
+    Only floating point tensors are checked. Raises a `ValueError` for the first tensor that does
+    not fit.
+    """
+    for key, tensor in expected.items():
+        if tensor.is_floating_point():
+            plain_tensor(tensors, key, tuple(tensor.shape), path)

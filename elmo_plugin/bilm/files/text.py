@@ -1,71 +1,68 @@
-"""The lines of a text file: one reader for everything that is read line by line."""
+"""Read text files line by line: UTF-8, plain or compressed with gzip."""
 
+import gzip
+import io
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Characters of a line that a message quotes.
+GZIP_MAGIC = b"\x1f\x8b"  # no UTF-8 text begins like this
+# Most characters of a text that an error message quotes.
 QUOTED = 80
+
+
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
+    """
+    Context manager that opens a file for reading bytes, and decompresses it if it is gzip.
+
+    The content decides, not the name. A seek in a gzip file reads everything up to the new
+    position. Raises a `ValueError` if a gzip file is damaged or cut off.
+    """
+    with Path(path).open("rb") as raw:
+        is_gzip = raw.seekable() and raw.read(2) == GZIP_MAGIC
+        if not is_gzip:
+            if raw.seekable():
+                raw.seek(0)
+            yield raw
+            return
+        raw.seek(0)
+        with gzip.GzipFile(fileobj=raw) as file:
+            try:
+                yield cast(BinaryIO, io.BufferedReader(file))
+            except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+                raise ValueError(f"{path} is not a whole gzip file: {error}") from error
 
 
 def read_lines(
     path: str | Path, name: str | None = None, *, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
     """
-    The lines of a UTF-8 text file, read as they are needed.
+    Yield the lines of a text file with their numbers; see `open_bytes` and `decode_lines`.
 
-    # Parameters
-
-    path : `Union[str, Path]`
-        The file.
-    name : `Optional[str]`, optional (default = `None`)
-        What errors call it; its path if not given.
-    keep_bad_bytes : `bool`, optional (default = `False`)
-        See `decode_lines`.
-
-    # Returns
-
-    `Iterator[tuple[int, str]]`
-        See `decode_lines`.
-
-    # Raises
-
-    `ValueError`
-        See `decode_lines`.
+    `name` is what errors call the file, by default its path.
     """
-    with Path(path).open("rb") as file:
+    with open_bytes(path) as file:
         yield from decode_lines(file, str(path) if name is None else name, keep_bad_bytes)
 
 
 def decode_lines(
     lines: Iterable[bytes], name: str, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
+    r"""
+    Decode UTF-8 lines, and number them from 1 as an editor does.
+
+    `lines` is a file opened to read bytes, and `name` what errors call it. Lines end with `\n` or
+    `\r\n`; line ends are kept. A lone `\r` ends a line only in a file without any `\n`. A byte
+    order mark at the beginning is dropped.
+
+    Raises a `ValueError` that begins with file and line if a line is not UTF-8. With
+    `keep_bad_bytes`, such bytes become lone surrogates instead (`surrogateescape`).
     """
-    Lines end with a line feed, before which a carriage return may stand; a carriage return alone
-    ends one only in a file that has no line feed at all, so that numbers are those of an editor. A
-    byte order mark is left out.
-
-    # Parameters
-
-    lines : `Iterable[bytes]`
-        A file opened to read bytes.
-    name : `str`
-        What errors call it.
-    keep_bad_bytes : `bool`, optional (default = `False`)
-        Whether bytes that are not UTF-8 come as lone surrogates (`surrogateescape`), in place of an
-        error.
-
-    # Returns
-
-    `Iterator[tuple[int, str]]`
-        Line numbers from 1, and the lines with their ends.
-
-    # Raises
-
-    `ValueError`
-        If a line is not UTF-8; the text begins with file and line.
-    """
-    for number, line in enumerate(_without_mark(lines), start=1):
+    for number, line in enumerate(_split_first(lines), start=1):
         try:
             text = line.decode("utf-8", "surrogateescape" if keep_bad_bytes else "strict")
         except UnicodeDecodeError as error:
@@ -76,8 +73,8 @@ def decode_lines(
         yield number, text
 
 
-def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Without a byte order mark; of a file without line feeds, what its carriage returns divide."""
+def _split_first(lines: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Drop a byte order mark; split the first line at `\r` if the file has no `\n`."""
     lines = iter(lines)
     first = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
     if not first.endswith(b"\n") and b"\r" in first:
@@ -88,17 +85,7 @@ def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def quoted(found: object) -> str:
-    """
-    # Parameters
-
-    found : `object`
-        What was found: text, bytes, or any value.
-
-    # Returns
-
-    `str`
-        Its beginning, as a message quotes it: what cannot be printed is escaped.
-    """
+    """Return the beginning of a string, bytes, or another value's `repr`, for an error message."""
     whole = found if isinstance(found, (str, bytes)) else repr(found)
     beginning = whole[:QUOTED]
     shown = repr(beginning) if whole is found else str(beginning)
@@ -106,17 +93,7 @@ def quoted(found: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """
-    # Parameters
-
-    text : `str`
-        Any.
-
-    # Returns
-
-    `bool`
-        Whether it has a UTF-8 form: no lone surrogates, which JSON can write and no file can hold.
-    """
+    """Return whether a text can be encoded as UTF-8, that is, has no lone surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
 """
-`weights.hdf5`, the released layout, to a biLM's parameters and back.
+Read and write a biLM's parameters in the released format, `weights.hdf5`.
 
-The only knower of TensorFlow's names, shapes and gate order. Nothing in a file is executed: HDF5
-only. Layout: bilm-tf's `dump_weights`
-(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py).
+The format is that of bilm-tf's `dump_weights`
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py). This file alone converts between
+TensorFlow's and our names, shapes and order of gates.
 """
 
 import zlib
@@ -15,27 +15,32 @@ import h5py
 import numpy
 import torch
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-# TensorFlow's LSTMCell keeps its gates as i, j (candidate), f, o, and adds 1 to f when it runs;
-# here they are i, f, j, o and the 1 is part of the bias.
+# TensorFlow's LSTMCell stores its gates as i, j (candidate), f, o, and adds 1 to f when it runs.
+# Our cell stores them as i, f, j, o, and the 1 is part of its bias.
 TENSORFLOW_FORGET_BIAS = 1.0
-# In the files that `save_weights` writes; HDF5 has no checksum of plain datasets.
+# Attribute that `save_weights` writes; HDF5 has no checksums of contiguous datasets.
 CHECKSUM = "elmo_plugin_crc32"
 STORED_TYPES = ("float16", "float32", "float64")
 
-# Parts of parameters, and what belongs there.
+# Pairs of a parameter, or of a slice of it, and its new values.
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
 Convert = Callable[[numpy.ndarray], numpy.ndarray]
 
 
 class Entry(NamedTuple):
-    """One dataset of the file: its key and shape, and how it meets the parameters."""
+    """
+    One dataset of a weight file.
+
+    `key`, `shape`: the dataset's name and shape. `put`: function that converts the dataset's array
+    to pairs of a parameter and its new values. `get`: function that returns the array to write.
+    """
 
     key: str
     shape: tuple[int, ...]
@@ -45,26 +50,28 @@ class Entry(NamedTuple):
 
 def load_weights(bilm: BiLm, path: str | Path) -> None:
     """
-    Fills a biLM's parameters from a weight file. All of it is read and checked before the first
-    parameter changes, which takes memory for a second copy of them meanwhile.
+    Load a biLM's parameters from a weight file.
+
+    The file is read and checked completely before the first parameter changes. This needs memory
+    for a second copy of the weights.
 
     # Parameters
 
     bilm : `BiLm`
-        Built from the options that belong to the file.
+        A biLM made from the options that belong to the file.
     path : `str | Path`
-        An HDF5 file, float16 to float64.
+        An HDF5 file with weights in float16, float32 or float64.
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not a whole HDF5 file, or refers to other files; if a key is missing, has another
-        shape or holds a value that is not a finite number of the parameter's type; or if the values
-        are others than `save_weights` wrote. The text names file, key, found and wanted.
+        If the file is damaged or refers to other files; if a key is missing, has another shape, or
+        holds NaN, infinity or a number that the parameter's type cannot hold. The message names
+        file, key, and the values found and expected.
     `MemoryError`
-        If memory runs out. The biLM is unchanged, whatever is raised.
+        If memory runs out. The biLM is unchanged after any of these errors.
     """
     with torch.no_grad():
         for target, new in list(_checked_values(bilm, path)):
@@ -74,19 +81,26 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
 @torch.no_grad()
 def fill_weights(bilm: BiLm, path: str | Path) -> None:
     """
-    `load_weights` for a biLM that is thrown away if this fails, when some of its parameters may
-    have changed: tensor by tensor, without a second copy.
+    Load a biLM's parameters like `load_weights`, but without holding a second copy in memory.
+
+    After an error, some parameters may have changed.
     """
     for target, new in _checked_values(bilm, path):
         target.copy_(new)
 
 
 def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Each parameter and its new values; raises at the end if the checksum is another."""
+    """
+    Yield each parameter with its new values from the file.
+
+    Raises the errors of `load_weights`; a wrong checksum is found only at the end.
+    """
     checksum = 0
     with plain_hdf5(path, "weight file") as file:
         for entry in _checked(file, bilm, str(path)):
-            array = _read(file[entry.key])
+            dataset = file[entry.key]
+            float_type = numpy.promote_types(dataset.dtype, numpy.float32)
+            array = dataset[...].astype(float_type, copy=False)
             checksum = checksum_of(entry.key, array, checksum)
             for target, values in entry.put(array):
                 new = torch.from_numpy(values).to(target.dtype)
@@ -99,27 +113,17 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
         written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(
-                f"{path} is damaged: its numbers have the checksum {checksum:08x}, those that were "
-                f"written had {int(written):08x}"
+                f"{path} is damaged: its numbers have the checksum {checksum:08x}, expected "
+                f"{int(written):08x}"
             )
 
 
 def check_weights(options: ElmoOptions, path: str | Path) -> None:
     """
-    Whether a weight file belongs to options, by its keys and shapes; before memory is taken for a
-    biLM of these sizes.
+    Check that a weight file has the keys and shapes that the options require, without allocating
+    memory for a biLM.
 
-    # Parameters
-
-    options : `ElmoOptions`
-        The sizes.
-    path : `str | Path`
-        An HDF5 file.
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        As `load_weights`.
+    Raises the errors of `load_weights`.
     """
     with torch.device("meta"):
         bilm = BiLm(options)
@@ -129,28 +133,30 @@ def check_weights(options: ElmoOptions, path: str | Path) -> None:
 
 def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     """
-    Writes a biLM's parameters in the released layout, and a checksum as the attribute
-    `elmo_plugin_crc32`; an existing file is replaced only when the new one is whole.
+    Write a biLM's parameters in the released format, atomically.
+
+    The file's attribute `elmo_plugin_crc32` is a checksum of its numbers.
 
     # Parameters
 
     bilm : `BiLm`
-        Any biLM but one of ELMoForManyLangs.
+        Any biLM but an ELMoForManyLangs model.
     path : `str | Path`
         The HDF5 file to write.
     dtype : `str`, optional (default = `"float32"`)
-        How matrices are stored, one of `STORED_TYPES`. Biases take at least float32: AllenNLP adds
-        the forget bias of 1 in the type of the file, and would round.
+        Type of the stored matrices: `"float16"`, `"float32"` or `"float64"`. Biases are stored in
+        float32 at least: AllenNLP adds the forget bias of 1 in the file's type, and float16 would
+        round the sum.
 
     # Raises
 
     `ValueError`
-        If the biLM or `dtype` is another; `path` is as it was then.
+        If `dtype` is unknown, or the biLM is an ELMoForManyLangs model. `path` is then unchanged.
     """
     if dtype not in STORED_TYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {STORED_TYPES}")
     checksum = 0
-    with whole_file(path) as aside, h5py.File(aside, "w") as file:
+    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for entry in layout(bilm):
             compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
@@ -161,7 +167,7 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
 
 
 def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry]:
-    """What is to be read, when all of it is there in the right shape and nothing is left over."""
+    """Check keys, shapes and types of a weight file against a biLM; return the entries to read."""
     entries = list(layout(bilm))
     for entry in entries:
         if entry.key not in file:
@@ -171,14 +177,15 @@ def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry
         dataset = file[entry.key]
         if dataset.shape != entry.shape:
             raise ValueError(
-                f"{path}: {entry.key} has shape {dataset.shape}, the options want {entry.shape}"
+                f"{path}: {entry.key} has shape {dataset.shape}, the options want {entry.shape}; "
+                "expected the weight file that belongs to these options"
             )
         if dataset.dtype.kind != "f" or dataset.dtype.itemsize > 8:
             raise ValueError(
                 f"{path}: {entry.key} has type {dataset.dtype}, expected floating point, float16 "
                 "to float64"
             )
-    # A deeper biLM than the options say would load without its upper layers.
+    # Without this check, upper layers that the options do not mention would be ignored silently.
     unused = sorted(
         key
         for key in file.keys() - {entry.key for entry in entries}
@@ -193,37 +200,43 @@ def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry
     return entries
 
 
-def _read(dataset: h5py.Dataset) -> numpy.ndarray:
-    return dataset[...].astype(numpy.promote_types(dataset.dtype, numpy.float32), copy=False)
-
-
 def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
-    """Of the numbers, however they are stored."""
+    """
+    Update a CRC-32 with the name and the numbers of a dataset.
+
+    float16 and float32 arrays of equal numbers have the same checksum. `before` is the checksum of
+    the datasets before this one.
+    """
     wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
     numbers = numpy.ascontiguousarray(wide).data.cast("B")
     return zlib.crc32(numbers, zlib.crc32(key.encode(), before))
 
 
 def layout(bilm: BiLm) -> Iterator[Entry]:
-    """Every dataset of a biLM's file, in its order."""
+    """
+    Yield an `Entry` for every dataset of a biLM's weight file, in order.
+
+    Raises a `ValueError` for an ELMoForManyLangs model, which has no such file.
+    """
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
-    # The padding token's row of zeros is ours alone.
+    # Row 0, zeros for the padding token, is not in the file.
     yield _plain("char_embed", char_cnn.char_embedding[1:])
     for index, convolution in enumerate(char_cnn.convolutions):
         number, dim, width = convolution.weight.shape
-        yield Entry(
+        yield _entry(
             f"CNN/W_cnn_{index}",
             (1, width, dim, number),
-            _putter(convolution.weight, lambda array: array[0].transpose(2, 1, 0)),
-            _getter(convolution.weight, lambda array: array.transpose(2, 1, 0)[None]),
+            convolution.weight,
+            lambda array: array[0].transpose(2, 1, 0),
+            lambda array: array.transpose(2, 1, 0)[None],
         )
         assert convolution.bias is not None
         yield _plain(f"CNN/b_cnn_{index}", convolution.bias)
     for index, highway in enumerate(char_cnn.highway_layers):
         dim = highway.in_features
-        # Our gate keeps the input, TensorFlow's "carry" lets the transform in: the signs differ.
+        # bilm-tf's gate "carry" is 1 minus our gate, so its weights have the opposite sign.
         for rows, name, sign in (
             (slice(0, dim), "transform", 1.0),
             (slice(dim, 2 * dim), "carry", -1.0),
@@ -254,46 +267,52 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
 
     shape = (input_dim + cell.projection_dim, 4 * cell.cell_size)
     yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
-    yield Entry(
+    yield _entry(
         f"{prefix}/B",
         (4 * cell.cell_size,),
-        _putter(bias, lambda array: _swap_gates(array) + forget_bias),
-        _getter(bias, lambda array: _swap_gates(array - forget_bias)),
+        bias,
+        lambda array: _swap_gates(array) + forget_bias,
+        lambda array: _swap_gates(array - forget_bias),
     )
     yield _matrix(f"{prefix}/W_P_0", cell.state_projection.weight)
 
 
 def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
-    """i, j, f, o <-> i, f, j, o along the first axis."""
+    """Convert between the gate orders i, j, f, o and i, f, j, o along the first axis."""
     first, second, third, fourth = numpy.split(array, 4, axis=0)
     return numpy.concatenate([first, third, second, fourth], axis=0)
 
 
 def _plain(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
-    """Stored as it is."""
-    shape = tuple(parameter.shape)
-    return _entry(key, shape, parameter, lambda array: sign * array)
+    """Return the `Entry` of a parameter that the file stores unchanged, up to its sign."""
+    return _entry(key, tuple(parameter.shape), parameter, lambda array: sign * array)
 
 
 def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
-    """Stored transposed: TensorFlow multiplies from the other side."""
-    shape = tuple(reversed(parameter.shape))
-    return _entry(key, shape, parameter, lambda array: sign * array.T)
+    """Return the `Entry` of a matrix that the file stores transposed."""
+    return _entry(key, tuple(parameter.shape[::-1]), parameter, lambda array: sign * array.T)
 
 
-def _entry(key: str, shape: tuple[int, ...], parameter: torch.Tensor, convert: Convert) -> Entry:
-    return Entry(key, shape, _putter(parameter, convert), _getter(parameter, convert))
-
-
-def _putter(parameter: torch.Tensor, convert: Convert) -> Callable[[numpy.ndarray], Values]:
-    return lambda array: [(parameter, convert(array))]
-
-
-def _getter(parameter: torch.Tensor, convert: Convert) -> Callable[[], numpy.ndarray]:
-    return lambda: convert(_array(parameter))
+def _entry(
+    key: str,
+    shape: tuple[int, ...],
+    parameter: torch.Tensor,
+    put: Convert,
+    get: Convert | None = None,
+) -> Entry:
+    """
+    Return the `Entry` of a parameter; `put` converts the file's array to the parameter's values,
+    and `get` (default: `put`) does the reverse.
+    """
+    return Entry(
+        key,
+        shape,
+        lambda array: [(parameter, put(array))],
+        lambda: (get or put)(_array(parameter)),
+    )
 
 
 def _array(tensor: torch.Tensor) -> numpy.ndarray:
-    """NumPy has no bfloat16."""
+    """Convert a tensor to NumPy; bfloat16, which NumPy lacks, becomes float32."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

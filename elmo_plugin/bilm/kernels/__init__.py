@@ -1,1 +1,1 @@
-"""How it is computed here: the definition, and what is faster on this machine."""
+"""Backends of the biLM: the reference implementation in plain PyTorch, and faster kernels."""

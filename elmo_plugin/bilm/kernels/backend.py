@@ -1,22 +1,26 @@
 """
-The door to the kernels, and the only one: the model calls `backend()`, and
+Entry point to the kernels, and the only file of this folder that the model imports. Models call
+`backend()` and subclass `WeightsModule`.
+
+To compute with the reference implementation instead of the fast kernels:
 
     with use_backend("reference"):
         ...
-
-runs the definition instead of what is fast here.
 """
 
+import functools
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 
 from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference
-from elmo_plugin.bilm.kernels.chooser import auto_training_dtype
+from elmo_plugin.bilm.kernels.fast import auto_training_dtype
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,
@@ -28,7 +32,6 @@ from elmo_plugin.bilm.kernels.interface import (
     Precision,
     TokenWeights,
 )
-from elmo_plugin.bilm.kernels.weights_module import WeightsModule
 
 __all__ = [
     "DTYPES",
@@ -42,26 +45,70 @@ __all__ = [
     "WeightsModule",
     "auto_training_dtype",
     "backend",
+    "current_affine",
     "derived",
     "forget_derived",
+    "run_eagerly",
     "use_backend",
+    "warn_of_non_finite_weights",
 ]
 BACKENDS: dict[str, Backend] = {"fast": fast, "reference": reference}
 
 _name: ContextVar[str] = ContextVar("backend", default="fast")
 
 Derived = TypeVar("Derived")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def backend() -> Backend:
-    """What computes here and now."""
+    """
+    Return the backend that `use_backend` chose, by default the fast one. `torch.func` transforms
+    and forward-mode AD always get the reference, because the fast backend does not support them.
+    """
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return reference
     return BACKENDS[_name.get()]
+
+
+def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:
+    """
+    Decorate a function so that `torch.compile` runs it eagerly, and `torch.jit.trace` and
+    `torch.export` raise a `RuntimeError`.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: P.args, **named: P.kwargs) -> Result:
+        # This comes first, because during compilation the two conditions below are true as well.
+        if torch.compiler.is_dynamo_compiling():
+            return _not_compiled(function)(*arguments, **named)
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            raise RuntimeError(
+                "torch.jit.trace and torch.export cannot record a biLM, whose loops depend on "
+                "sentence lengths; `python -m elmo_plugin export-onnx` writes one that runs "
+                "without Python"
+            )
+        return function(*arguments, **named)
+
+    return run
+
+
+def _not_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
+    # The same object at every call, or `torch.compile` would recompile the caller.
+    if function not in _left_alone:
+        _left_alone[function] = torch.compiler.disable(function)
+    return _left_alone[function]
+
+
+_left_alone: dict[Any, Any] = {}
+# Set by hand: `@torch.compiler.disable` would import the compiler, which takes two seconds.
+_not_compiled._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """
-    In the block, and in this thread, biLMs are computed by this backend.
+    Context manager: within the block, all biLMs in this thread compute with the backend `name`.
 
     # Parameters
 
@@ -71,7 +118,7 @@ def use_backend(name: str) -> Iterator[None]:
     # Raises
 
     `ValueError`
-        If it is another.
+        If there is no backend of this name.
     """
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}, expected one of {tuple(BACKENDS)}")
@@ -86,15 +133,113 @@ def derived(
     parameters: Sequence[torch.Tensor], what: str, settings: Hashable, make: Callable[[], Derived]
 ) -> Derived:
     """
-    What `make` computes of these parameters with these settings and by this backend; computed again
-    when one has changed. See `derived.py` for which changes are seen.
+    Return the result of `make()`, cached under the name `what`. It is computed again when a
+    parameter, a setting or the backend has changed; `derived.py` says which changes are noticed.
     """
     return _derived.derived(parameters, (what, _name.get(), settings), make)
 
 
+def check_ids(
+    ids: Any,
+    content: str = "character ids, shape (batch_size, num_tokens, 50); use batch_to_ids(sentences)",
+) -> None:
+    """Raise a `ValueError` if ids are not a tensor of integers. The error calls them `content`."""
+    if not isinstance(ids, torch.Tensor):
+        found = f"{' '.join(repr(ids).split())[:60]} ({type(ids).__name__})"
+        raise ValueError(f"found {found}, expected a tensor of {content}")
+    if ids.dtype not in (torch.int16, torch.int32, torch.int64):
+        raise ValueError(f"found ids of dtype {ids.dtype}, expected a torch.int64 tensor")
+
+
 def forget_derived(parameters: Sequence[torch.Tensor], what: str | None = None) -> None:
     """
-    Frees what was derived of these parameters (prepacked weights, vectors of tokens, the state
-    after the warm-up text), or what of it has this name; it is made again when it is needed.
+    Free the cached values that were derived from these parameters, such as prepacked weights or
+    token vectors. With `what`, free only the values of that name.
     """
     _derived.forget(parameters, what)
+
+
+class WeightsModule(torch.nn.Module):
+    """
+    Base class of modules with weights for the kernels. The kernels cache values that they derive
+    from the weights (`derived.py`); `state_dict` and copies of the module leave these out.
+
+    # Attributes
+
+    dtype, training_dtype : `str | None`
+        Dtypes of matrix products without and with gradients, see `Precision`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtype: str | None = None
+        self.training_dtype: str | None = None
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of this module's matrix products."""
+        return Precision(self.dtype, self.training_dtype)
+
+    def forget_derived(self) -> None:
+        """
+        Free the values derived from the weights. Call it after changing a few elements of a weight
+        through `.data` or a NumPy view, because PyTorch's version counter misses such writes.
+        """
+        forget_derived(list(self.parameters()))
+
+    def train(self, mode: bool = True) -> "WeightsModule":
+        """
+        Set training or evaluation mode, and free the values derived from the weights. Around an
+        evaluation, AllenNLP's moving average overwrites the weights through `.data`.
+        """
+        self.forget_derived()
+        return super().train(mode)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "WeightsModule":
+        """Free the values derived from the weights, then convert the weights, as in `.to()`."""
+        self.forget_derived()
+        return super()._apply(fn, recurse)
+
+    def __prepare_scriptable__(self) -> None:
+        """Raise a `TypeError`. `torch.jit.script` calls this hook, and cannot compile a biLM."""
+        raise TypeError(
+            "torch.jit.script cannot compile a biLM, whose loops depend on sentence lengths; "
+            "`python -m elmo_plugin export-onnx` writes one that runs without Python"
+        )
+
+
+def current_affine(layer: torch.nn.Module) -> Affine:
+    """
+    Return the current weight and bias of a linear or convolution layer.
+
+    The kernels never call the layer's `forward`. This function therefore runs the hooks in which
+    `torch.nn.utils.prune`, `weight_norm` and `spectral_norm` compute the weight before `forward`.
+
+    # Raises
+
+    `TypeError`
+        If the weight is not a tensor, as after `torch.ao.quantization.quantize_dynamic`.
+    """
+    for hook in layer._forward_pre_hooks.values():
+        if type(hook).__module__.startswith("torch.nn.utils."):
+            hook(layer, ())
+    weight, bias = layer.weight, layer.bias
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"a layer of the biLM was replaced by {type(layer).__module__}."
+            f"{type(layer).__qualname__}; for 8-bit weights give the biLM dtype='int8' instead"
+        )
+    return Affine(weight, bias)  # type: ignore[arg-type]
+
+
+def warn_of_non_finite_weights(module: torch.nn.Module, _: Any = None) -> None:
+    """Warn if a weight holds NaN or infinite values. `BiLm` calls it after `load_state_dict`."""
+    for name, parameter in module.named_parameters():
+        values = parameter.detach()
+        # The sum is a quick first test. It can overflow, so a non-finite sum proves nothing yet.
+        if not values.is_meta and not (values.sum().isfinite() or values.isfinite().all()):
+            warnings.warn(
+                f"the loaded weight {name} holds NaN or infinite values: so will the vectors",
+                stacklevel=2,
+            )
+            return

@@ -1,261 +1,363 @@
-"""
-The C++ of this folder, compiled for the processor at hand when it is first needed, and kept in the
-user's cache. Where there is no C++ compiler, PyTorch's own operators run in its place.
-"""
+"""Inference-only layers of a biLM on a CPU, which call the C++ kernels (`library.py`)."""
 
 import contextlib
 import ctypes
-import functools
-import hashlib
 import math
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+import mmap
+from collections.abc import Sequence
 
 import torch
+from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import processors
+from elmo_plugin.bilm.kernels import library, tuning
+from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, TokenWeights
+from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
+from elmo_plugin.bilm.kernels.quantized import ZERO_POINT, weight_in_int8, weight_in_int16
+from elmo_plugin.bilm.kernels.token_layer import filter_matrix
 
-# Names the compiler; `none` for PyTorch's operators.
-VARIABLE = "ELMO_PLUGIN_CXX"
-# Where the sources and what they include are.
-FOLDER = Path(__file__).parent
-# What is computed is what is written, to the bit, on every processor: products and sums are put
-# together where the source says so.
-FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC",
-)  # fmt: skip
-# Seconds; it takes four.
-TIME_LIMIT = 120
-# Compilers do not use the widest vectors unless they are told to.
-WIDE = "-mprefer-vector-width=512"
+# Columns of a panel, a packed block of a weight. The kernels need widths that are multiples of it.
+COLUMNS = 32
+# Rows of a weight to quantize at a time: few, so that temporary copies stay small.
+ROWS_AT_ONCE = 64 * COLUMNS
+# Bytes per number in each format, and the formats with one scale for each row of a weight.
+SIZES = {"int16": 2, "int8": 1, "bfloat16": 2}
+SCALED = ("int16", "int8")
+# Size of a huge page of Linux, in bytes.
+_LARGE_PAGE = 2 << 20
 
-_POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64, ctypes.c_int
-_ARGUMENTS: dict[str, list[Any]] = {
-    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, _INT],
-    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _INT],
-    "lay_out": [_POINTER, _POINTER, _COUNT, _COUNT, _INT],
-    "input_products": [*[_POINTER] * 4, *[_COUNT] * 3, _INT],
-    "frozen_layer": [_POINTER, _COUNT, *[_POINTER] * 6, *[_COUNT] * 3, _FLOAT, _FLOAT, _INT],
-}
+# --- packed weights ------------------------------------------------------------------------------
 
 
-def compiler() -> str | None:
+class PackedWeight:
     """
-    The path of a C++ compiler: what `ELMO_PLUGIN_CXX` or `CXX` names, or the first that is found.
-
-    # Raises
-
-    `ValueError`
-        If `ELMO_PLUGIN_CXX` names none.
-    """
-    return _compiler(os.environ.get(VARIABLE), os.environ.get("CXX"))
-
-
-@functools.cache  # asked for at every step of training
-def _compiler(asked: str | None, usual: str | None) -> str | None:
-    if asked == "none":
-        return None
-    if asked:
-        found = shutil.which(asked)
-        if found is None:
-            raise ValueError(f"{VARIABLE} is {asked!r}, expected a C++ compiler, or 'none'")
-        return found
-    names = (usual, "c++", "g++", "clang++")
-    return next((path for name in names if name and (path := shutil.which(name))), None)
-
-
-def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | None) -> None:
-    """
-    One of the kernels, over rows and columns of `like`. What follows is as `triton_kernels.py` has
-    it; tensors are on the CPU, but for products and what is projected in float32.
-
-    # Raises
-
-    `ValueError`
-        If a tensor is not contiguous.
-    """
-    typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
-    types = (one.dtype for one in typed if torch.is_tensor(one))
-    pointers = (_pointer(one) if torch.is_tensor(one) else one for one in arguments)
-    _function(name, *types)(*pointers, *like.shape, torch.get_num_threads())
-
-
-def lay_out(weight: torch.Tensor, panels: torch.Tensor) -> None:
-    """
-    A weight of float32 to panels of 32 of its rows, see `lstm_layer.cpp`.
+    Weight in the memory layout that the C++ kernels read: panels of 32 rows, see `formats.h`.
 
     # Parameters
 
     weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`, both multiples of 32.
-    panels : `torch.Tensor`
-        To be filled, shape `(output_dim / 32, input_dim, 32)`.
+        Float32, shape `(output_dim, input_dim)`, on the CPU.
+    number_format : `str`
+        `"float32"`, `"int16"`, `"int8"` or `"bfloat16"`.
+    blocks : `int`, optional (default = `1`)
+        Number of row blocks, such as the four gates of an LSTM. Each is padded separately.
+    copy : `bool`, optional (default = `True`)
+        Whether to pack a float32 weight; other formats are always packed. If `False`, the kernels
+        read it row-major, without a copy unless it needs padding.
 
-    # Raises
+    # Attributes
 
-    `ValueError`
-        If a tensor is not contiguous.
+    row_major : `bool`
+        Whether the weight is row-major instead of packed into panels.
+    output_dim, input_dim : `int`
+        Shape of the padded weight, multiples of 32.
     """
-    _function("lay_out", weight.dtype)(
-        _pointer(weight), _pointer(panels), *weight.shape, torch.get_num_threads()
+
+    def __init__(
+        self, weight: torch.Tensor, number_format: str, blocks: int = 1, copy: bool = True
+    ) -> None:
+        weight = padded(weight.detach(), blocks)
+        self.output_dim, self.input_dim = weight.shape
+        self.row_major = number_format == "float32" and not copy
+        self._data = weight if self.row_major else _packed(weight, number_format)
+
+    @property
+    def pointer(self) -> int:
+        """Address of the weight's first element."""
+        return self._data.data_ptr()
+
+
+def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
+    """Zero-pad the columns, and the rows of each row block, to multiples of 32."""
+    rows, columns = (-size % COLUMNS for size in (len(weight) // blocks, weight.shape[1]))
+    if rows or columns:
+        weight = functional.pad(weight.unflatten(0, (blocks, -1)), (0, columns, 0, rows)).flatten(
+            0, 1
+        )
+    return weight.contiguous()
+
+
+def padded_vector(vector: torch.Tensor, blocks: int = 1) -> torch.Tensor:
+    """Return a copy of a bias, padded like the rows of its weight in `padded`."""
+    missing = -(len(vector) // blocks) % COLUMNS
+    return (
+        functional.pad(vector.detach().unflatten(0, (blocks, -1)), (0, missing)).flatten().clone()
     )
 
 
-def input_products(
-    inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, products: torch.Tensor
-) -> None:
+def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
+    pack = library.function("pack")
+    threads = library.num_threads()
+    if number_format == "float32":
+        panels = on_large_pages(tuple(weight.shape), torch.float32)
+        pack(library.pointer(weight), None, library.pointer(panels), *weight.shape, threads)
+        return panels
+    lanes = weight.shape[1] * SIZES[number_format] // 4
+    scaled = number_format in SCALED
+    panels = on_large_pages((len(weight), lanes + scaled), torch.float32)
+    for place, rows in zip(panels.split(ROWS_AT_ONCE), weight.split(ROWS_AT_ONCE), strict=True):
+        numbers, scales = _lanes(rows, number_format)
+        address = None if scales is None else library.pointer(scales)
+        pack(numbers.data_ptr(), address, place.data_ptr(), len(rows), lanes, threads)
+    return panels
+
+
+def _lanes(rows: torch.Tensor, number_format: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Convert rows to a number format. Return their bytes, seen as float32, and any scales."""
+    scales = None
+    if number_format == "int16":
+        integers, scales = weight_in_int16(rows)
+        numbers = integers.to(torch.int16)
+    elif number_format == "int8":
+        integers, scales = weight_in_int8(rows)
+        numbers = integers.add_(ZERO_POINT).to(torch.uint8)
+    else:
+        largest = torch.finfo(torch.bfloat16).max
+        numbers = rows.clamp(-largest, largest).to(torch.bfloat16)
+    return numbers.contiguous().view(torch.float32), scales
+
+
+def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """
-    `inputs W^T + bias`, see `lstm_layer.cpp`.
+    Return a tensor of zeros on the CPU. For a large tensor, ask Linux for huge pages (2 MB). They
+    cause fewer TLB misses, which speeds up a weight that every step reads.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.zeros(shape, dtype=dtype, device="cpu")
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # Linux may be built without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    # The tensor keeps the memory alive.
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+# --- the token layer -----------------------------------------------------------------------------
+
+
+class _Convolution(ctypes.Structure):
+    """C struct `Convolution` of `kernels.cpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("filters", "bias", "embedding", "widths")),
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                "num_filters", "depth", "char_embedding_dim", "widest", "padding_id", "is_tanh",
+            )
+        ),
+    )  # fmt: skip
+
+
+class CompiledLinear:
+    """
+    Linear layer `rows W^T + b` for weights that do not change.
 
     # Parameters
 
-    inputs, weight, bias : `torch.Tensor`
-        Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`; a weight of
-        other types than float32 as `lstm_compiled.in_panels` makes it.
-    products : `torch.Tensor`
-        To be filled, shape `(output_dim / 32, num_rows, 32)`.
-
-    # Raises
-
-    `ValueError`
-        If a tensor is not contiguous.
+    affine : `Affine`
+        Float32 weight and bias, on the CPU.
+    number_format : `str`
+        Number format to multiply in, as in `PackedWeight`.
+    blocks : `int`, optional (default = `1`)
+        Number of row blocks of the weight, see `PackedWeight`.
     """
-    _function("input_products", weight.dtype)(
-        *map(_pointer, (inputs, weight, bias, products)),
-        *inputs.shape, len(bias), torch.get_num_threads(),
-    )  # fmt: skip
+
+    def __init__(self, affine: Affine, number_format: str, blocks: int = 1) -> None:
+        self._weight = PackedWeight(affine.weight, number_format, blocks, copy=False)
+        self._bias = padded_vector(affine.bias, blocks)
+        self._number_format = number_format
+        self._output_dim = len(affine.bias)
+        self.arguments = (
+            self._weight.pointer, self._weight.input_dim, self._weight.row_major,
+            library.pointer(self._bias),
+        )  # fmt: skip
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the outputs for rows of shape `(num_rows, input_dim)`."""
+        rows = _padded_rows(rows, self._weight.input_dim).contiguous()
+        outputs = rows.new_empty(len(rows), self._weight.output_dim)
+        library.function("linear", self._number_format)(
+            *self.arguments, library.pointer(rows), outputs.data_ptr(), *outputs.shape,
+            library.num_threads(),
+        )  # fmt: skip
+        return outputs[:, : self._output_dim]
 
 
-def frozen_layer(
-    products: torch.Tensor,
-    state: torch.Tensor,
-    projection: torch.Tensor,
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-    outputs: torch.Tensor,
-    batch_sizes: Sequence[int],
-    cell_clip: float | None,
-    projection_clip: float | None,
-) -> None:
+class CompiledHighway(CompiledLinear):
     """
-    Steps of a frozen LSTM layer whose weights lie in panels, see `lstm_layer.cpp`.
+    Highway layer (`reference.highway`) for weights that do not change.
 
     # Parameters
 
-    products : `torch.Tensor`
-        Of all steps' inputs, shape `(num_rows, 4 * cell_size / 32, 32)`: `input_products` with the
-        first two the other way round.
-    state, projection : `torch.Tensor`
-        In one type, shapes `(4 * cell_size / 32, projection_dim, 32)` and
-        `(projection_dim / 32, cell_size, 32)`, or as that has them.
-    hidden, cell : `torch.Tensor`
-        Before the first step, shapes `(batch_sizes[0], projection_dim)`,
-        `(batch_sizes[0], cell_size)`; become those after each row's last.
-    outputs : `torch.Tensor`
-        To be filled, shape `(num_rows, projection_dim)`.
-    batch_sizes : `Sequence[int]`
-        Rows of each step, never more than of the one before.
-    cell_clip, projection_clip : `float | None`
-        Largest absolute value of `cell` and of outputs; `None` for no limit.
-
-    # Raises
-
-    `ValueError`
-        If a tensor is not contiguous.
+    affine : `Affine`
+    number_format : `str`
+        As in `CompiledLinear`.
     """
-    sizes = (ctypes.c_int64 * len(batch_sizes))(*batch_sizes)
-    _function("frozen_layer", state.dtype)(
-        products.data_ptr(), products.stride(1),
-        *map(_pointer, (state, projection, hidden, cell, outputs)),
-        sizes, len(batch_sizes), cell.shape[1], hidden.shape[1],
-        limit(cell_clip), limit(projection_clip), torch.get_num_threads(),
-    )  # fmt: skip
+
+    def __init__(self, affine: Affine, number_format: str) -> None:
+        super().__init__(affine, number_format, blocks=2)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the outputs, which have the shape of `rows`."""
+        outputs = torch.empty_like(rows)
+        library.function("highway", self._number_format)(
+            *self.arguments, library.pointer(rows), outputs.data_ptr(), len(rows),
+            library.num_threads(),
+        )  # fmt: skip
+        return outputs
 
 
-def limit(clip: float | None) -> float:
-    """As kernels have it."""
-    return math.inf if clip is None else float(clip)
-
-
-def _pointer(tensor: torch.Tensor) -> int:
-    if not tensor.is_contiguous():
-        shape, stride = tuple(tensor.shape), tensor.stride()
-        raise ValueError(f"a tensor of shape {shape} has strides {stride}, expected contiguous")
-    return tensor.data_ptr()
-
-
-@functools.cache
-def _function(name: str, *types: torch.dtype) -> Callable[..., None]:
-    endings = (str(one).removeprefix("torch.") for one in types)
-    function = _library()["_".join((name, *endings))]
-    function.argtypes, function.restype = _ARGUMENTS[name], None
-    return function
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
+class CompiledTokenLayer:
     """
-    # Raises
+    Token layer (`reference.token_layer`) without gradients, for weights that do not change.
 
-    `OSError`
-        If there is no compiler, or it fails.
+    # Parameters
+
+    weights : `TokenWeights`
+        Float32, on the CPU. They must not change (see `derived.py`).
+    number_format : `str`
+        Number format of the highway layers.
+    precise_format : `str`
+        Number format of the convolutions and the projection. int8 is too coarse for the projection:
+        its inputs are heavy-tailed, and int8 has only one scale per row.
     """
-    found = compiler()
-    if found is None:
-        raise OSError("no C++ compiler was found")
-    for runtime in Path(torch.__file__).parent.glob("lib/libgomp*"):
-        # The threads are PyTorch's own, not some of another copy of the same library.
-        ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
-    flags = (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
-    name = f"lstm-{_digest(found, flags)}.so"
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "elmo_plugin")
-    with contextlib.suppress(OSError):  # not there, or cut off by a crash: it is made
-        return ctypes.CDLL(str(folder / name))
-    with _workplace(folder) as aside:
-        made = Path(aside, name)
-        _compile(found, flags, made)
-        with made.open("rb") as file:
-            os.fsync(file.fileno())
-        library = ctypes.CDLL(str(made))  # it stays when its file goes
-        # Renamed when it is whole: another process may be doing the same.
-        with contextlib.suppress(OSError):
-            made.replace(folder / name)
-    return library
+
+    def __init__(self, weights: TokenWeights, number_format: str, precise_format: str) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            matrix = filter_matrix(weights)
+            self._filters = PackedWeight(matrix, precise_format)
+            self._bias = padded_vector(torch.cat([bias for _, bias in weights.convolutions]))
+            self._embedding = weights.embedding.detach().clone()
+            filters = [weight for weight, _ in weights.convolutions]
+            self._widths = torch.ones(self._filters.output_dim, dtype=torch.int64, device="cpu")
+            self._widths[: len(matrix)] = torch.cat([
+                torch.full((len(one),), one.shape[2], device="cpu") for one in filters
+            ])  # fmt: skip
+        self._convolution = _Convolution(
+            self._filters.pointer,
+            *(library.pointer(one) for one in (self._bias, self._embedding, self._widths)),
+            self._filters.output_dim, self._filters.input_dim, self._embedding.shape[1],
+            max(one.shape[2] for one in filters), weights.padding_id,
+            weights.activation is torch.tanh,
+        )  # fmt: skip
+        self._convolve = library.function("convolution", precise_format)
+        self._layers: list[CompiledLinear] = [
+            CompiledHighway(one, number_format) for one in weights.highways
+        ]
+        if weights.projection is not None:
+            self._layers.append(CompiledLinear(weights.projection, precise_format))
+        projection = weights.projection
+        self._output_dim = len(matrix if projection is None else projection.bias)
+
+    def __call__(self, character_ids: torch.Tensor) -> torch.Tensor:
+        """
+        Return the vectors of tokens.
+
+        # Parameters
+
+        character_ids : `torch.Tensor`
+            Int64, shape `(num_rows, num_characters)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(num_rows, projection_dim)`.
+
+        # Raises
+
+        `IndexError`
+            If a character id has no embedding.
+        """
+        if character_ids.numel():
+            least, greatest = (int(one) for one in character_ids.aminmax())
+            if least < 0 or greatest >= len(self._embedding):
+                raise IndexError(
+                    f"character ids are {least} to {greatest}, expected 0 to "
+                    f"{len(self._embedding) - 1}"
+                )
+        parts = character_ids.contiguous().split(tuning.TOKENS_AT_ONCE_IN_LIBRARY)
+        found = [self._encode(part) for part in parts]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
+        rows = self._embedding.new_empty(len(character_ids), self._convolution.num_filters)
+        self._convolve(
+            ctypes.byref(self._convolution), library.pointer(character_ids), *character_ids.shape,
+            rows.data_ptr(), library.num_threads(),
+        )  # fmt: skip
+        for layer in self._layers:
+            rows = layer(rows)
+        return rows[:, : self._output_dim]
 
 
-def _workplace(folder: Path) -> "tempfile.TemporaryDirectory[str]":
-    """In the cache, or where that cannot be written to in another place."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return tempfile.TemporaryDirectory(dir=folder)
-    except OSError:
-        return tempfile.TemporaryDirectory()
+# --- the LSTM ------------------------------------------------------------------------------------
 
 
-def _digest(found: str, flags: tuple[str, ...]) -> str:
-    """Of the sources, the compiler and the processor: a home may be on many machines."""
-    program = Path(found).stat()
-    about = (
-        *flags, found, program.st_size, program.st_mtime_ns,
-        platform.machine(), processors.model_name(), processors.instructions(),
-    )  # fmt: skip
-    texts = [path.read_text(encoding="utf-8") for path in (*_sources(), *FOLDER.glob("*.h"))]
-    return hashlib.sha256(repr((sorted(texts), about)).encode()).hexdigest()[:16]
+class _Layer(ctypes.Structure):
+    """C struct `Layer` of `kernels.cpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("input", "bias", "state", "projection")),
+        *((name, ctypes.c_int64) for name in ("width", "dim", "input_dim", "row_major")),
+        *((name, ctypes.c_float) for name in ("cell_clip", "projection_clip")),
+    )
 
 
-def _sources() -> list[Path]:
-    return sorted(FOLDER.glob("*.cpp"))
+class CompiledLstm(FrozenLstm):
+    """
+    LSTM layer (`reference.lstm_layer`) without gradients, for weights that do not change. One C++
+    call runs all steps.
+
+    # Parameters
+
+    weights : `LstmWeights`
+        Float32, on the CPU. They must not change (see `derived.py`).
+    number_format : `str`
+        Number format to multiply in, as in `PackedWeight`.
+    """
+
+    def __init__(self, weights: LstmWeights, number_format: str) -> None:
+        # In float32 the input weight, which is large, is read in place instead of copied.
+        self._weights = (
+            PackedWeight(weights.input, number_format, blocks=4, copy=False),
+            PackedWeight(weights.state, number_format, blocks=4),
+            PackedWeight(weights.projection, number_format),
+        )
+        inputs, state, projection = self._weights
+        self._bias = padded_vector(weights.bias, blocks=4)
+        self._layer = _Layer(
+            inputs.pointer, library.pointer(self._bias), state.pointer, projection.pointer,
+            projection.input_dim, projection.output_dim, inputs.input_dim, inputs.row_major,
+            library.limit(weights.cell_clip), library.limit(weights.projection_clip),
+        )  # fmt: skip
+        self._run_layer = library.function("lstm_layer", number_format)
+
+    def _run(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        layer, (dim, cell_size) = self._layer, (hidden.shape[1], cell.shape[1])
+        inputs = _padded_rows(inputs, layer.input_dim).contiguous()
+        # Copied, because the kernel overwrites them with the final state.
+        hidden, cell = (
+            _padded_rows(one, width).clone(memory_format=torch.contiguous_format)
+            for one, width in ((hidden, layer.dim), (cell, layer.width))
+        )
+        outputs = hidden.new_empty(len(inputs), layer.dim)
+        self._run_layer(
+            ctypes.byref(layer),
+            *map(library.pointer, (inputs, hidden, cell, outputs)),
+            (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes),
+            tuning.INPUT_PRODUCT_ELEMENTS, library.num_threads(),
+        )  # fmt: skip
+        if (layer.dim, layer.width) != (dim, cell_size):
+            return outputs[:, :dim], hidden[:, :dim], cell[:, :cell_size]
+        return outputs, hidden, cell
 
 
-def _compile(found: str, flags: tuple[str, ...], to: Path) -> None:
-    command = [found, *flags, "-o", str(to), *map(str, _sources())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
-    if done.returncode:
-        raise OSError(f"{' '.join(command)} failed with status {done.returncode}: {done.stderr}")
+def _padded_rows(rows: torch.Tensor, width: int) -> torch.Tensor:
+    missing = width - rows.shape[1]
+    return functional.pad(rows, (0, missing)) if missing else rows

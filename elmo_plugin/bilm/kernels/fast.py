@@ -1,24 +1,26 @@
-"""The backend that runs unless another is asked for: the kernels that `chooser.py` names."""
+"""
+Default backend. It runs the C++ library on a CPU and Triton kernels on a GPU, and PyTorch's
+operators where neither is available.
+"""
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import chooser, packing, tuning
+from elmo_plugin.bilm.kernels import library, lstm_fused, machine, tuning
+from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
 from elmo_plugin.bilm.kernels.derived import derived
-from elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
-from elmo_plugin.bilm.kernels.interface import (
-    LstmState,
-    LstmWeights,
-    Precision,
-    Stack,
-    TokenWeights,
+from elmo_plugin.bilm.kernels.gradients import training_linear, without_autocast
+from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
+from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
+from elmo_plugin.bilm.kernels.lstm_training import (
+    LstmLayerTraining,
+    PlainTrainingSteps,
+    TrainingSteps,
 )
-from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
-from elmo_plugin.bilm.kernels.token_cache import TokenCache
+from elmo_plugin.bilm.kernels.quantized import ExactLinear, Int8Linear, LinearKernel, RoundedLinear
+from elmo_plugin.bilm.kernels.token_cache import TokenCache, distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import (
     Linears,
     encode,
@@ -26,7 +28,7 @@ from elmo_plugin.bilm.kernels.token_layer import (
     prepacked_linears,
 )
 
-# Names of what is derived from weights.
+# Names under which `derived.py` caches values.
 PREPACKED = "prepacked"
 TOKEN_VECTORS = "token vectors"
 
@@ -34,10 +36,10 @@ TOKEN_VECTORS = "token vectors"
 def token_layer(
     character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
 ) -> torch.Tensor:
-    """See `Backend.token_layer`. Each distinct token is computed once."""
+    """Compute token vectors, each distinct token once, see `Backend.token_layer`."""
     parameters, num_characters = weights.tensors, character_ids.shape[1]
-    trains = chooser.wants_gradient(parameters)
-    if not trains and chooser.remembers_tokens(weights.embedding):
+    trains = wants_gradient(parameters)
+    if not trains and _is_float32_on_cpu(weights.embedding):  # the cache is float32 on the CPU
         cache = derived(
             parameters,
             (TOKEN_VECTORS, precision.dtype, num_characters),
@@ -58,31 +60,46 @@ def _encode_training(
     character_ids: torch.Tensor, weights: TokenWeights, training_dtype: str | None
 ) -> torch.Tensor:
     def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return chooser.training_linear(rows, weight, bias, training_dtype)
+        return training_linear(rows, weight, bias, training_dtype)
 
     linears = linears_with_gradient(weights, linear)
-    return encode(
-        character_ids, weights, linears, chooser.tokens_at_once(character_ids, trains=True), 1
-    )
+    at_once = tokens_at_once(character_ids, trains=True)
+    return encode(character_ids, weights, linears, at_once)
 
 
 def _encode_frozen(
     character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
 ) -> torch.Tensor:
-    def prepack(weight: torch.Tensor, many_rows: bool, precise: bool) -> LinearKernel:
-        return chooser.linear_kernel(weight, dtype, many_rows, precise)
+    frozen = derived(
+        weights.tensors, (PREPACKED, dtype), lambda: frozen_token_layer(weights, dtype)
+    )
+    if frozen is not None:
+        return frozen(character_ids)
 
-    with chooser.without_autocast(character_ids.device):
+    def prepack(weight: torch.Tensor, precise: bool) -> LinearKernel:
+        return linear_kernel(weight, dtype, precise)
+
+    with without_autocast(character_ids.device):
         linears: Linears = derived(
-            weights.tensors, (PREPACKED, dtype), lambda: prepacked_linears(weights, prepack)
+            weights.tensors,
+            (PREPACKED, dtype, "plain"),
+            lambda: prepacked_linears(weights, prepack),
         )
-        return encode(
-            character_ids,
-            weights,
-            linears,
-            chooser.tokens_at_once(character_ids, trains=False),
-            chooser.rows_in_steps_of(character_ids),
+        at_once = tokens_at_once(character_ids, trains=False)
+        return encode(character_ids, weights, linears, at_once)
+
+
+def linear(rows: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Compute `rows W^T`, see `Backend.linear`."""
+    if wants_gradient([rows, weight]):
+        return training_linear(rows, weight, None, precision.training_dtype)
+    with without_autocast(rows.device):
+        multiply = derived(
+            [weight],
+            (PREPACKED, precision.dtype, "linear"),
+            lambda: frozen_linear(weight, precision.dtype),
         )
+        return multiply(rows)
 
 
 def _token_cache(weights: TokenWeights, num_characters: int) -> TokenCache:
@@ -101,56 +118,210 @@ def lstm_layer(
     weights: LstmWeights,
     precision: Precision,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """See `Backend.lstm_layer`."""
+    """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
     inputs = inputs.to(weights.input.dtype)
     hidden, cell = hidden.detach(), cell.detach().contiguous()
     tensors = weights.tensors
-    with chooser.without_autocast(inputs.device):
-        if chooser.wants_gradient([inputs, *tensors]):
-            steps, matmul = chooser.training_steps(cell, precision.training_dtype)
+    with without_autocast(inputs.device):
+        if wants_gradient([inputs, *tensors]):
+            steps = training_steps(cell, precision.training_dtype)
             return LstmLayerTraining.apply(
                 inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
-                weights.projection_clip, precision.training_dtype, steps, matmul,
+                weights.projection_clip, precision.training_dtype, steps,
             )  # fmt: skip
         layer = derived(
             tensors,
             (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
-            lambda: chooser.frozen_lstm(weights, precision.dtype),
+            lambda: frozen_lstm(weights, precision.dtype),
         )
         return layer(inputs, batch_sizes, hidden, cell)
 
 
-def tokens_over_padded(
-    encode: Callable[[torch.Tensor], torch.Tensor],
-    ids: torch.Tensor,
-    mask: torch.Tensor,
-    outputs: torch.Tensor,
-    weights: Iterable[torch.Tensor],
-) -> None:
-    """See `Backend.tokens_over_padded`. Where no gradient is wanted, some tokens at a time."""
-    places = mask.flatten().nonzero().squeeze(1)
-    trains = chooser.wants_gradient(weights)
-    at_once = max(1, len(places)) if trains else tuning.LSTM_TOKENS_AT_ONCE
-    rows, ids = outputs.view(-1, outputs.shape[2]), ids.flatten(0, 1)
-    for some in places.split(at_once):
-        rows.index_copy_(0, some, encode(ids[some]).to(rows.dtype))
+def wants_gradient(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether autograd must record operations on these tensors."""
+    return torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
 
 
-def over_padded(
-    stack: Stack,
-    inputs: torch.Tensor,
-    lengths: torch.Tensor,
-    state: LstmState,
-    outputs: list[torch.Tensor],
-    weights: Iterable[torch.Tensor],
-    *,
-    reverse: bool,
-) -> LstmState:
-    """See `Backend.over_padded`. Where no gradient is wanted, a part of the batch at a time."""
-    sentences_at_once, tokens_at_once = tuning.LSTM_SENTENCES_AT_ONCE, tuning.LSTM_TOKENS_AT_ONCE
-    if chooser.wants_gradient(itertools.chain([inputs], weights)):
-        sentences_at_once, tokens_at_once = len(inputs), max(1, inputs.shape[0] * inputs.shape[1])
-    return packing.over_padded(
-        stack, inputs, lengths, state, outputs, reverse=reverse,
-        sentences_at_once=sentences_at_once, tokens_at_once=tokens_at_once,
-    )  # fmt: skip
+# --- linear layers with a frozen weight ---------------------------------------------------------
+
+
+def linear_kernel(
+    weight: torch.Tensor, dtype: str | None = None, precise: bool = False
+) -> LinearKernel:
+    """
+    Return a linear layer in PyTorch's operators, for GPUs and machines without the C++ library.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    dtype : `str | None`, optional (default = `None`)
+        See `Precision`. A CPU multiplies in the weight's own dtype instead of float16 or bfloat16,
+        which is faster there and more exact.
+    precise : `bool`, optional (default = `False`)
+        Whether to avoid int8, because it would lose too much accuracy for this weight.
+    """
+    weight = weight.detach()
+    if dtype == "int8" and not precise:
+        return Int8Linear(weight)
+    if dtype is None or weight.device.type == "cpu":
+        return ExactLinear(weight)
+    return RoundedLinear(weight, torch.float16 if dtype == "float16" else torch.bfloat16)
+
+
+def frozen_linear(
+    weight: torch.Tensor, dtype: str | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """
+    Return the fastest linear layer on this machine, never in int8 (too coarse for this weight).
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    dtype : `str | None`
+        See `Precision`.
+    """
+    if not runs_in_library(weight):
+        return linear_kernel(weight, dtype, precise=True)
+    number_format = _number_format(dtype, weight.numel())
+    bias = weight.new_zeros(len(weight))
+    return CompiledLinear(
+        Affine(weight, bias), "int16" if number_format == "int8" else number_format
+    )
+
+
+def runs_in_library(like: torch.Tensor) -> bool:
+    """Return whether the C++ library runs here for frozen weights with this device and dtype."""
+    return _is_float32_on_cpu(like) and library.variant() is not None
+
+
+def lstm_format(weights: LstmWeights, dtype: str | None) -> str | None:
+    """Return the library's number format for a frozen LSTM layer; `None` without the library."""
+    if not runs_in_library(weights.bias):
+        return None
+    size = weights.state.numel()
+    return "float32" if size <= tuning.MOST_EXACT else _number_format(dtype, size)
+
+
+def token_formats(weights: TokenWeights, dtype: str | None) -> tuple[str, str] | None:
+    """
+    Return two number formats of the library for a frozen token layer: for the highways, and for the
+    convolutions and the projection (never int8, too coarse there). `None` without the library.
+    """
+    if not runs_in_library(weights.embedding):
+        return None
+    size = max((weight.numel() for weight, _ in weights.highways), default=0)
+    number_format = _number_format(dtype, size)
+    return number_format, "int16" if number_format == "int8" else number_format
+
+
+def _number_format(dtype: str | None, num_elements: int) -> str:
+    if dtype is None or (dtype == "float16" and num_elements < tuning.LEAST_HALVED):
+        return "float32"
+    # int16 replaces float16, and bfloat16 without AMX: it is as fast there and more exact.
+    return dtype if dtype in library.formats() else "int16"
+
+
+def auto_training_dtype(device: torch.device) -> str | None:
+    """
+    Return the fastest `training_dtype` on this device: `"bfloat16"`, or `None` for float32. Devices
+    that were not measured get `None`.
+    """
+    on_cpu = device.type == "cpu"
+    return "bfloat16" if on_cpu and machine.is_fast_in_bfloat16() else None
+
+
+# --- the LSTM ------------------------------------------------------------------------------------
+
+
+def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
+    """
+    Return the fastest frozen LSTM layer on this machine.
+
+    # Parameters
+
+    weights : `LstmWeights`
+    dtype : `str | None`
+        See `Precision`.
+    """
+
+    def prepack(weight: torch.Tensor) -> LinearKernel:
+        return linear_kernel(weight, dtype)
+
+    bias = weights.bias
+    number_format = lstm_format(weights, dtype)
+    if number_format is not None:
+        return CompiledLstm(weights, number_format)
+    on_gpu = bias.is_cuda
+    elements = tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if on_gpu else tuning.INPUT_PRODUCT_ELEMENTS
+    kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
+    return kind(weights, prepack, elements)
+
+
+def frozen_token_layer(weights: TokenWeights, dtype: str | None) -> CompiledTokenLayer | None:
+    """
+    Return the library's frozen token layer; `None` without the library.
+
+    # Parameters
+
+    weights : `TokenWeights`
+    dtype : `str | None`
+        See `Precision`.
+    """
+    formats = token_formats(weights, dtype)
+    return None if formats is None else CompiledTokenLayer(weights, *formats)
+
+
+def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
+    """
+    Describe the kernels of a frozen biLM. Two runs with the same weights, inputs and description
+    give bitwise identical vectors.
+
+    For the library, the number format is enough: its results do not depend on the processor or the
+    number of threads, except in bfloat16 with AMX. Results of PyTorch's operators depend on its
+    version, the number of threads and the instruction set.
+
+    # Parameters
+
+    weights : `LstmWeights`
+        Weights of one of the biLM's layers.
+    dtype : `str | None`
+        See `Precision`.
+    """
+    number_format = lstm_format(weights, dtype)
+    if number_format is not None:
+        return {"kernels": f"library {library.ABI}, {dtype or 'float32'} as {number_format}"}
+    return {
+        "kernels": "PyTorch",
+        "torch": torch.__version__,
+        "processor": machine.model_name(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
+    """Return whether fused LSTM steps run for frozen weights with this device and dtype."""
+    # On a CPU, `"float16"` products are computed in the weights' own dtype.
+    half = torch.float16 if like.is_cuda else like.dtype
+    product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
+    return lstm_fused.usable(like, product_dtype, training=False)
+
+
+def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:
+    """Return the `TrainingSteps` class to use: fused kernels if they run here, else PyTorch's."""
+    product_dtype = getattr(torch, training_dtype) if training_dtype else cell.dtype
+    fused = lstm_fused.usable(cell, product_dtype, training=True)
+    return lstm_fused.FusedTrainingSteps if fused else PlainTrainingSteps
+
+
+def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:
+    """Return the number of tokens that the token layer computes together."""
+    if character_ids.is_cuda:
+        return tuning.TOKENS_AT_ONCE_ON_GPU
+    return tuning.TRAINED_TOKENS_AT_ONCE if trains else tuning.TOKENS_AT_ONCE
+
+
+def _is_float32_on_cpu(like: torch.Tensor) -> bool:
+    return like.device.type == "cpu" and like.dtype == torch.float32

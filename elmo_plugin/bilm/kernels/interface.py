@@ -1,23 +1,23 @@
-"""What a kernel is given, and what it must do."""
+"""Types of the kernels' arguments, and the protocol that every backend implements."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 
-# The precisions in which a frozen biLM may multiply; `None` is the weights' own.
+# Dtypes in which a frozen biLM can multiply, besides `None` for the weights' own dtype.
 DTYPES = ("float16", "bfloat16", "int8")
-# And those in which it may while it trains.
+# Dtypes in which a biLM can multiply in training, besides `None`.
 TRAINING_DTYPES = ("bfloat16",)
 
 
 class Precision(NamedTuple):
     """
-    The type in which matrix products are taken; `None` for the weights' own. Weights, states and
-    outputs keep theirs. The reference multiplies exactly whatever it says.
+    Dtype of matrix products; `None` means the dtype of the weights. Weights, states and outputs
+    keep their own dtype. The reference backend always multiplies in the weights' dtype.
 
-    `dtype`: while no gradient is wanted, one of `DTYPES`.
-    `training_dtype`: while one is, one of `TRAINING_DTYPES`.
+    `dtype`: one of `DTYPES`, used when no gradient is needed.
+    `training_dtype`: one of `TRAINING_DTYPES`, used when a gradient is needed.
     """
 
     dtype: str | None = None
@@ -26,13 +26,13 @@ class Precision(NamedTuple):
 
 class LstmWeights(NamedTuple):
     """
-    One LSTM layer of one direction; rows of the gates are in the order `i, f, g, o`.
+    Weights of one LSTM layer of one direction. Rows of gates are in the order `i, f, g, o`.
 
     `input`: shape `(4 * cell_size, input_dim)`.
     `state`: shape `(4 * cell_size, projection_dim)`.
     `bias`: shape `(4 * cell_size,)`.
     `projection`: shape `(projection_dim, cell_size)`.
-    `cell_clip`, `projection_clip`: the largest absolute value of `c` and `h`; `None` for no limit.
+    `cell_clip`, `projection_clip`: largest absolute value of cell and output; `None` for no limit.
     """
 
     input: torch.Tensor
@@ -44,12 +44,17 @@ class LstmWeights(NamedTuple):
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """The four parameters."""
+        """The four weight tensors."""
         return [self.input, self.state, self.bias, self.projection]
 
 
 class Affine(NamedTuple):
-    """`weight`: shape `(output_dim, input_dim, ...)`; `bias`: shape `(output_dim,)`."""
+    """
+    Weights of a linear or convolution layer.
+
+    `weight`: shape `(output_dim, input_dim, ...)`.
+    `bias`: shape `(output_dim,)`.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor
@@ -57,16 +62,16 @@ class Affine(NamedTuple):
 
 class TokenWeights(NamedTuple):
     """
-    The token layer.
+    Weights of the token layer.
 
     `embedding`: shape `(262, char_embedding_dim)`.
-    `convolutions`: one for each filter width, weights of shape
+    `convolutions`: one for each filter width; weight shape
     `(num_filters, char_embedding_dim, width)`.
     `activation`: `torch.relu` or `torch.tanh`.
-    `highways`: weights of shape `(2 * num_filters, num_filters)`: the transform's rows first, then
-    the gate's.
-    `projection`: weight of shape `(projection_dim, num_filters)`, or `None` where there is none.
-    `padding_id`: the character id with which a token is filled up to `num_characters`.
+    `highways`: weight shape `(2 * num_filters, num_filters)`; the transform's rows first, then the
+    gate's.
+    `projection`: weight shape `(projection_dim, num_filters)`; `None` for no projection.
+    `padding_id`: character id that pads a token to `num_characters`.
     """
 
     embedding: torch.Tensor
@@ -78,7 +83,7 @@ class TokenWeights(NamedTuple):
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Every parameter."""
+        """All weight tensors."""
         affine = [*self.convolutions, *self.highways]
         if self.projection is not None:
             affine.append(self.projection)
@@ -87,7 +92,7 @@ class TokenWeights(NamedTuple):
 
 class LstmState(NamedTuple):
     """
-    One direction's recurrent state.
+    Recurrent state of one direction.
 
     `hidden`: shape `(num_layers, batch_size, projection_dim)`, the clipped outputs.
     `cell`: shape `(num_layers, batch_size, cell_size)`, the clipped memory cells.
@@ -97,45 +102,34 @@ class LstmState(NamedTuple):
     cell: torch.Tensor
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "LstmState":
-        """The function of both."""
+        """Apply a function to both tensors."""
         return LstmState(function(self.hidden), function(self.cell))
 
-    def continued_by(self, final: "LstmState") -> "LstmState":
-        """The first sentences' state is `final`, the others' stays."""
-        size = final.hidden.shape[1]
-        if size == self.hidden.shape[1]:
-            return final
-        return LstmState(
-            torch.cat([final.hidden, self.hidden[:, size:]], dim=1),
-            torch.cat([final.cell, self.cell[:, size:]], dim=1),
-        )
 
-
-# Of the forward direction, of the backward one.
+# State of the forward direction, then of the backward direction.
 BiLstmState = tuple[LstmState, LstmState]
-
-
-class Stack(Protocol):
-    """One direction's layers over packed rows: see `BiLstm.stack`."""
-
-    def __call__(
-        self, inputs: torch.Tensor, batch_sizes: Sequence[int], state: LstmState
-    ) -> tuple[list[torch.Tensor], LstmState]:
-        """Each layer's packed outputs, and the final state."""
 
 
 class Backend(Protocol):
     """
-    What a biLM computes. `reference.py` is the definition; every other must give the
-    same numbers, up to rounding or to what `Precision` allows.
+    Computations of a biLM. `reference.py` defines their results. Other backends must give the same
+    numbers, up to rounding and the lower precision that `Precision` allows.
     """
 
     def token_layer(
         self, character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
     ) -> torch.Tensor:
         """
-        Character ids of real tokens, shape `(num_rows, num_characters)`, to vectors, shape
-        `(num_rows, projection_dim)`.
+        Compute token vectors, shape `(num_rows, projection_dim)`, from character ids, shape
+        `(num_rows, num_characters)`, without padding tokens.
+        """
+
+    def linear(
+        self, rows: torch.Tensor, weight: torch.Tensor, precision: Precision
+    ) -> torch.Tensor:
+        """
+        Compute `rows W^T`: rows of shape `(num_rows, input_dim)` become `(num_rows, output_dim)`.
+        For token layers that need a product besides `token_layer`.
         """
 
     def lstm_layer(
@@ -148,41 +142,14 @@ class Backend(Protocol):
         precision: Precision,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        Packed rows, shape `(num_rows, input_dim)`, and the start, shapes
-        `(batch_size, projection_dim)` and `(batch_size, cell_size)`, to packed outputs, shape
-        `(num_rows, projection_dim)`, and each sentence's `hidden` and `cell` at its own last step.
-        Gradients flow to inputs and weights, not to the start nor from the end.
-        """
+        Run one LSTM layer of one direction over packed rows, which are in the order of PyTorch's
+        `PackedSequence`.
 
-    def tokens_over_padded(
-        self,
-        encode: Callable[[torch.Tensor], torch.Tensor],
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        outputs: torch.Tensor,
-        weights: Iterable[torch.Tensor],
-    ) -> None:
-        """
-        Writes what `encode`, which has these weights, makes of each real token's ids, shape
-        `(batch_size, num_steps, num_characters)` or without the last, into `outputs`, shape
-        `(batch_size, num_steps, projection_dim)`; `mask` says which are real.
-        """
+        `inputs`: shape `(num_rows, input_dim)`.
+        `batch_sizes`: number of rows of each step, never rising.
+        `hidden`, `cell`: initial state, shapes `(batch_size, projection_dim)` and
+        `(batch_size, cell_size)`.
 
-    def over_padded(
-        self,
-        stack: Stack,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        state: LstmState,
-        outputs: list[torch.Tensor],
-        weights: Iterable[torch.Tensor],
-        *,
-        reverse: bool,
-    ) -> LstmState:
-        """
-        Runs `stack`, which has these weights, over a padded batch, shape
-        `(batch_size, num_steps, input_dim)`, each sentence as far as its length; with `reverse`
-        from its end to its start. Writes each layer's outputs into `outputs`, shape
-        `(batch_size, num_steps, projection_dim)`, where they are real, and returns the end state,
-        in the batch's order.
+        Returns the packed outputs, shape `(num_rows, projection_dim)`, and the state after each
+        sentence's last step. Outputs pass gradients to inputs and weights, not to the state.
         """

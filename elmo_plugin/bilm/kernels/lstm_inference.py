@@ -1,4 +1,4 @@
-"""A frozen LSTM layer, its weights prepacked: the loop over its steps, and a step by PyTorch."""
+"""Frozen LSTM layers in PyTorch, with prepacked weights."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -7,42 +7,14 @@ import torch
 
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
-from elmo_plugin.bilm.kernels.same_bits import pad_rows
+from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
-# From a weight to its linear kernel; the second says whether it is called with dozens of rows.
-Prepack = Callable[[torch.Tensor, bool], LinearKernel]
+# Prepacks a weight: returns the `LinearKernel` that multiplies by it.
+Prepack = Callable[[torch.Tensor], LinearKernel]
 
 
 class FrozenLstm(ABC):
-    """
-    `reference.lstm_layer` for weights that do not change, without gradients. Input products are
-    taken for several steps at a time.
-
-    # Parameters
-
-    weights : `LstmWeights`
-        Not watched for changes (see `derived.py`).
-    prepack : `Prepack`
-        Which linear kernels multiply.
-    rows_in_steps_of : `int`
-        Rows of an input product are padded to a multiple of this.
-    input_product_elements : `int`
-        Elements of the input products that are taken at a time.
-    """
-
-    def __init__(
-        self,
-        weights: LstmWeights,
-        prepack: Prepack,
-        rows_in_steps_of: int,
-        input_product_elements: int,
-    ) -> None:
-        self._cell_clip, self._projection_clip = weights.cell_clip, weights.projection_clip
-        self._rows_in_steps_of = rows_in_steps_of
-        self._input_product_elements = input_product_elements
-        self._input_linear = prepack(weights.input.detach(), True)
-        self._bias = weights.bias.detach().clone()
+    """LSTM layer (`reference.lstm_layer`) without gradients, for weights that do not change."""
 
     def __call__(
         self,
@@ -51,19 +23,22 @@ class FrozenLstm(ABC):
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `Backend.lstm_layer`."""
-        size = len(hidden)
-        if (
-            size < tuning.LEAST_SHARED
-            or list(batch_sizes[:1]) != [size]
-            or not _are_one(inputs[:size], hidden, cell)
-        ):
+        """Run the layer (`Backend.lstm_layer`) in groups of `LSTM_SENTENCES_AT_ONCE` sentences."""
+        most = tuning.LSTM_SENTENCES_AT_ONCE
+        if len(hidden) <= most:
             return self._run(inputs, batch_sizes, hidden, cell)
-        # The boundary that every sentence begins with, in a state that was not carried.
-        first = self._run(inputs[:1], [1], hidden[:1], cell[:1])
-        output, *state = (row.repeat(size, 1) for row in first)
-        outputs, hidden, cell = self._run(inputs[size:], batch_sizes[1:], *state)
-        return torch.cat([output, outputs]), hidden, cell
+        # Number of the sentence to which each packed row belongs.
+        sentences = torch.cat([torch.arange(size, device=inputs.device) for size in batch_sizes])
+        outputs = inputs.new_empty(len(inputs), hidden.shape[1])
+        ends = []
+        for start in range(0, len(hidden), most):
+            rows = (sentences // most == start // most).nonzero().squeeze(1)
+            sizes = [min(size - start, most) for size in batch_sizes if size > start]
+            group = slice(start, start + most)
+            outputs[rows], *end = self._run(inputs[rows], sizes, hidden[group], cell[group])
+            ends.append(end)
+        hidden, cell = (torch.cat(parts) for parts in zip(*ends))
+        return outputs, hidden, cell
 
     @abstractmethod
     def _run(
@@ -73,12 +48,42 @@ class FrozenLstm(ABC):
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same, step by step."""
+        """Run the layer for all sentences together."""
+
+
+class SteppedLstm(FrozenLstm):
+    """
+    Frozen LSTM layer that loops over the steps in Python. Products of the input weight are computed
+    for several steps at a time.
+
+    # Parameters
+
+    weights : `LstmWeights`
+        They must not change (see `derived.py`).
+    prepack : `Prepack`
+        Makes the linear kernel of each weight.
+    input_product_elements : `int`
+        Number of elements of the products that are computed at a time.
+    """
+
+    def __init__(
+        self,
+        weights: LstmWeights,
+        prepack: Prepack,
+        input_product_elements: int,
+    ) -> None:
+        self._cell_clip, self._projection_clip = weights.cell_clip, weights.projection_clip
+        self._input_product_elements = input_product_elements
+        self._input_linear = prepack(weights.input.detach())
+        self._bias = weights.bias.detach().clone()
 
     def _input_products(
         self, inputs: torch.Tensor, batch_sizes: Sequence[int]
     ) -> Iterator[tuple[torch.Tensor, list[int]]]:
-        """`W x + b` of a few steps, shape `(num_rows, 4 * cell_size)`, and those steps' sizes."""
+        """
+        Yield the input products `W x + b` of a few steps, shape `(num_rows, 4 * cell_size)`,
+        together with the number of rows of each step.
+        """
         most_rows = self._input_product_elements // len(self._bias)
         start = done = 0
         while done < len(batch_sizes):
@@ -89,32 +94,29 @@ class FrozenLstm(ABC):
                 sizes.append(size)
                 num_rows += size
             rows = inputs[start : start + num_rows]
-            padded = pad_rows(rows, -len(rows) % self._rows_in_steps_of)
-            yield self._input_linear(padded, self._bias)[: len(rows)], sizes
+            yield self._input_linear(rows, self._bias), sizes
             start += len(rows)
             done += len(sizes)
-
-
-class SteppedLstm(FrozenLstm):
-    """A frozen layer whose steps are taken one by one in Python."""
 
     @abstractmethod
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
         """
-        The output before its clip, shape `(size, projection_dim)`. `gates`, shape
-        `(size, 4 * cell_size)`, may be overwritten; `cell` becomes the new one.
+        Return the output of a step, not yet clipped, shape `(size, projection_dim)`.
+
+        `gates` holds the step's input products and may be overwritten. `cell` is overwritten with
+        the new cell.
         """
 
     def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        """Input products, shape `(num_rows, 4 * cell_size)`, as steps want them."""
+        """Convert input products to the form that `_step` takes."""
         return input_products
 
     def _enter(self, cell: torch.Tensor) -> torch.Tensor:
-        """A copy of the cell, as steps hold it."""
+        """Return a copy of the initial cell in the form that `_step` takes."""
         return cell.clone()
 
     def _leave(self, cell: torch.Tensor) -> torch.Tensor:
-        """And back."""
+        """Convert the final cell back from that form."""
         return cell
 
     def _run(
@@ -137,10 +139,10 @@ class SteppedLstm(FrozenLstm):
                 if self._projection_clip is not None:
                     hidden.clamp_(-self._projection_clip, self._projection_clip)
                 outputs.append(hidden)
-                # The last let their memory go, before the next are made.
+                # Free the memory before the next input products are computed.
                 del gates
             ended.append((hidden, cell))
-        # Not in inference mode: a step that trains may start with these.
+        # Outside inference mode, because a training step may start from these states.
         final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
         packed = torch.cat(outputs or [hidden[:0]])
         return packed.to(dtype), final_hidden.to(dtype), self._leave(final_cell)
@@ -154,29 +156,29 @@ class SteppedLstm(FrozenLstm):
 
 class PlainLstm(SteppedLstm):
     """
-    By PyTorch's operators, in few passes over memory.
+    Frozen LSTM layer in PyTorch's operators, with few passes over memory.
 
-    On a CPU `tanh(x) = 2 sigmoid(2 x) - 1` is several times faster in PyTorch than its tanh. So one
-    sigmoid serves all four gates: the candidate's sums come doubled, which the state weight brings
-    about; the outer 2 of the cell's tanh is in the projection; the cell is held doubled. Doubling
-    is exact.
+    On a CPU PyTorch's sigmoid is several times faster than its tanh. Since
+    `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. The factors 2 are exact:
+    the state weight is doubled for the candidate, the cell is stored doubled, and the projection
+    weight is doubled.
 
     # Parameters
 
     weights : `LstmWeights`
     prepack : `Prepack`
-        As in `FrozenLstm`, its two sizes behind them.
+        As in `SteppedLstm`; its `input_product_elements` follows as the third argument.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
         super().__init__(weights, prepack, *sizes)
         doubled = weights.state.detach().clone()
         _candidate(doubled, dim=0).mul_(2)
-        self._state_linear = prepack(doubled, False)
-        self._projection = prepack(2 * weights.projection.detach(), False)
+        self._state_linear = prepack(doubled)
+        self._projection = prepack(2 * weights.projection.detach())
 
     def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        # Not in the input weight, a large one, which is used as it lies.
+        # Double the products, because the input weight is large and is not copied.
         _candidate(input_products, dim=1).mul_(2)
         return input_products
 
@@ -196,14 +198,6 @@ class PlainLstm(SteppedLstm):
         return self._projection(cell.sigmoid().sub_(0.5).mul_(output_gate))
 
 
-def _are_one(*tensors: torch.Tensor) -> bool:
-    """Whether rows of a CPU, two or more, are all the same; a GPU would be waited for."""
-    return all(
-        len(rows) > 1 and rows.device.type == "cpu" and torch.equal(rows[1:], rows[:-1])
-        for rows in tensors
-    )
-
-
 def _candidate(gates: torch.Tensor, dim: int) -> torch.Tensor:
-    """The part of `g` among `i, f, g, o`."""
+    """Return the view of the candidate `g` in a tensor of the gates `i, f, g, o`."""
     return gates.chunk(4, dim=dim)[2]

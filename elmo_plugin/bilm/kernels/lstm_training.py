@@ -1,46 +1,50 @@
-"""An LSTM layer in training: its steps, and its gradient by hand."""
+"""LSTM layer for training, with a gradient written by hand."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.training_linear import (
-    Matmul,
-    differentiable_once,
-    matmul_of_rounded,
+from elmo_plugin.bilm.kernels import reference
+from elmo_plugin.bilm.kernels.gradients import (
+    hand_written,
+    linear_of_rounded,
     rounded,
+    sigmoid_backward,
     weight_gradient,
 )
+from elmo_plugin.bilm.kernels.interface import LstmWeights
 
 
 class Saved(NamedTuple):
-    """For backward: gates and cells, shapes `(size, 4 * cell_size)` and `(size, cell_size)`."""
+    """
+    Tensors saved for backward: gate activations, shape `(size, 4 * cell_size)`, and cells, shape
+    `(size, cell_size)`.
+    """
 
     activations: torch.Tensor
     cells: torch.Tensor
 
     def of(self, rows: slice) -> "Saved":
-        """Those of some rows."""
+        """Return a `Saved` whose tensors are views of these rows."""
         return Saved(self.activations[rows], self.cells[rows])
 
 
 class TrainingSteps(ABC):
     """
-    What is elementwise in a step and in its gradient; one object serves one pass.
+    One LSTM step up to the projection, forward and backward. Use one object per pass over a batch.
 
     # Parameters
 
     cell_clip : `float | None`
         Largest absolute value of the cell.
-    matmul : `Matmul`
-        What multiplies.
     """
 
-    def __init__(self, cell_clip: float | None, matmul: Matmul) -> None:
+    def __init__(self, cell_clip: float | None) -> None:
         self._cell_clip = cell_clip
-        self._matmul = matmul
 
     @abstractmethod
     def forward_step(
@@ -53,18 +57,20 @@ class TrainingSteps(ABC):
         saved: Saved,
     ) -> None:
         """
+        Compute one step up to the projection.
+
         # Parameters
 
         sources : `torch.Tensor`
-            Inputs and hidden states, shape `(size, input_dim + projection_dim)`.
+            Inputs and hidden states side by side, shape `(size, input_dim + projection_dim)`.
         weight, bias : `torch.Tensor`
             Shapes `(4 * cell_size, input_dim + projection_dim)` and `(4 * cell_size,)`.
         cell : `torch.Tensor`
-            Shape `(size, cell_size)`; becomes the new one.
+            Shape `(size, cell_size)`; overwritten with the new cell.
         gated : `torch.Tensor`
-            `sigmoid(o) tanh(c)`, what is projected, is written here; the same shape.
+            Receives `sigmoid(o) tanh(c)`, the input of the projection; shape of `cell`.
         saved : `Saved`
-            The step's are written here.
+            Receives the step's activations and cell.
         """
 
     @abstractmethod
@@ -77,25 +83,30 @@ class TrainingSteps(ABC):
         grad_gates: torch.Tensor,
     ) -> None:
         """
+        Run the backward pass of one step.
+
         # Parameters
 
         saved : `Saved`
-            What the same step's `forward_step` wrote.
+            What `forward_step` wrote for this step.
         previous_cell, grad_gated : `torch.Tensor`
-            The cell before the step, and the gradient of `gated`; shape `(size, cell_size)`.
+            Cell before the step, and gradient of `gated`; shape `(size, cell_size)`.
         grad_cell : `torch.Tensor`
-            The new cell's; becomes that of the previous one.
+            Gradient of the new cell; overwritten with that of the previous cell.
         grad_gates : `torch.Tensor`
-            Shape `(size, 4 * cell_size)`: the gradient of the gates' sums is written here.
+            Receives the gradient of the gates' pre-activations, shape `(size, 4 * cell_size)`.
         """
 
     @abstractmethod
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Over the steps so far; `grad_gates` is all that they wrote, `dtype` the bias's."""
+        """
+        Return the gradient of the bias, summed over all steps, in `dtype`. `grad_gates` holds the
+        rows that all backward steps wrote.
+        """
 
 
 class PlainTrainingSteps(TrainingSteps):
-    """By PyTorch's operators."""
+    """`TrainingSteps` in PyTorch's operators."""
 
     _grad_bias: torch.Tensor | None = None
 
@@ -108,9 +119,9 @@ class PlainTrainingSteps(TrainingSteps):
         gated: torch.Tensor,
         saved: Saved,
     ) -> None:
-        """As `TrainingSteps.forward_step`."""
-        products = matmul_of_rounded(sources, weight, bias, bias.dtype, self._matmul)
-        # tanh(x) = 2 sigmoid(2 x) - 1, several times faster in PyTorch on a processor.
+        """Run the forward step of `TrainingSteps` in PyTorch's operators."""
+        products = linear_of_rounded(sources, weight, bias, bias.dtype)
+        # tanh(x) as 2 sigmoid(2 x) - 1, which is several times faster in PyTorch on a CPU.
         products.chunk(4, dim=1)[2].mul_(2)
         gates = torch.sigmoid(products, out=saved.activations)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
@@ -129,7 +140,7 @@ class PlainTrainingSteps(TrainingSteps):
         grad_cell: torch.Tensor,
         grad_gates: torch.Tensor,
     ) -> None:
-        """As `TrainingSteps.backward_step`."""
+        """Run the backward step of `TrainingSteps` in PyTorch's operators."""
         gates, cell = saved
         cell_tanh = _tanh(cell)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
@@ -137,7 +148,7 @@ class PlainTrainingSteps(TrainingSteps):
         grad_cell += torch.ops.aten.tanh_backward(grad_gated * output_gate, cell_tanh)
         if self._cell_clip is not None:
             _clip_backward(grad_cell, cell, self._cell_clip, out=grad_cell)
-        # Where products are rounded, the bias's gradient is of what is not.
+        # Even if `grad_gates` is rounded, the bias's gradient is computed from exact values.
         same = grad_gates.dtype == gates.dtype
         step_grad = grad_gates if same else torch.empty_like(gates)
         grad_input, grad_forget, grad_candidate, grad_output = step_grad.chunk(4, dim=1)
@@ -157,30 +168,46 @@ class PlainTrainingSteps(TrainingSteps):
             grad_gates.copy_(step_grad)
 
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """As `TrainingSteps.grad_bias`."""
+        """Return the gradient of the bias, summed before the gates' gradients were rounded."""
         if self._grad_bias is None:
             return grad_gates.sum(dim=0, dtype=dtype)
         return self._grad_bias
 
 
+def _definition(
+    ctx: Any, saved: Sequence[torch.Tensor]
+) -> tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]:
+    """Return the reference's forward pass and its arguments, for second derivatives."""
+
+    def outputs(inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        input_weight, state_weight, bias, projection = weights
+        layer = LstmWeights(
+            input_weight, state_weight, bias, projection, ctx.cell_clip, ctx.projection_clip
+        )
+        return reference.lstm_layer(inputs, ctx.batch_sizes, hidden, cell, layer)[0]
+
+    hidden, cell = saved[5:7]
+    return outputs, saved[:5]
+
+
 class LstmLayerTraining(torch.autograd.Function):
     """
-    `reference.lstm_layer` with its gradient by hand.
+    `reference.lstm_layer` with a gradient written by hand.
 
-    A step multiplies its input and the hidden state before it, side by side, with both weights at
-    once, while all of it is in the processor's cache; so does its gradient. The weights' gradients
-    are one product over all rows.
+    Input and state weights are concatenated. Forward and backward then need one product per step,
+    whose operands stay in the CPU's cache. One product over all rows gives both weights' gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        `inputs`, the four tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`,
-        `projection_clip`, `training_dtype`, `steps` (a class of `TrainingSteps`) and `matmul`, to
-        what `Backend.lstm_layer` returns.
+        Run the layer and return what `Backend.lstm_layer` returns. Arguments: `inputs`, the four
+        tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`, `projection_clip`,
+        `training_dtype` and `steps` (a class of `TrainingSteps`).
         """
-        inputs, input_weight, state_weight, bias, projection, hidden, cell = arguments[:7]
-        batch_sizes, cell_clip, projection_clip, training_dtype, steps, matmul = arguments[7:]
+        tensors = arguments[:7]
+        inputs, input_weight, state_weight, bias, projection, hidden, cell = tensors
+        batch_sizes, cell_clip, projection_clip, training_dtype, steps = arguments[7:]
         input_dim, cell_size = inputs.shape[1], cell.shape[1]
         weight = _side_by_side(input_weight, state_weight, training_dtype)
         projection = rounded(projection, training_dtype)
@@ -192,7 +219,7 @@ class LstmLayerTraining(torch.autograd.Function):
         outputs = inputs.new_empty(len(inputs), len(projection))
         widths = len(weight), cell_size
         saved = Saved(*(cell.new_empty(len(inputs), width) for width in widths))
-        step = steps(cell_clip, matmul)
+        step = steps(cell_clip)
         final_cell = cell.clone()
         ended = []
         start = 0
@@ -202,37 +229,38 @@ class LstmLayerTraining(torch.autograd.Function):
             sources[rows, input_dim:] = hidden[:size]
             step_cell, step_gated = final_cell[:size], gated[rows]
             step.forward_step(sources[rows], weight, bias, step_cell, step_gated, saved.of(rows))
-            output = matmul(step_gated, projection, None)
+            output = functional.linear(step_gated, projection)
             if projection_clip is not None:
                 output.clamp_(-projection_clip, projection_clip)
             hidden = outputs[rows]
             hidden.copy_(output)
             start += size
         final_hidden = torch.cat([hidden, *reversed(ended)])
-        # Not `weight`, which is made again: a copy of every layer's would wait for the gradients.
-        kept = input_weight, state_weight, projection, cell, sources, gated, outputs
-        ctx.save_for_backward(*kept, *saved)
+        # Not `weight`, to save memory: backward concatenates it again.
+        ctx.save_for_backward(*tensors, sources, gated, outputs, *saved)
         ctx.training_dtype, ctx.batch_sizes = training_dtype, batch_sizes
-        ctx.new_steps = lambda: steps(cell_clip, matmul)
-        ctx.input_dim, ctx.projection_clip, ctx.matmul = input_dim, projection_clip, matmul
+        ctx.cell_clip, ctx.projection_clip = cell_clip, projection_clip
+        ctx.steps, ctx.input_dim = steps, input_dim
         ctx.mark_non_differentiable(final_hidden, final_cell)
         return outputs, final_hidden, final_cell
 
     @staticmethod
-    @differentiable_once
+    @hand_written(_definition)
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
-        """Gradients of the first five."""
-        input_weight, state_weight, projection, first_cell, *others = ctx.saved_tensors
-        sources, gated, outputs, *rows_of_steps = others  # checkpointing gives them once
+        """Return the gradients of `inputs` and of the four weights."""
+        saved_tensors = ctx.saved_tensors  # with gradient checkpointing they can be read only once
+        _, input_weight, state_weight, _, projection, _, first_cell = saved_tensors[:7]
+        sources, gated, outputs, *rows_of_steps = saved_tensors[7:]
         saved = Saved(*rows_of_steps)
+        projection = rounded(projection, ctx.training_dtype)
         weight = _side_by_side(input_weight, state_weight, ctx.training_dtype)
-        input_dim, projection_clip, matmul = ctx.input_dim, ctx.projection_clip, ctx.matmul
+        input_dim, projection_clip = ctx.input_dim, ctx.projection_clip
         grad_gates = weight.new_empty(len(outputs), len(weight))
         grad_projected = projection.new_empty(outputs.shape)
         grad_inputs = outputs.new_empty(len(outputs), input_dim)
         grad_hidden = outputs.new_zeros(0, outputs.shape[1])
         grad_cell = torch.zeros_like(first_cell)
-        step = ctx.new_steps()
+        step = ctx.steps(ctx.cell_clip)
         starts = [0, *accumulate(ctx.batch_sizes)]
         for number, size in reversed(list(enumerate(ctx.batch_sizes))):
             rows = slice(starts[number], starts[number] + size)
@@ -242,42 +270,42 @@ class LstmLayerTraining(torch.autograd.Function):
                 step_grad = _clip_backward(step_grad, outputs[rows], projection_clip)
             grad_projected[rows] = step_grad
             # Shape: (size, cell_size)
-            grad_gated = matmul(grad_projected[rows], projection.t(), None)
+            grad_gated = functional.linear(grad_projected[rows], projection.t())
             step.backward_step(
                 saved.of(rows), before[:size], grad_gated, grad_cell[:size], grad_gates[rows]
             )
-            grad_sources = matmul(grad_gates[rows], weight.t(), None)
+            grad_sources = functional.linear(grad_gates[rows], weight.t())
             grad_inputs[rows] = grad_sources[:, :input_dim]
             grad_hidden = grad_sources[:, input_dim:]
         dtype, needs = outputs.dtype, ctx.needs_input_grad
         grad_input_weight = grad_state_weight = None
         if needs[1] or needs[2]:
-            grad_weight = weight_gradient(grad_gates, sources, matmul).to(dtype)
+            grad_weight = weight_gradient(grad_gates, sources).to(dtype)
             grad_input_weight, grad_state_weight = grad_weight.tensor_split([input_dim], dim=1)
         return (
             grad_inputs,
             grad_input_weight,
             grad_state_weight,
             step.grad_bias(grad_gates, dtype),
-            weight_gradient(grad_projected, gated, matmul).to(dtype) if needs[4] else None,
-            *[None] * 8,
+            weight_gradient(grad_projected, gated).to(dtype) if needs[4] else None,
+            *[None] * 7,
         )
 
 
 def _side_by_side(
     input_weight: torch.Tensor, state_weight: torch.Tensor, training_dtype: str | None
 ) -> torch.Tensor:
-    """Both weights as one, shape `(4 * cell_size, input_dim + projection_dim)`."""
+    """Concatenate and round both weights: shape `(4 * cell_size, input_dim + projection_dim)`."""
     return rounded(torch.cat([input_weight, state_weight], dim=1), training_dtype)
 
 
 def _tanh(values: torch.Tensor) -> torch.Tensor:
-    """As in the forward step, and so the same bits in both passes."""
+    """Compute tanh by a sigmoid. Both passes call this, so their values are bitwise identical."""
     return (values + values).sigmoid_().mul_(2).sub_(1)
 
 
 def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.Tensor:
-    """The sum of both, where the second has the first rows only."""
+    """Return `gradient` with `of_first` added to its first rows."""
     if len(of_first) == len(gradient):
         return gradient + of_first
     total = gradient.clone()
@@ -288,13 +316,8 @@ def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.
 def _clip_backward(
     gradient: torch.Tensor, clipped: torch.Tensor, clip: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The gradient where the clip left the value alone, zero elsewhere."""
+    """Return the gradient of a clip: `gradient`, but zero where the value was clipped."""
     out = torch.empty_like(gradient) if out is None else out
     return torch.ops.aten.hardtanh_backward.grad_input(
         gradient, clipped, -clip, clip, grad_input=out
     )
-
-
-def sigmoid_backward(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
-    """`gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
-    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)

@@ -1,21 +1,19 @@
 """
-The definition of the biLM's computations, in plain differentiable PyTorch: on every device, for
-inference and training alike. Everything else in this folder is faster and gives the same numbers.
+Reference backend: the definition of the biLM's computations in plain, differentiable PyTorch, for
+every device, inference and training. Other kernels are faster and give the same numbers.
 
-Rows are *packed*, as PyTorch's `PackedSequence` packs them: sentences sorted by falling length, the
-first step of all of them, then the second of those that have one, and so on.
+Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by falling length; the
+first step of all sentences is followed by the second step of those that have one, and so on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.interface import (
-    LstmState,
     LstmWeights,
     Precision,
-    Stack,
     TokenWeights,
 )
 
@@ -24,12 +22,13 @@ def lstm_step(
     x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, weights: LstmWeights
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    A step of an LSTM with projection (Sak et al. 2014) and the clips of TensorFlow 1's `LSTMCell`.
+    Compute one step of an LSTM with projection (Sak et al. 2014), with the clips of TensorFlow 1's
+    `LSTMCell`.
 
     # Parameters
 
     x, h, c : `torch.Tensor`
-        Input, output and memory cell before, shapes `(size, input_dim)`,
+        Input, previous output and previous memory cell, shapes `(size, input_dim)`,
         `(size, projection_dim)` and `(size, cell_size)`.
     weights : `LstmWeights`
 
@@ -48,8 +47,9 @@ def lstm_gates(
     z: torch.Tensor, c: torch.Tensor, cell_clip: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    What is elementwise in a step: the gates' sums, shape `(size, 4 * cell_size)`, and the cell
-    before to `sigmoid(o) tanh(c)` and the new cell.
+    Compute the elementwise part of a step from the gates' pre-activations `z`, shape
+    `(size, 4 * cell_size)`, and the previous cell `c`. Return `sigmoid(o) * tanh(new_cell)` and the
+    new cell.
     """
     i, f, g, o = z.chunk(4, dim=1)
     c = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), cell_clip)
@@ -64,7 +64,7 @@ def lstm_layer(
     weights: LstmWeights,
     precision: Precision = Precision(),  # noqa: B008 (it is a tuple)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """See `Backend.lstm_layer`."""
+    """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
     hidden, cell = hidden.detach(), cell.detach()
     outputs, ended = [inputs.new_zeros(0, hidden.shape[1])], []
     for x in inputs.split(list(batch_sizes)):
@@ -97,48 +97,21 @@ def token_layer(
 
 
 def highway(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """`gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015), shape `(..., dim)`."""
+    """
+    Compute `gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015), shape `(..., dim)`.
+    """
     transform, gate = functional.linear(x, weight, bias).chunk(2, dim=-1)
     gate = torch.sigmoid(gate)
     return gate * x + (1 - gate) * torch.relu(transform)
 
 
-def tokens_over_padded(
-    encode: Callable[[torch.Tensor], torch.Tensor],
-    ids: torch.Tensor,
-    mask: torch.Tensor,
-    outputs: torch.Tensor,
-    weights: Iterable[torch.Tensor],
-) -> None:
-    """See `Backend.tokens_over_padded`."""
-    outputs[mask] = encode(ids[mask]).to(outputs.dtype)
-
-
-def over_padded(
-    stack: Stack,
-    inputs: torch.Tensor,
-    lengths: torch.Tensor,
-    state: LstmState,
-    outputs: list[torch.Tensor],
-    weights: Iterable[torch.Tensor],
-    *,
-    reverse: bool,
-) -> LstmState:
-    """See `Backend.over_padded`."""
-    order = lengths.argsort(descending=True, stable=True)
-    steps = torch.arange(inputs.shape[1], device=inputs.device)
-    # Row-major order of shape (num_steps, batch_size) is the packed order.
-    alive = steps.unsqueeze(1) < lengths[order]
-    step, rank = alive.nonzero(as_tuple=True)
-    sentence = order[rank]
-    if reverse:
-        step = lengths[sentence] - 1 - step
-    batch_sizes = [size for size in alive.sum(dim=1).tolist() if size]
-    packed, end = stack(inputs[sentence, step], batch_sizes, state.map(lambda s: s[:, order]))
-    for output, rows in zip(outputs, packed):
-        output[sentence, step] = rows
-    original = order.argsort()
-    return end.map(lambda s: s[:, original])
+def linear(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    precision: Precision = Precision(),  # noqa: B008
+) -> torch.Tensor:
+    """Compute `rows W^T`, see `Backend.linear`."""
+    return functional.linear(rows, weight)
 
 
 def _clip(values: torch.Tensor, limit: float | None) -> torch.Tensor:

@@ -1,5 +1,6 @@
-"""Vectors of the tokens seen last, so that a frozen char-CNN computes a token once."""
+"""Avoids computing a token twice: within a batch, and with frozen weights also across batches."""
 
+import functools
 import threading
 from collections.abc import Callable
 
@@ -8,21 +9,21 @@ import torch
 
 class TokenCache:
     """
-    Least recently used goes first.
+    Cache of token vectors that drops the least recently used ones.
 
     # Parameters
 
     dim : `int`
         Width of a vector.
     capacity : `int`
-        Tokens held, at least 1.
+        Largest number of tokens, at least 1.
     """
 
     def __init__(self, dim: int, capacity: int) -> None:
         self._capacity = capacity
-        with torch.inference_mode(False):  # a cache made there is written to elsewhere too
+        with torch.inference_mode(False):  # the table is written to outside inference mode too
             self._table = torch.empty(capacity, dim, dtype=torch.float32, device="cpu")
-        # By the token's characters, the least recently used first.
+        # From a token's bytes to its row of the table. The least recently used token comes first.
         self._slots: dict[bytes, int] = {}
         self._lock = threading.Lock()
 
@@ -33,12 +34,14 @@ class TokenCache:
         self, character_ids: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """
+        Return the vectors of tokens; compute and store those that are not in the cache.
+
         # Parameters
 
         character_ids : `torch.Tensor`
             Tokens, shape `(num_rows, num_characters)`, on the CPU.
         compute : `Callable[[torch.Tensor], torch.Tensor]`
-            From such rows to vectors; called once, with each of those that are not here, if any.
+            Function from character ids to vectors, called at most once for the distinct new tokens.
 
         # Returns
 
@@ -53,10 +56,10 @@ class TokenCache:
     ) -> torch.Tensor:
         tokens = _in_bytes(character_ids)
         slots = [self._touch(token) for token in tokens]
-        vectors = self._table[slots]  # of unknown ones whatever is there, to be overwritten
+        vectors = self._table[slots]  # rows of new tokens are overwritten below
         unknown = [row for row, slot in enumerate(slots) if slot < 0]
         if unknown:
-            # Each once: which row, and which of those that are computed.
+            # `rows` holds one row where each new token occurs, `numbers` its index in `computed`.
             rows = {tokens[row]: row for row in unknown}
             numbers = {token: number for number, token in enumerate(rows)}
             computed = compute(character_ids[list(rows.values())])
@@ -72,7 +75,7 @@ class TokenCache:
         return slot
 
     def _place(self, token: bytes) -> int:
-        """The slot of a token to be stored: a free one, or the oldest's."""
+        """Return a slot for a new token: a free one, or that of the least recently used token."""
         if len(self._slots) < self._capacity:
             slot = len(self._slots)
         else:
@@ -82,8 +85,48 @@ class TokenCache:
 
 
 def _in_bytes(character_ids: torch.Tensor) -> list[bytes]:
-    """Each token's characters."""
+    """Return the character ids of each token as bytes, the keys of the cache."""
     ids = character_ids.to(torch.int32).numpy()
     size = ids.shape[1] * ids.itemsize
     together = ids.tobytes()
     return [together[start : start + size] for start in range(0, len(together), size)]
+
+
+def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Return the distinct rows of an integer matrix, and the index of each row among them.
+
+    Rows are compared by a 64-bit hash, because sorting hashes is many times faster than
+    `torch.unique(dim=0)`. The result is checked; after a collision `torch.unique(dim=0)` runs.
+
+    # Parameters
+
+    rows : `torch.Tensor`
+        Int64, shape `(num_rows, num_characters)`.
+
+    # Returns
+
+    `tuple[torch.Tensor, torch.Tensor]`
+        `distinct`, shape `(num_distinct, num_characters)`, and `inverse`, shape `(num_rows,)`, with
+        `distinct[inverse] == rows`.
+    """
+    hashes, inverse = torch.unique(row_hashes(rows), return_inverse=True)
+    representative = torch.empty(len(hashes), dtype=torch.long, device=rows.device)
+    representative[inverse] = torch.arange(len(rows), device=rows.device)
+    distinct = rows[representative]
+    if not torch.equal(distinct[inverse], rows):
+        distinct, inverse = torch.unique(rows, dim=0, return_inverse=True)
+    return distinct, inverse
+
+
+def row_hashes(rows: torch.Tensor) -> torch.Tensor:
+    """Return 64-bit hashes of an int64 matrix's rows, shape `(num_rows,)`."""
+    return (rows * _odd_numbers(rows.shape[1]).to(rows.device)).sum(dim=1)
+
+
+@functools.cache
+def _odd_numbers(count: int) -> torch.Tensor:
+    with torch.inference_mode(False):  # the numbers are used outside inference mode too
+        generator = torch.Generator().manual_seed(20180215)
+        drawn = torch.randint(-(2**62), 2**62, (count,), generator=generator, device="cpu")
+        return drawn * 2 + 1

@@ -1,6 +1,6 @@
 """
-The token layer, fast: distinct tokens only, all filters as one product over windows as wide as the
-widest, no further than the longest token needs, tokens of about the same length together.
+Fast token layer in PyTorch. One product applies all filters, to windows as wide as the widest
+filter. Tokens of similar length run together, so that few windows hold nothing but padding.
 """
 
 import functools
@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels.gradients import hand_written
 from elmo_plugin.bilm.kernels.interface import TokenWeights
-from elmo_plugin.bilm.kernels.prepacked_linear import LinearKernel
-from elmo_plugin.bilm.kernels.same_bits import pad_rows
+from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
-# A weight, whether it is called with dozens of rows, and whether 8-bit integers are too few for it.
-PrepackTokenLinear = Callable[[torch.Tensor, bool, bool], LinearKernel]
-# Rows, weight and bias, with gradients.
+# Prepacks a weight: (weight, whether int8 is too coarse for it) -> its linear kernel.
+PrepackTokenLinear = Callable[[torch.Tensor, bool], LinearKernel]
+# Differentiable linear layer: (rows, weight, bias) -> outputs.
 LinearWithGradient = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 class Linears(NamedTuple):
     """
-    What multiplies, each with its own weight.
+    Linear maps of the token layer.
 
-    `convolve`: windows, shape `(num_rows, widest * char_embedding_dim)`, to `(num_rows,
-    num_filters)`, without the bias. `highways`, `projection`: `W x + b`.
+    `convolve`: all filters without bias, from windows, shape
+    `(num_rows, widest * char_embedding_dim)`, to shape `(num_rows, num_filters)`.
+    `highways`, `projection`: with bias.
     """
 
     convolve: Linear
@@ -36,24 +36,23 @@ class Linears(NamedTuple):
 
 
 def prepacked_linears(weights: TokenWeights, prepack: PrepackTokenLinear) -> Linears:
-    """For weights that do not change."""
+    """Return the linear maps of a frozen token layer, with prepacked weights."""
     with torch.no_grad():
         matrix = filter_matrix(weights)
     highways = [
-        functools.partial(prepack(weight.detach(), True, False), bias=bias.detach().clone())
+        functools.partial(prepack(weight.detach(), False), bias=bias.detach().clone())
         for weight, bias in weights.highways
     ]
     projection = None
     if weights.projection is not None:
         weight, bias = (one.detach() for one in weights.projection)
-        # What highways give is heavy-tailed: in 8 bits, of one scale a row, their projection would
-        # lose more than all the rest.
-        projection = functools.partial(prepack(weight, True, True), bias=bias.clone())
-    return Linears(prepack(matrix, False, True).unconverted, highways, projection)
+        # int8 is too coarse: outputs of highways are heavy-tailed, and it has one scale per row.
+        projection = functools.partial(prepack(weight, True), bias=bias.clone())
+    return Linears(prepack(matrix, True), highways, projection)
 
 
 def linears_with_gradient(weights: TokenWeights, linear: LinearWithGradient) -> Linears:
-    """For weights that train."""
+    """Return the linear maps of a token layer that trains."""
 
     def affine(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
         return lambda rows: linear(rows, weight, bias)
@@ -71,30 +70,25 @@ def encode(
     weights: TokenWeights,
     linears: Linears,
     tokens_at_once: int,
-    rows_in_steps_of: int,
 ) -> torch.Tensor:
     """
-    Every row computed.
+    Compute the token layer for every row.
 
     # Parameters
 
     character_ids : `torch.Tensor`
         Shape `(num_rows, num_characters)`.
     weights, linears
-        The token layer.
+        Weights of the token layer, and its linear maps.
     tokens_at_once : `int`
-        Rows computed together, of about the same length.
-    rows_in_steps_of : `int`
-        Their number is padded to a multiple of this.
+        Number of tokens of similar length that are computed together.
 
     # Returns
 
     `torch.Tensor`
         Shape `(num_rows, projection_dim)`.
     """
-    run = functools.partial(
-        _encode, weights=weights, linears=linears, rows_in_steps_of=rows_in_steps_of
-    )
+    run = functools.partial(_encode, weights=weights, linears=linears)
     if len(character_ids) <= tokens_at_once:
         return run(character_ids)
     order = token_lengths(character_ids, weights.padding_id).argsort()
@@ -102,24 +96,19 @@ def encode(
     return functional.embedding(order.argsort(), torch.cat(encoded))
 
 
-def _encode(
-    character_ids: torch.Tensor, weights: TokenWeights, linears: Linears, rows_in_steps_of: int
-) -> torch.Tensor:
-    padded = pad_rows(character_ids, -len(character_ids) % rows_in_steps_of, weights.padding_id)
+def _encode(character_ids: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
     # Shape: (num_rows, num_filters)
-    tokens = weights.activation(_maxima(padded, weights, linears.convolve))
+    tokens = weights.activation(_maxima(character_ids, weights, linears.convolve))
     for linear in linears.highways:
         transform, gate = linear(tokens).chunk(2, dim=-1)
         transform = torch.relu(transform)
-        # transform + gate * (tokens - transform)
+        # lerp computes transform + gate * (tokens - transform).
         tokens = torch.lerp(transform, tokens, torch.sigmoid(gate))
-    if linears.projection is not None:
-        tokens = linears.projection(tokens)
-    return tokens[: len(character_ids)]
+    return tokens if linears.projection is None else linears.projection(tokens)
 
 
 def _maxima(character_ids: torch.Tensor, weights: TokenWeights, convolve: Linear) -> torch.Tensor:
-    """Each filter's largest value, shape `(num_rows, num_filters)`."""
+    """Return each filter's maximum over a token's windows, shape `(num_rows, num_filters)`."""
     widths = [weight.shape[2] for weight, _ in weights.convolutions]
     characters = functional.embedding(
         cut(character_ids, max(widths), weights.padding_id), weights.embedding
@@ -136,20 +125,20 @@ def _maxima(character_ids: torch.Tensor, weights: TokenWeights, convolve: Linear
         places = torch.arange(windows.shape[1], device=windows.device).unsqueeze(1)
         too_far = places + filter_widths.to(windows.device) > num_characters
         convolved = convolved.masked_fill(too_far, -torch.inf)
-    # The largest first and then the bias is the same, and less work.
+    # Adding the bias after the maximum gives the same result with less work.
     bias = torch.cat([bias for _, bias in weights.convolutions])
     return largest(convolved).to(characters.dtype) + bias
 
 
 def largest(convolved: torch.Tensor) -> torch.Tensor:
-    """Of each row and filter over all positions; shape `(num_rows, num_filters)`."""
+    """Return the maximum over all positions, shape `(num_rows, num_filters)`."""
     if not convolved.requires_grad:
         return convolved.amax(dim=1)
     return _Largest.apply(convolved)
 
 
 class _Largest(torch.autograd.Function):
-    """`amax` with its gradient, equal parts to equal positions, in a third of autograd's time."""
+    """`amax` over dimension 1 with a faster gradient, which equal maxima share equally."""
 
     @staticmethod
     def forward(ctx: Any, convolved: torch.Tensor) -> torch.Tensor:
@@ -158,32 +147,31 @@ class _Largest(torch.autograd.Function):
         return maxima
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @hand_written(lambda ctx, saved: (functools.partial(torch.amax, dim=1), saved[:1]))
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         convolved, maxima = ctx.saved_tensors
-        # 1 where the largest is and 0 elsewhere. PyTorch's comparisons take ten times as long.
+        # 1 at the maxima, else 0. `sign` is much faster than PyTorch's comparisons.
         is_largest = (convolved - maxima.unsqueeze(1)).sign_().add_(1)
         return is_largest.mul_((gradient / is_largest.sum(dim=1)).unsqueeze(1))
 
 
 def cut(character_ids: torch.Tensor, widest: int, padding_id: int) -> torch.Tensor:
     """
-    As many characters as windows need that are as wide as the widest filter.
+    Shorten rows of character ids to the longest token plus `widest` paddings.
 
-    A window of padding alone gives the same values wherever it starts, so one is enough: the
-    longest token and `widest` paddings behind it, past the end of the row if need be. A few more,
-    so that their number is one that was met before.
+    Fewer windows are then computed. Windows of padding alone all give the same values, so one such
+    window is enough. Rows are lengthened if they have too few paddings.
     """
     longest = int(token_lengths(character_ids, padding_id).max()) if len(character_ids) else 0
-    needed = longest + widest + -(longest + 1) % tuning.POSITIONS_IN_STEPS_OF
+    needed = longest + widest
     characters = character_ids[:, :needed]
     return functional.pad(characters, (0, needed - characters.shape[1]), value=padding_id)
 
 
 def filter_matrix(weights: TokenWeights) -> torch.Tensor:
     """
-    The convolutions' weights as they meet unfolded windows, characters outermost, one below the
-    other; shape `(num_filters, widest * char_embedding_dim)`, narrow ones filled with zeros.
+    Return all filters as one matrix, shape `(num_filters, widest * char_embedding_dim)`, to
+    multiply windows of characters by. Narrow filters are padded with zeros.
     """
     filters = [weight for weight, _ in weights.convolutions]
     widest = max(weight.shape[2] for weight in filters)
@@ -192,6 +180,6 @@ def filter_matrix(weights: TokenWeights) -> torch.Tensor:
 
 
 def token_lengths(character_ids: torch.Tensor, padding_id: int) -> torch.Tensor:
-    """Characters of each token up to the last that is not padding, shape `(num_rows,)`."""
+    """Return the number of characters of each token without padding, shape `(num_rows,)`."""
     places = torch.arange(1, character_ids.shape[1] + 1, device=character_ids.device)
     return (places * (character_ids != padding_id)).amax(dim=1)

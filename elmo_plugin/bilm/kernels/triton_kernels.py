@@ -1,10 +1,10 @@
 """
-Triton kernels: all that is elementwise in one LSTM step on a GPU, and in its gradient.
+Triton kernels for the elementwise part of an LSTM step on a GPU, and of its gradient.
 
-Program `(row, block)` has one row and `BLOCK` columns of the cell. Tensors are contiguous, with
-rows of `cell_size` columns, or of `4 * cell_size` for the gates `i, f, g, o`. Sums are in float32,
-whatever is read and written. `lstm_fused.py` launches them; nothing else imports this file, since
-it imports Triton.
+Program `(row, block)` computes `BLOCK` columns in one row of the cell. Tensors are contiguous, with
+rows of `cell_size` columns, or of `4 * cell_size` for the gates `i, f, g, o`. Arithmetic is in
+float32 whatever the tensors' dtypes. Only `lstm_fused.py` imports this file, because Triton is slow
+to import.
 """
 
 from typing import Any, no_type_check
@@ -14,9 +14,9 @@ try:
     from triton import language as tl
 
     jit: Any = triton.jit
-    # A number that a kernel is compiled for.
+    # Marks a compile-time constant.
     constexpr: Any = tl.constexpr
-except ImportError:  # PyTorch comes without it where it has no CUDA
+except ImportError:  # PyTorch without CUDA does not install Triton
     jit = constexpr = None
 
 
@@ -26,10 +26,10 @@ def forward_step(
     KEEP: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     """
-    The gates' sums are `products + addend`; a row of `addend` is `addend_stride` behind the one
-    before, 0 where all have the same. `cell` becomes the clipped new cell, `gated` is
-    `sigmoid(o) tanh(c)`. With `KEEP`, `activations` (which may be `products`) and `new_cell` are
-    written for `backward_step`.
+    Compute the elementwise part of a step. The pre-activations are `products + addend`;
+    `addend_stride` is the row stride of `addend`, 0 for a bias that all rows share. Overwrites
+    `cell` with the clipped new cell and `gated` with `sigmoid(o) tanh(c)`. With `KEEP` it also
+    writes `activations` (which may be `products`) and `new_cell`, for `backward_step`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -70,9 +70,9 @@ def backward_step(
     BLOCK: constexpr,
 ):  # fmt: skip
     """
-    From the gradient of `gated` and, in `grad_cell`, that of the new cell: the gradient of the
-    gates' sums, and in `grad_cell` that of the previous cell. Where the cell is at the clip
-    none passes.
+    Write the gradient of the pre-activations to `grad_gates`, from the gradients of `gated` and of
+    the new cell. On entry `grad_cell` holds the gradient of the new cell, on return that of the
+    previous cell. Where the cell was clipped its gradient is zero.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

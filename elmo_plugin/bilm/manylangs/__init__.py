@@ -1,1 +1,1 @@
-"""What is computed in ELMoForManyLangs' models: another token layer before the same LSTM."""
+"""Token layer of ELMoForManyLangs models; their LSTM is that of other biLMs."""

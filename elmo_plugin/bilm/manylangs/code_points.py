@@ -1,9 +1,9 @@
 """
-Tokens to code points, which need no dictionary: a model's own is looked up by its token layer.
+Convert tokens to rows of Unicode code points, the input of an ELMoForManyLangs model.
 
-A token is its Unicode code points, each raised by 1, between two marks and filled up to
-`num_characters`; 0 is left for padding *tokens*. The marks lie above all code points, so that
-bytes' ids (`model/characters.py`) and these are never taken for each other.
+A token becomes its code points plus 1, between a begin and an end mark, padded to `num_characters`
+ids. A row of zeros is a padding token. The marks are larger than all code points, so that the byte
+ids of other biLMs (`model/characters.py`) are never mistaken for code points.
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,10 @@ SENTENCE_MARKS = {BEGIN_OF_SENTENCE: BEGIN, END_OF_SENTENCE: END}
 @lru_cache(maxsize=1 << 17)
 def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
     """
-    One token's row of code points, kept for the next time; do not write into it.
+    Return the code points of a token as a row, int32, shape `(num_characters,)`.
 
-    # Parameters
-
-    token : `str`
-        Any text. `<bos>` and `<eos>` give the sentence boundaries' rows. Code points past
-        `num_characters - 2` are cut.
-    num_characters : `int`, optional (default = `50`)
-        Length of the row.
-
-    # Returns
-
-    `numpy.ndarray`
-        Int32, `num_characters` ids.
+    `<bos>` and `<eos>` are the sentence boundaries. Of other tokens, only the first `num_characters
+    - 2` code points are used. The row is cached: do not write to it.
     """
     inner = [ord(character) + 1 for character in token[: num_characters - 2]]
     if token in SENTENCE_MARKS:
@@ -49,7 +39,7 @@ def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
 
 
 def token_of(row: numpy.ndarray) -> str:
-    """The token, cut, that has this row."""
+    """Convert a row from `token_row` back to its token; a long token stays truncated."""
     inner = row[1 : 1 + int(numpy.argmax(row[1:] == END_OF_WORD))]
     if len(inner) == 1 and inner[0] > LAST_CODE_POINT:
         return BEGIN_OF_SENTENCE if inner[0] == BEGIN else END_OF_SENTENCE
@@ -58,8 +48,7 @@ def token_of(row: numpy.ndarray) -> str:
 
 def batch_to_ids(batch: Sequence[Sequence[str]], num_characters: int = 50) -> torch.Tensor:
     """
-    Code points of a batch of tokenized sentences, padded on the right: what a biLM of
-    ELMoForManyLangs takes.
+    Convert tokenized sentences to the input of an ELMoForManyLangs model, padded on the right.
 
     # Returns
 

@@ -1,4 +1,4 @@
-"""A model's own characters and words, `char.dic` and `word.dic`."""
+"""Dictionaries of an ELMoForManyLangs model: `char.dic` for characters and `word.dic` for words."""
 
 import json
 
@@ -15,8 +15,8 @@ from elmo_plugin.bilm.manylangs.code_points import (
 )
 
 UNKNOWN = "<oov>"
-# ELMoForManyLangs puts <eow> before a word and <bow> behind it (frontend.py, `create_one_batch`),
-# and its models are trained so.
+# ELMoForManyLangs puts <eow> before a word and <bow> after it (frontend.py, `create_one_batch`),
+# and its models are trained that way.
 MARKS = {
     PADDING: "<pad>",
     BEGIN_OF_WORD: "<eow>",
@@ -28,14 +28,14 @@ MARKS = {
 
 class Lexicon:
     """
-    Ids of characters and words.
+    Ids of characters and words in an ELMoForManyLangs model.
 
     # Parameters
 
     characters : `dict[str, int]`
-        Ids of single characters, of the five marks and of `<oov>`.
+        Ids of single characters, of the five `MARKS` (such as `<bow>`), and of `<oov>`.
     words : `dict[str, int]`, optional (default = `{}`)
-        Ids of words, and of `<oov>`; empty for a model without vectors of words.
+        Ids of words, and of `<oov>`; empty for a model without word vectors.
 
     # Raises
 
@@ -59,30 +59,33 @@ class Lexicon:
 
     @property
     def padding(self) -> int:
-        """The id of what a token is filled up with."""
+        """Id of the mark `<pad>`, which fills the unused characters of a token."""
         return self.characters[MARKS[PADDING]]
 
     def character_ids(self, rows: numpy.ndarray) -> numpy.ndarray:
-        """Rows of code points, any shape, to ids of characters."""
+        """Convert rows of code points (see `code_points.py`) to character ids of the same shape."""
         places = numpy.searchsorted(self._codes, rows).clip(max=len(self._codes) - 1)
         found = self._codes[places] == rows
         return numpy.where(found, self._ids[places], self.characters[UNKNOWN])
 
     def word_ids(self, rows: numpy.ndarray) -> numpy.ndarray:
-        """Rows of code points, shape `(num_rows, num_characters)`, to ids of words."""
+        """
+        Convert rows of code points, shape `(num_rows, num_characters)`, to word ids, shape
+        `(num_rows,)`.
+        """
         unknown = self.words[UNKNOWN]
         return numpy.array(
             [self.words.get(token_of(row), unknown) for row in rows], dtype=numpy.int64
         )
 
     def to_tensor(self) -> torch.Tensor:
-        """As bytes, for a `state_dict`."""
+        """Encode the dictionaries as a tensor of bytes, for a `state_dict`."""
         parts = {"characters": self.characters, "words": self.words}
         text = json.dumps(parts, ensure_ascii=False)
         return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     @classmethod
     def from_tensor(cls, tensor: torch.Tensor) -> "Lexicon":
-        """What `to_tensor` gave."""
+        """Decode the dictionaries from the result of `to_tensor`."""
         parts = json.loads(tensor.cpu().numpy().tobytes())
         return cls(parts["characters"], parts["words"])

@@ -1,4 +1,4 @@
-"""The sizes of an ELMoForManyLangs model."""
+"""Sizes of an ELMoForManyLangs model."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,22 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 @dataclass(frozen=True)
 class ManyLangsOptions(ElmoOptions):
     """
-    `ElmoOptions`, and the sizes of the model's own dictionaries.
+    Sizes of an ELMoForManyLangs model: `ElmoOptions`, and the sizes of its dictionaries.
 
     # Parameters
 
     projection_dim, cell_size, num_layers, char_embedding_dim, num_highways, num_characters : `int`
-        See `ElmoOptions`.
     cell_clip, projection_clip : `Optional[float]`
     use_skip_connections : `bool`
     filters : `list[tuple[int, int]]`
     activation : `str`
         See `ElmoOptions`.
     num_embeddings : `int`
-        Characters of `char.dic`.
+        Number of characters in `char.dic`.
     num_words : `int`, optional (default = `0`)
-        Words of `word.dic`; 0 where words have no vectors of their own.
+        Number of words in `word.dic`; 0 if the model has no word vectors.
     word_dim : `int`, optional (default = `0`)
-        Width of a word's vector.
+        Width of a word vector.
     """
 
     num_embeddings: int = 0

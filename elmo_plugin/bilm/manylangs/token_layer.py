@@ -1,13 +1,14 @@
 """
-The token layer of ELMoForManyLangs: words' own vectors beside the char-CNN.
+Token layer of ELMoForManyLangs: word vectors in addition to the char-CNN.
 
 https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/modules/token_embedder.py,
-`ConvTokenEmbedder`, and frontend.py, as in 0.0.4.post2 on PyPI.
+`ConvTokenEmbedder`, and frontend.py, version 0.0.4.post2 on PyPI.
 """
 
 import torch
 from torch.nn import functional
 
+from elmo_plugin.bilm.kernels.backend import backend
 from elmo_plugin.bilm.manylangs import code_points
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
@@ -16,15 +17,16 @@ from elmo_plugin.bilm.model.char_cnn import CharCnn
 
 class ManyLangsTokenLayer(CharCnn):
     """
-    Context-independent token vectors `V w + P c + b`: `w` is the word's own vector, `c` what the
-    highways give. The model's dictionaries are part of its `state_dict`.
+    Context-independent token vectors `V w + P c + b` of an ELMoForManyLangs model.
+
+    `w` is the word's vector (if the model has any), and `c` the output of the char-CNN's highway
+    layers. `V`, `P` and `b` are learned. The dictionaries are part of the `state_dict`.
 
     # Parameters
 
     options : `ManyLangsOptions`
-        The sizes.
     lexicon : `Lexicon | None`, optional (default = `None`)
-        The dictionaries; `None` where a `state_dict` will bring them.
+        Dictionaries; `None` if they are loaded later, with a `state_dict`.
     """
 
     greatest_id = code_points.END
@@ -33,7 +35,7 @@ class ManyLangsTokenLayer(CharCnn):
 
     def __init__(self, options: ManyLangsOptions, lexicon: Lexicon | None = None) -> None:
         super().__init__(options, options.num_embeddings)
-        if self._projection is None:  # as many filters as numbers in a vector, and yet a projection
+        if self._projection is None:  # `CharCnn` has none for equal sizes; these models need it
             self._projection = torch.nn.Linear(options.num_filters, options.projection_dim)
         self._word_vectors: torch.nn.Parameter | None = None
         if options.word_dim:
@@ -47,7 +49,7 @@ class ManyLangsTokenLayer(CharCnn):
 
     @property
     def lexicon(self) -> Lexicon | None:
-        """The dictionaries."""
+        """Dictionaries of characters and words, or `None` before they are loaded."""
         return self._lexicon
 
     @lexicon.setter
@@ -58,32 +60,33 @@ class ManyLangsTokenLayer(CharCnn):
 
     @property
     def word_vectors(self) -> torch.nn.Parameter | None:
-        """Shape `(num_words, word_dim)`, where words have vectors of their own."""
+        """Word vectors of shape `(num_words, word_dim)`, or `None`."""
         return self._word_vectors
 
     @property
     def word_projection(self) -> torch.nn.Linear:
-        """From a word's vector to its part of the token's, where there is one."""
+        """Projection `V` of word vectors to `projection_dim`; only in a model with word vectors."""
         return self._word_projection
 
     def get_extra_state(self) -> torch.Tensor:
-        """The dictionaries, for PyTorch's `state_dict`."""
+        """Return the dictionaries as a tensor of bytes, for `state_dict`."""
         if self._lexicon is None:
             return torch.zeros(0, dtype=torch.uint8)
         return self._lexicon.to_tensor()
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """From a `state_dict`."""
+        """Restore the dictionaries from the tensor in a `state_dict`."""
         self.forget_derived()
         self.lexicon = Lexicon.from_tensor(state) if len(state) else None
 
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
+        Compute token vectors.
+
         # Parameters
 
         character_ids : `torch.Tensor`
-            Code points, int64, shape `(num_rows, num_characters)`: real tokens only, no padding
-            tokens.
+            Code points, shape `(num_rows, num_characters)`, without padding tokens.
 
         # Returns
 
@@ -93,7 +96,7 @@ class ManyLangsTokenLayer(CharCnn):
         # Raises
 
         `ValueError`
-            If they are another biLM's character ids, or there is no dictionary yet.
+            If the ids are bytes instead of code points, or no dictionary is loaded.
         """
         if self._lexicon is None:
             raise ValueError("this biLM has no dictionary yet, expected one with its weights")
@@ -103,10 +106,11 @@ class ManyLangsTokenLayer(CharCnn):
                 "inputs are ids of bytes, expected code points: BiLm.batch_to_ids gives them, in a "
                 'config the indexer {"type": "elmo_characters", "code_points": true}'
             )
-        # Row 0 of the embeddings is the padding token's.
+        # Row 0 of the embeddings belongs to the padding token.
         characters = torch.from_numpy(self._lexicon.character_ids(rows) + 1)
         tokens = super().forward(characters.to(character_ids.device))
         if self._word_vectors is None:
             return tokens
         words = torch.from_numpy(self._lexicon.word_ids(rows)).to(character_ids.device)
-        return tokens + self._word_projection(functional.embedding(words, self._word_vectors))
+        vectors = functional.embedding(words, self._word_vectors)
+        return tokens + backend().linear(vectors, self._word_projection.weight, self.precision)

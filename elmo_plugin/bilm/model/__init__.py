@@ -1,1 +1,1 @@
-"""What is computed: ELMo as the paper writes it."""
+"""The ELMo model, as defined in the paper."""

@@ -1,6 +1,6 @@
-"""The biLM: token layer and bidirectional LSTM, from a start state to an end state."""
+"""The biLM: a token layer and a bidirectional LSTM with a start state and an end state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +10,10 @@ from elmo_plugin.bilm.kernels.backend import (
     BiLstmState,
     LstmState,
     WeightsModule,
-    backend,
+    check_ids,
     derived,
+    run_eagerly,
+    warn_of_non_finite_weights,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -22,10 +24,12 @@ from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 class BiLmOutput(NamedTuple):
     """
+    Result of a biLM.
+
     `layers`: `mixture_size` tensors of shape `(batch_size, num_tokens + 2, embedding_dim)`,
     sentence boundaries included, zero at padding.
     `mask`: bool, shape `(batch_size, num_tokens + 2)`.
-    `end`: the state at each sentence's end, both directions'.
+    `end`: LSTM state of both directions after each sentence.
     """
 
     layers: list[torch.Tensor]
@@ -37,31 +41,30 @@ class BiLm(WeightsModule):
     """
     A bidirectional LSTM language model (Peters et al. 2018, section 3), without its softmax.
 
-    `run` is the function; `forward` calls it as AllenNLP's `_ElmoBiLm` is called, starting where
-    `state` says. Parameters are named as there. The carried state is neither parameter nor buffer:
-    it follows `.to()`, stays out of `state_dict`, and DistributedDataParallel leaves each process
-    its own.
+    `run` maps character ids and a start state to layers and an end state. `forward` is called as
+    AllenNLP's `_ElmoBiLm`; according to `state` it chooses the start state and keeps the end state.
+    Parameters have AllenNLP's names. The carried state is neither parameter nor buffer: it follows
+    `.to()`, is not in `state_dict`, and is not synchronized by DistributedDataParallel.
 
-    `run` may be called from several threads, and `forward` in `"reset"` and `"primed"`; in
-    `"carry"` every call goes on from the last one, so calls are one after the other.
+    Several threads may call `run`, and `forward` unless the state is `"carry"`.
 
     # Parameters
 
     options : `ElmoOptions`
-        The sizes.
+        Sizes of the model.
     state : `str`, optional (default = `"carry"`)
-        Where a sentence's LSTM state starts, see `StatePolicy`.
+        Rule for a sentence's start state: `"carry"`, `"reset"` or `"primed"`, see `StatePolicy`.
     dtype : `str | None`, optional (default = `None`)
-        `"float16"`, `"bfloat16"` or `"int8"`: products in this precision while no gradient is
-        wanted, faster and not quite the same numbers. Parameters, state and outputs keep their
-        type. `None` for exact products.
+        `"float16"`, `"bfloat16"` or `"int8"`: dtype of matrix products when no gradient is needed,
+        faster and slightly less accurate. Parameters, state and outputs keep their dtype. `None`
+        for exact products.
     token_layer : `CharCnn | None`, optional (default = `None`)
-        Another than that of these sizes.
+        Token layer to use instead of the `CharCnn` built from `options`.
 
     # Raises
 
     `ValueError`
-        If `state` or `dtype` is none of these.
+        If `state` or `dtype` is unknown.
     """
 
     lstm_class = BiLstm
@@ -77,7 +80,7 @@ class BiLm(WeightsModule):
         if dtype is not None and dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected None or one of {DTYPES}")
         self.options = options
-        # AllenNLP's word for `mixture_size`; `Elmo(module=...)` asks any biLM for it.
+        # AllenNLP's name for `mixture_size`, which `Elmo(module=...)` reads.
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
         self._boundary_ids = self.batch_to_ids([self._token_embedder.boundaries])[0]
@@ -93,31 +96,33 @@ class BiLm(WeightsModule):
             if isinstance(module, WeightsModule):
                 module.dtype = dtype
         self._policy = self._elmo_lstm.policy
+        self.register_load_state_dict_post_hook(warn_of_non_finite_weights)
         self.state = state
 
     @property
     def char_cnn(self) -> CharCnn:
-        """The token layer."""
+        """Token layer of the biLM."""
         return self._token_embedder
 
     @property
     def lstm(self) -> BiLstm:
-        """Both directions' stacks."""
+        """LSTM layers of both directions."""
         return self._elmo_lstm
 
     @property
     def device(self) -> torch.device:
-        """Of the weights."""
+        """Device of the weights."""
         return self._token_embedder.char_embedding.device
 
     def get_output_dim(self) -> int:
-        """`embedding_dim`."""
+        """Return the width of a layer, `embedding_dim`."""
         return self.options.embedding_dim
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
-        """Tokenized sentences as `inputs` of this biLM."""
+        """Return the character ids of tokenized sentences, the `inputs` of `run`."""
         return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
 
+    @run_eagerly
     def run(
         self,
         inputs: torch.Tensor,
@@ -125,15 +130,17 @@ class BiLm(WeightsModule):
         word_inputs: torch.Tensor | None = None,
     ) -> BiLmOutput:
         """
+        Compute the layers of a batch from given start states.
+
         # Parameters
 
         inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, num_tokens, num_characters)`, padded on the right;
-            a token of zeros is padding.
+            Character ids, shape `(batch_size, num_tokens, num_characters)`, padded on the right
+            with tokens of zeros.
         start : `BiLstmState`
-            Where each sentence starts, in either direction.
+            Start state of each sentence in both directions.
         word_inputs : `torch.Tensor | None`
-            Not read here, see `CachedVocabularyBiLm`.
+            Ignored here; the subclass `CachedVocabularyBiLm` uses it.
 
         # Returns
 
@@ -142,51 +149,64 @@ class BiLm(WeightsModule):
         # Raises
 
         `ValueError`
-            If `inputs` does not have this shape, or holds ids that no character has.
+            If `inputs` has a wrong type or shape, or holds an unknown character id.
         """
         self.check(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
         begin, end = self._boundary_ids.to(inputs)
-        ids = with_boundaries(inputs, lengths, begin, end)
-        return self.run_ids(ids, lengths, self._token_embedder, start)
+        ids, mask = with_boundaries(inputs, lengths, begin, end)
+        return self.run_vectors(self._token_embedder(ids[mask]), mask, start)
 
-    def run_ids(
-        self,
-        ids: torch.Tensor,
-        lengths: torch.Tensor,
-        encode: Callable[[torch.Tensor], torch.Tensor],
-        start: BiLstmState,
+    def run_vectors(
+        self, vectors: torch.Tensor, mask: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
-        """`run` on `with_boundaries`, with what makes vectors of the ids of real tokens."""
-        mask = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
-        # Both directions' half of the first layer is the token's vector.
+        """
+        Run the LSTM over the vectors of a batch's tokens and sentence boundaries.
+
+        # Parameters
+
+        vectors : `torch.Tensor`
+            Shape `(num_rows, projection_dim)`, one sentence after another.
+        mask : `torch.Tensor`
+            Bool, shape `(batch_size, num_tokens + 2)`; true at the positions of the vectors.
+        start : `BiLstmState`
+            As in `run`.
+
+        # Returns
+
+        `BiLmOutput`
+        """
+        # Both halves of the first layer are the token's vector.
         projection_dim = self.options.projection_dim
         first = self._token_embedder.char_embedding.new_zeros(*mask.shape, 2 * projection_dim)
         tokens = first[..., :projection_dim]
-        backend().tokens_over_padded(encode, ids, mask, tokens, self.parameters())
+        tokens[mask] = vectors.to(first.dtype)
+        del vectors  # free memory for the LSTM
         first[..., projection_dim:] = tokens
-        upper, ends = self._elmo_lstm(tokens, lengths, start)
-        return BiLmOutput([first, *upper], mask, ends)
+        upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
+        return BiLmOutput([first, *upper], mask, end)
 
     def check(self, inputs: torch.Tensor) -> None:
-        """Raises the `ValueError` of `run`."""
+        """Raise a `ValueError` if `inputs` is wrong, as described under `run`."""
+        check_ids(inputs)
         if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
             raise ValueError(
                 f"character ids have shape {tuple(inputs.shape)}, expected "
                 f"(batch_size, num_tokens, {self.options.num_characters})"
             )
+        greatest = self._token_embedder.greatest_id
         if inputs.numel() > 0:
-            for character in (int(found) for found in inputs.aminmax()):
-                if not 0 <= character <= self._token_embedder.greatest_id:
-                    raise ValueError(
-                        f"inputs hold the character id {character}, expected 0 to "
-                        f"{self._token_embedder.greatest_id}"
-                    )
+            for found in map(int, inputs.aminmax()):
+                if not 0 <= found <= greatest:
+                    raise ValueError(f"found the character id {found}, expected 0 to {greatest}")
 
+    @run_eagerly
     def forward(
         self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
     ) -> dict[str, Any]:
         """
+        Compute the layers of a batch. `state` decides the start states.
+
         # Parameters
 
         inputs, word_inputs : `torch.Tensor`
@@ -194,15 +214,16 @@ class BiLm(WeightsModule):
 
         # Returns
 
-        `"activations"` and `"mask"`: `layers` and `mask` of `BiLmOutput`.
+        Dict of `"activations"` and `"mask"`, the `layers` and the `mask` of `BiLmOutput`.
         """
+        check_ids(inputs)
         output = self.run(inputs, self.start_states(inputs.shape[:1].numel()), word_inputs)
         self.keep_states(*output.end)
         return {"activations": output.layers, "mask": output.mask}
 
     @property
     def state(self) -> str:
-        """Where a sentence starts: `"carry"`, `"reset"` or `"primed"`."""
+        """Rule for the start state: `"carry"`, `"reset"` or `"primed"`; can be assigned."""
         return self._policy.name
 
     @state.setter
@@ -211,7 +232,7 @@ class BiLm(WeightsModule):
 
     @property
     def carried(self) -> BiLstmState | None:
-        """What earlier batches left behind, both directions'; `None` at the start."""
+        """State carried from earlier batches, of both directions; `None` before the first."""
         return self._policy.carried
 
     @carried.setter
@@ -219,54 +240,63 @@ class BiLm(WeightsModule):
         self._policy.carried = state
 
     def start_states(self, batch_size: int) -> BiLstmState:
-        """Both directions' state at the start of a batch's sentences."""
+        """Return the start states of a batch's sentences, for both directions."""
         return self.start_states_of(range(batch_size))
 
     def start_states_of(self, rows: Sequence[int]) -> BiLstmState:
-        """The same of some rows of a batch, so that it may be run in parts, in any order."""
+        """Return the start states of some rows of a batch, for a caller that runs it in parts."""
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
         return self._policy.start(rows, begin)
 
     def keep_states(self, *ends: LstmState) -> None:
-        """In carry, later batches go on from these; rows past a small batch keep what they had."""
+        """Store a batch's end states if `state` is `"carry"`. Rows beyond the batch keep theirs."""
         self.keep_states_of(range(ends[0].hidden.shape[1]), *ends)
 
     def keep_states_of(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """The same of some rows of a batch."""
+        """Store the end states of some rows of a batch if `state` is `"carry"`."""
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
-        """In carry, forgets what earlier batches left behind: the next ones start at zero."""
+        """Forget the carried state, so that the next batch starts with zeros."""
         self._policy.carried = None
 
-    @torch.inference_mode(False)  # steps that train begin there, too
-    @torch.no_grad()
     def _primed_state(self) -> BiLstmState:
-        """The state after the warm-up text, run again only when a weight or a clip has changed."""
-
-        def run() -> BiLstmState:
-            zeros = self._elmo_lstm.initial_state(1)
-            state = (zeros, zeros)
-            for line in WARM_UP_TEXT.splitlines():
-                ids = self.batch_to_ids([line.split()])
-                state = self.run(ids.to(self.device), state).end
-            return state
-
+        """
+        Return the state after the warm-up text. While the weights train it is computed at every
+        call, otherwise only after a weight or a clip has changed.
+        """
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
+        # Both lists are needed: a pruned weight is not a parameter, and word vectors of
+        # ELMoForManyLangs are not among the kernels' weights.
+        used = [*self.char_cnn.weights.tensors]
+        for cell in cells:
+            used += cell.weights.tensors
+        weights = list(dict.fromkeys([*self.parameters(), *used]))
+        if torch.is_grad_enabled() and any(one.requires_grad for one in weights):
+            return self._run_warm_up()
         clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
-        return derived(list(self.parameters()), "primed state", (self.precision, clips), run)
+        return derived(weights, "primed state", (self.precision, clips), self._run_warm_up)
+
+    @torch.inference_mode(False)  # the state is used outside inference mode too
+    @torch.no_grad()
+    def _run_warm_up(self) -> BiLstmState:
+        state = (self._elmo_lstm.initial_state(1),) * 2
+        for line in WARM_UP_TEXT.splitlines():
+            ids = self.batch_to_ids([line.split()])
+            state = self.run(ids.to(self.device), state).end
+        return state
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
-        """`.to()`, `.double()` and the like move the state too."""
+        """Move or convert the carried state too: `.to()`, `.double()` and others call this."""
         super()._apply(fn, recurse)
         self._policy.move(fn)
         return self
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """
-        Context-independent vectors of single tokens, `batch_size` computed at once; shape
-        `(len(tokens), projection_dim)`.
+        Return the context-independent vectors of tokens, shape `(len(tokens), projection_dim)`.
+        They are computed `batch_size` tokens at a time.
         """
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
@@ -275,14 +305,29 @@ class BiLm(WeightsModule):
         return torch.cat(vectors)
 
 
-def with_boundaries(ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any) -> torch.Tensor:
+def with_boundaries(
+    ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    With the ids of boundaries around each sentence; from shape `(batch_size, num_tokens, ...)` to
-    `(batch_size, num_tokens + 2, ...)`. `lengths` count them.
+    Put the ids of the sentence boundaries before and after each sentence.
+
+    # Parameters
+
+    ids : `torch.Tensor`
+        Shape `(batch_size, num_tokens, ...)`, padded on the right.
+    lengths : `torch.Tensor`
+        Number of tokens of each sentence, both boundaries included.
+    begin, end : `Any`
+        Ids of the boundaries.
+
+    # Returns
+
+    `tuple[torch.Tensor, torch.Tensor]`
+        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their mask, false at padding.
     """
     batch_size, num_tokens = ids.shape[:2]
     padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])
     padded[:, 1:-1] = ids
     padded[:, 0] = begin
     padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end
-    return padded
+    return padded, torch.arange(num_tokens + 2, device=ids.device) < lengths.unsqueeze(1)

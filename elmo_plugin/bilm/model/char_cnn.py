@@ -15,6 +15,7 @@ from elmo_plugin.bilm.kernels.backend import (
     TokenWeights,
     WeightsModule,
     backend,
+    current_affine,
     forget_derived,
 )
 from elmo_plugin.bilm.model.characters import (
@@ -31,18 +32,18 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 class CharCnn(WeightsModule):
     """
-    Context-independent token vectors from character ids (`kernels/reference.py`). Parameter names
-    are AllenNLP's (`_ElmoCharacterEncoder`).
+    Token layer: context-independent token vectors from character ids. The formula is `token_layer`
+    in `kernels/reference.py`; parameters have the names of AllenNLP's `_ElmoCharacterEncoder`.
 
     # Parameters
 
     options : `ElmoOptions`
-        The sizes. Where `projection_dim` equals the number of filters there is no projection.
+        Sizes of the model. If `projection_dim` is the number of filters, there is no projection.
     num_embeddings : `int`, optional (default = `261`)
-        Characters.
+        Number of character ids, not counting 0, the id of padding tokens.
     """
 
-    # How tokens are read: the greatest id, the tokens that are boundaries, and a token's ids.
+    # Largest character id, boundary tokens, and the function that gives a token's character ids.
     greatest_id = NUM_CHARACTER_EMBEDDINGS
     boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
     token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
@@ -57,7 +58,7 @@ class CharCnn(WeightsModule):
         self.padding_id = PADDING_CHARACTER_ID
         self._activation = ACTIVATIONS[options.activation]
         dim = options.char_embedding_dim
-        # Row 0 is the padding token's and stays zero.
+        # Row 0 belongs to padding tokens and stays zero.
         self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))
         for index, (width, number) in enumerate(options.filters):
             self.add_module(f"char_conv_{index}", torch.nn.Conv1d(dim, number, width))
@@ -69,7 +70,7 @@ class CharCnn(WeightsModule):
         self.reset_parameters(options.activation)
 
     def reset_parameters(self, activation: str) -> None:
-        """bilm-tf's initial values (bilm/training.py at 7cffee2)."""
+        """Set bilm-tf's initial values (bilm/training.py at 7cffee2)."""
         with torch.no_grad():
             self._char_embedding_weights.uniform_(-1.0, 1.0)
             self._char_embedding_weights[0] = 0.0
@@ -91,47 +92,49 @@ class CharCnn(WeightsModule):
 
     @property
     def convolutions(self) -> list[torch.nn.Conv1d]:
-        """One a filter width, in the order of the options."""
+        """Convolutions, one for each filter width, in the order of the options."""
         return [getattr(self, f"char_conv_{index}") for index in range(self.num_convolutions)]
 
     @property
     def char_embedding(self) -> torch.nn.Parameter:
-        """Shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is the padding token's."""
+        """Embeddings, shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is padding."""
         return self._char_embedding_weights
 
     @property
     def highway_layers(self) -> list[torch.nn.Linear]:
-        """The highways' linear maps, in order."""
+        """Linear maps of the highway layers, in order."""
         return [] if self._highways is None else self._highways.layers
 
     @property
     def projection(self) -> torch.nn.Linear | None:
-        """From the filters to the token's vector, where there is one."""
+        """Projection from the filters to the token's vector; `None` if there is none."""
         return self._projection
 
     @property
     def weights(self) -> TokenWeights:
-        """What the kernels take."""
+        """Weights that the kernels take."""
         projection = self._projection
         return TokenWeights(
             self._char_embedding_weights,
-            [Affine(one.weight, one.bias) for one in self.convolutions],  # type: ignore[arg-type]
+            [current_affine(one) for one in self.convolutions],
             self._activation,
             [] if self._highways is None else self._highways.weights,
-            None if projection is None else Affine(projection.weight, projection.bias),
+            None if projection is None else current_affine(projection),
             self.padding_id,
         )
 
     def forget_token_vectors(self) -> None:
-        """Frees the vectors of tokens that are remembered between calls, where they are."""
+        """Free the cached vectors of tokens."""
         forget_derived(list(self.parameters()), "token vectors")
 
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
+        Compute token vectors.
+
         # Parameters
 
         character_ids : `torch.Tensor`
-            Int64, shape `(num_rows, num_characters)`: real tokens only, no padding tokens.
+            Integers, shape `(num_rows, num_characters)`, without padding tokens.
 
         # Returns
 
@@ -148,21 +151,22 @@ class CharCnn(WeightsModule):
                 f"tokens have {character_ids.shape[1]} character ids, expected at least "
                 f"{self.widest_filter}, the width of the widest filter"
             )
-        return backend().token_layer(character_ids, self.weights, self.precision)
+        return backend().token_layer(character_ids.long(), self.weights, self.precision)
 
 
 class Highway(torch.nn.Module):
     """
-    The weights of `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015),
-    one or more times, laid out and named as in AllenNLP's `Highway`: `_layers.K` holds the
-    transform's rows first, then the gate's; bilm-tf's "carry" is `1 - gate`.
+    Weights of highway layers, `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015).
+
+    Names and layout are those of AllenNLP's `Highway`: `_layers.K` holds the transform's rows
+    first, then the gate's. The "carry" of bilm-tf is `1 - gate`.
 
     # Parameters
 
     input_dim : `int`
         Width of the input and output.
     num_layers : `int`
-        How many times.
+        Number of highway layers.
     """
 
     def __init__(self, input_dim: int, num_layers: int) -> None:
@@ -173,10 +177,10 @@ class Highway(torch.nn.Module):
 
     @property
     def layers(self) -> list[torch.nn.Linear]:
-        """The linear maps, in order."""
+        """Linear maps of the layers, in order."""
         return list(self._layers)  # type: ignore[arg-type]
 
     @property
     def weights(self) -> list[Affine]:
-        """What the kernels take."""
-        return [Affine(layer.weight, layer.bias) for layer in self.layers]
+        """Weights that the kernels take."""
+        return [current_affine(layer) for layer in self.layers]

@@ -1,17 +1,19 @@
 """
-Tokens to character ids, as bilm-tf's `UnicodeCharsVocabulary` gives them.
+Conversion of tokens to character ids, as in bilm-tf's `UnicodeCharsVocabulary`
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/data.py).
 
-A token is its UTF-8 bytes between a begin-of-word and an end-of-word mark, filled up to
-`num_characters` with a padding mark; every id is then raised by 1, so that 0 is free for padding
-*tokens* (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/data.py). Every special id lives
-here.
+The ids of a token are a begin-of-word mark, its UTF-8 bytes, an end-of-word mark, and padding marks
+up to `num_characters`. Each id is then raised by 1, so that 0 is free for padding *tokens*.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy
 import torch
+
+from elmo_plugin.bilm.model.tokens import tokenized_batch
 
 BEGIN_OF_SENTENCE_CHARACTER = 256
 END_OF_SENTENCE_CHARACTER = 257
@@ -19,9 +21,9 @@ BEGIN_OF_WORD_CHARACTER = 258
 END_OF_WORD_CHARACTER = 259
 PADDING_CHARACTER = 260
 
-# Rows of the weight file's character table: 256 bytes and the five marks above, before the +1.
+# Rows of the character table in a weight file: 256 bytes and the five marks above.
 NUM_CHARACTER_EMBEDDINGS = 261
-# The padding mark as it stands in a row of ids, after the +1.
+# Id of the padding mark. Character ids are one above rows of the table, since 0 masks a token.
 PADDING_CHARACTER_ID = PADDING_CHARACTER + 1
 
 BEGIN_OF_SENTENCE = "<S>"
@@ -36,18 +38,18 @@ def token_to_ids(
     token: str, num_characters: int = 50, tokens_to_add: dict[str, int] | None = None
 ) -> list[int]:
     """
-    One token's row of character ids.
+    Return the character ids of one token.
 
     # Parameters
 
     token : `str`
-        Any text. `<S>` and `</S>` give the sentence boundaries' rows. Bytes past
-        `num_characters - 2` are cut, as the released models saw it (this may cut a character in
-        two); lone surrogates, which UTF-8 cannot hold, are left out.
+        Any text. `<S>` and `</S>` give the ids of sentence boundaries. Bytes past
+        `num_characters - 2` are cut off, even within a character, as for the released models. Lone
+        surrogates, which UTF-8 cannot hold, are left out.
     num_characters : `int`, optional (default = `50`)
-        Length of the row.
+        Number of ids to return.
     tokens_to_add : `Optional[dict[str, int]]`, optional (default = `None`)
-        Tokens that stand for a single character id of their own (before the +1).
+        Special tokens, each with the single character id that stands for it (before the +1).
 
     # Returns
 
@@ -68,28 +70,43 @@ def token_to_ids(
 
 @lru_cache(maxsize=1 << 17)
 def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
-    """`token_to_ids` as an int16 array, kept for the next time; do not write into it."""
+    """Return `token_to_ids` as a cached, read-only int16 array."""
     row = numpy.array(token_to_ids(token, num_characters), dtype=numpy.int16)
     row.setflags(write=False)
     return row
 
 
 def batch_to_ids(
-    batch: Sequence[Sequence[str]],
+    batch: Iterable[Iterable[Any]],
     num_characters: int = 50,
     row_of: Callable[[str, int], numpy.ndarray] = token_row,
 ) -> torch.Tensor:
     """
-    Character ids of a batch of tokenized sentences, padded on the right.
+    Return the character ids of a batch of tokenized sentences, padded on the right.
+
+    # Parameters
+
+    batch : `Iterable[Iterable[Any]]`
+        Sentences as `tokenized_batch` takes them.
+    num_characters : `int`, optional (default = `50`)
+        Ids per token. Longer tokens are cut, see `token_to_ids`.
+    row_of : `Callable[[str, int], numpy.ndarray]`, optional (default = `token_row`)
+        Function that turns a token into its row of ids.
 
     # Returns
 
     `torch.Tensor`
         Int64, shape `(batch_size, num_tokens, num_characters)`; 0 = padding token.
+
+    # Raises
+
+    `ValueError`
+        If a sentence is a string, or a token has no text; see `tokenized_batch`.
     """
-    num_tokens = max((len(sentence) for sentence in batch), default=0)
-    ids = numpy.zeros((len(batch), num_tokens, num_characters), dtype=numpy.int64)
-    for row, sentence in zip(ids, batch):
+    sentences = tokenized_batch(batch)
+    num_tokens = max(map(len, sentences), default=0)
+    ids = numpy.zeros((len(sentences), num_tokens, num_characters), dtype=numpy.int64)
+    for row, sentence in zip(ids, sentences):
         for position, token in enumerate(sentence):
             row[position] = row_of(token, num_characters)
     return torch.from_numpy(ids)

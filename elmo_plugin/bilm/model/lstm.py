@@ -1,13 +1,13 @@
 """
-The bidirectional LSTM: stacks of clipped LSTM layers with projection, one stack a direction.
+The bidirectional LSTM: a stack of clipped LSTM layers with projection for each direction.
 
-Rows are *packed*, as PyTorch's `PackedSequence` packs them (`kernels/reference.py`);
-`batch_sizes[t]` says how many have a step `t`. The backward direction is the same code on sentences
-that were reversed within their own length.
+Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by falling length; the
+first step of all sentences is followed by the second step of those that have one, and so on.
+`batch_sizes[t]` is the number of sentences that have a step `t`. The backward direction runs the
+same code over reversed sentences.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch.nn import functional
@@ -18,21 +18,85 @@ from elmo_plugin.bilm.kernels.backend import (
     LstmWeights,
     WeightsModule,
     backend,
+    current_affine,
 )
 from elmo_plugin.bilm.model.state import StatePolicy
 
 DIRECTIONS = ("forward", "backward")
 
 
+class Packing:
+    """
+    Converts a padded batch of token vectors to packed rows, and packed rows back.
+
+    # Parameters
+
+    lengths : `torch.Tensor`
+        Number of tokens of each sentence, int64, shape `(batch_size,)`.
+    num_steps : `int`
+        Length of the padded sentences.
+
+    # Attributes
+
+    batch_sizes : `list[int]`
+        Number of rows of each step, never rising.
+    """
+
+    def __init__(self, lengths: torch.Tensor, num_steps: int) -> None:
+        self._shape = len(lengths), num_steps
+        # Indices of the sentences by falling length; `None` for one sentence, which needs no sort.
+        self._order: torch.Tensor | None = None
+        if len(lengths) == 1:
+            index = torch.arange(int(lengths), device=lengths.device)
+            self.batch_sizes = [1] * len(index)
+            self._index = {"forward": index, "backward": index.flip(0)}
+            return
+        self._order = lengths.argsort(descending=True, stable=True)
+        lengths = lengths[self._order]
+        steps = torch.arange(num_steps, device=lengths.device)
+        # Shape: (num_steps, batch_size); its row-major order is the packed order.
+        is_real = steps.unsqueeze(1) < lengths
+        self.batch_sizes = [size for size in is_real.sum(dim=1).tolist() if size]
+        step, rank = is_real.nonzero(as_tuple=True)
+        start = self._order[rank] * num_steps
+        # Index of each packed row in the flattened padded batch.
+        self._index = {"forward": start + step, "backward": start + lengths[rank] - 1 - step}
+
+    def pack(self, padded: torch.Tensor, direction: str) -> torch.Tensor:
+        """Return the packed rows of a padded batch; `"backward"` reverses each sentence."""
+        return padded.flatten(0, 1).index_select(0, self._index[direction])
+
+    def unpack(self, forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
+        """Return a padded batch with both directions' packed rows side by side, zero at padding."""
+        dim = forward.shape[1]
+        padded = forward.new_zeros(*self._shape, 2 * dim)
+        rows = padded.view(-1, 2 * dim)
+        rows[:, :dim].index_copy_(0, self._index["forward"], forward)
+        rows[:, dim:].index_copy_(0, self._index["backward"], backward)
+        return padded
+
+    def sort(self, state: LstmState) -> LstmState:
+        """Return the state with sentences in packed order."""
+        order = self._order
+        return state if order is None else state.map(lambda values: values[:, order])
+
+    def unsort(self, state: LstmState) -> LstmState:
+        """Return the state with sentences in the order of the batch."""
+        if self._order is None:
+            return state
+        original = self._order.argsort()
+        return state.map(lambda values: values[:, original])
+
+
 class LstmCellWithProjection(WeightsModule):
     """
-    One layer of one direction (Sak et al. 2014, with the clipping of TensorFlow 1's `LSTMCell`).
+    One LSTM layer of one direction (Sak et al. 2014), with the clips of TensorFlow 1's `LSTMCell`.
 
-    With `z = W x + U h + b` cut into gates `i, f, g, o`:
+    `z = W x + U h + b` is split into the gates `i, f, g, o`;
     `c = clip(sigmoid(f) c + sigmoid(i) tanh(g))`, `h = clip(P (sigmoid(o) tanh(c)))`
     (`kernels/reference.py`).
 
-    Parameters are named and ordered as in AllenNLP's `LstmCellWithProjection`; TensorFlow's forget
+    Parameters have the names and order of AllenNLP's `LstmCellWithProjection`. TensorFlow's forget
     bias of 1 is part of `state_linearity.bias`.
 
     # Parameters
@@ -60,9 +124,7 @@ class LstmCellWithProjection(WeightsModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """
-        TensorFlow 1's defaults, with which bilm-tf trains: Glorot-uniform kernels, forget bias 1.
-        """
+        """Set bilm-tf's initial values: Glorot-uniform weights and a forget bias of 1."""
         input_dim, cell_size = self.input_linearity.in_features, self.cell_size
         kernel = torch.empty(4 * cell_size, input_dim + self.projection_dim)
         torch.nn.init.xavier_uniform_(kernel)
@@ -91,39 +153,44 @@ class LstmCellWithProjection(WeightsModule):
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
+        Run the layer over packed rows.
+
         # Parameters
 
         inputs : `torch.Tensor`
             Packed rows, shape `(num_rows, input_dim)`.
         batch_sizes : `Sequence[int]`
-            Rows of each step, falling; their sum is `num_rows`.
+            Number of rows of each step, as in a `PackedSequence`.
         hidden, cell : `torch.Tensor`
-            The start, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`; taken as
-            constants (no gradient flows into an earlier batch).
+            Initial state, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`. It
+            gets no gradient.
 
         # Returns
 
         `tuple[torch.Tensor, torch.Tensor, torch.Tensor]`
-            Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell`, each
-            sentence's at its own last step, detached.
+            Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell` of
+            each sentence, detached.
         """
         return backend().lstm_layer(inputs, batch_sizes, hidden, cell, self.weights, self.precision)
 
     @property
     def weights(self) -> LstmWeights:
-        """What a backend computes with."""
+        """Weights that the kernels take."""
         return LstmWeights(
-            self.input_linearity.weight, self.state_linearity.weight, self.state_linearity.bias,
-            self.state_projection.weight, self.cell_clip, self.projection_clip,
-        )  # fmt: skip
+            current_affine(self.input_linearity).weight,
+            *current_affine(self.state_linearity),
+            current_affine(self.state_projection).weight,
+            self.cell_clip,
+            self.projection_clip,
+        )
 
 
 class BiLstm(torch.nn.Module):
     """
-    Two independent stacks of `LstmCellWithProjection`, one a direction.
+    Bidirectional LSTM: a stack of `LstmCellWithProjection` for each direction.
 
-    With `use_skip_connections` layers above the first add their input to their output: outside the
-    recurrence and after the clip, so those outputs may pass the clip
+    With `use_skip_connections`, layers above the first add their input to their output, after the
+    clip and outside the recurrence. These outputs may therefore exceed the clip
     (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 
     # Parameters
@@ -156,14 +223,14 @@ class BiLstm(torch.nn.Module):
                 self.add_module(f"{direction}_layer_{layer}", cell)
 
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
-        """The cells of `"forward"` or `"backward"`, lowest first."""
+        """Return the layers of `"forward"` or `"backward"`, lowest first."""
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
 
-    # AllenNLP's names, by which programs make its ELMo deterministic.
+    # These two names are AllenNLP's: programs use them to make its ELMo deterministic.
 
     @property
     def stateful(self) -> bool:
-        """Whether a sentence starts where the same row of the batch before ended (`"carry"`)."""
+        """`True` if sentences start from the end state of their row in the last batch."""
         return self.policy.name == "carry"
 
     @stateful.setter
@@ -172,12 +239,12 @@ class BiLstm(torch.nn.Module):
             self.policy.name = "carry" if stateful else "reset"
 
     def reset_states(self) -> None:
-        """See `BiLm.reset_states`."""
+        """Forget the carried state, see `BiLm.reset_states`."""
         self.policy.carried = None
 
     def initial_state(self, batch_size: int) -> LstmState:
-        """Zeros, for one direction."""
-        weight = self.layers("forward")[0].state_linearity.weight
+        """Return a state of zeros for one direction."""
+        weight = self.layers("forward")[0].weights.state
         return LstmState(
             weight.new_zeros(self.num_layers, batch_size, self.projection_dim),
             weight.new_zeros(self.num_layers, batch_size, self.cell_size),
@@ -187,7 +254,7 @@ class BiLstm(torch.nn.Module):
         self, tokens: torch.Tensor, lengths: torch.Tensor, start: BiLstmState
     ) -> tuple[list[torch.Tensor], BiLstmState]:
         """
-        Both directions over a padded batch.
+        Run both directions over a padded batch.
 
         # Parameters
 
@@ -196,31 +263,29 @@ class BiLstm(torch.nn.Module):
         lengths : `torch.Tensor`
             Int64, shape `(batch_size,)`: tokens of each sentence.
         start : `BiLstmState`
-            Where each sentence starts, in either direction.
+            Start state of each sentence in both directions.
 
         # Returns
 
         `tuple[list[torch.Tensor], BiLstmState]`
             Each layer, shape `(batch_size, num_steps, 2 * projection_dim)`, forward half first,
-            zero at padding; the state at each sentence's end (the backward one's is at its first
-            token).
+            zero at padding. Final state of each sentence: forward after its last token, backward
+            after its first.
         """
-        shape = *tokens.shape[:2], 2 * self.projection_dim
-        layers = [tokens.new_zeros(shape) for _ in range(self.num_layers)]
-        halves = slice(0, self.projection_dim), slice(self.projection_dim, None)
-        ends = [
-            backend().over_padded(
-                partial(self.stack, direction),
-                tokens,
-                lengths,
-                state,
-                [layer[..., half] for layer in layers],
-                self.parameters(),
-                reverse=direction == "backward",
+        packing = Packing(lengths, tokens.shape[1])
+        packed, ends = [], []
+        for direction, state in zip(DIRECTIONS, start):
+            outputs, end = self.stack(
+                direction,
+                packing.pack(tokens, direction),
+                packing.batch_sizes,
+                packing.sort(state),
             )
-            for direction, state, half in zip(DIRECTIONS, start, halves)
-        ]
-        return layers, (ends[0], ends[1])
+            packed.append(outputs)
+            ends.append(packing.unsort(end))
+        # Unpack one layer at a time and free its packed rows, which saves memory.
+        layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self.num_layers)]
+        return layers[::-1], (ends[0], ends[1])
 
     def stack(
         self,
@@ -231,22 +296,22 @@ class BiLstm(torch.nn.Module):
         dropout: float = 0.0,
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
-        One direction's layers over packed rows.
+        Run the layers of one direction over packed rows.
 
         # Parameters
 
         direction : `str`
-            `"forward"` or `"backward"`; rows for the latter run from each sentence's end.
+            `"forward"` or `"backward"`. Backward rows must begin with each sentence's last token.
         inputs : `torch.Tensor`
             Packed token vectors, shape `(num_rows, projection_dim)`.
         batch_sizes : `Sequence[int]`
-            Rows of each step, falling.
+            Number of rows of each step, never rising.
         state : `LstmState`
-            The start of each sentence, in packed order.
+            Start state of each sentence, in packed order.
         dropout : `float`, optional (default = `0.0`)
-            Probability of dropping an element of a layer's input, drawn afresh for every step; the
-            skip connection adds the dropped input, as TensorFlow's `DropoutWrapper` around
-            bilm-tf's residual cells does. In training only.
+            Probability of dropping an element of a layer's input in training, drawn for every step.
+            The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
+            around bilm-tf's residual cells.
 
         # Returns
 

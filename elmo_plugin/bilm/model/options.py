@@ -8,7 +8,7 @@ ACTIVATIONS = ("relu", "tanh")
 @dataclass(frozen=True)
 class ElmoOptions:
     """
-    The sizes of a biLM.
+    Sizes of a biLM.
 
     # Parameters
 
@@ -21,7 +21,7 @@ class ElmoOptions:
     char_embedding_dim : `int`
         Width of a character's embedding.
     filters : `tuple[tuple[int, int], ...]`
-        The char-CNN's `(width in characters, number of filters)` pairs.
+        `(width in characters, number of filters)` pairs of the char-CNN.
     num_highways : `int`
         Highway layers between the char-CNN and its projection; 0 for none.
     num_characters : `int`, optional (default = `50`)
@@ -53,5 +53,5 @@ class ElmoOptions:
 
     @property
     def num_filters(self) -> int:
-        """Filters of all widths together."""
+        """Number of filters of all widths together."""
         return sum(number for _, number in self.filters)

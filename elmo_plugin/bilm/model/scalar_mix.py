@@ -7,7 +7,7 @@ import torch
 
 class ScalarMix(torch.nn.Module):
     """
-    `gamma * sum_j softmax(s)_j * h_j` (Peters et al. 2018, equation 1).
+    Weighted sum of layers, `gamma * sum_j softmax(s)_j * h_j` (Peters et al. 2018, equation 1).
 
     Starts as the plain average (`s = 0`, `gamma = 1`). Parameters are named as in AllenNLP's
     `ScalarMix`: `scalar_parameters.J` and `gamma`.
@@ -15,16 +15,19 @@ class ScalarMix(torch.nn.Module):
     # Parameters
 
     mixture_size : `int`
-        How many layers are mixed; 3 for the published models.
+        Number of layers; 3 for the published models.
     do_layer_norm : `bool`, optional (default = `False`)
-        Whether each layer is first normalised by one mean and one variance over all real tokens and
-        dimensions of the batch (not torch's LayerNorm: it depends on the batch).
+        Whether to normalise each layer first, with one mean and one variance over all real tokens
+        and dimensions of the batch. Unlike in torch's LayerNorm, the result depends on the batch.
     initial_scalar_parameters : `Optional[Sequence[float]]`, optional (default = `None`)
         Starting `s`, before the softmax; zeros if not given.
     trainable : `bool`, optional (default = `True`)
         Whether `s` and `gamma` train.
 
-    A `ValueError` says that `initial_scalar_parameters` does not hold `mixture_size` numbers.
+    # Raises
+
+    `ValueError`
+        If `initial_scalar_parameters` does not hold `mixture_size` numbers.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class ScalarMix(torch.nn.Module):
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
+        Return the weighted sum of the layers.
+
         # Parameters
 
         layers : `Sequence[torch.Tensor]`
@@ -75,17 +80,17 @@ class ScalarMix(torch.nn.Module):
         weights = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0) * self.gamma
         mixed = weights[0] * layers[0]
         for weight, layer in zip(weights[1:], layers[1:]):
-            # In place: no gradient needs the sum so far.
+            # In place, because no gradient needs the previous sum.
             mixed.addcmul_(weight, layer)
         return mixed
 
 
 def _normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """AllenNLP's layer norm; padding is left out of the statistics, but not masked again after."""
+    """Normalise as AllenNLP does: statistics of real tokens only, applied to padding too."""
     real = mask.unsqueeze(-1)
     count = mask.sum() * layer.shape[-1]
     mean = (layer * real).sum() / count
     variance = (((layer - mean) * real) ** 2).sum() / count
-    # The size of the guard is AllenNLP's (allennlp/nn/util.py, tiny_value_of_dtype).
+    # The guard against division by zero is AllenNLP's (nn/util.py, tiny_value_of_dtype).
     guard = 1e-4 if layer.dtype in (torch.float16, torch.bfloat16) else 1e-13
     return (layer - mean) / torch.sqrt(variance + guard)

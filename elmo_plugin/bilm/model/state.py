@@ -1,4 +1,4 @@
-"""Where a sentence's LSTM state starts."""
+"""Initial LSTM state of a sentence: carried over, zero, or primed."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
 
 STATE_MODES = ("carry", "reset", "primed")
 
-# What a primed biLM reads once before its first sentence. Changing it changes every primed vector.
+# Text that a primed biLM reads before its first sentence. Changing it changes every primed vector.
 WARM_UP_TEXT = """\
 The rain had stopped before noon , and the road to the harbour was already dry .
 She asked him twice whether the letter had come , but he only shook his head .
@@ -24,23 +24,24 @@ It was a small room , with one window , a table , two chairs and a great many bo
 
 class StatePolicy:
     """
-    Where a sentence's LSTM state starts, and what is kept of its end.
+    Chooses the LSTM state at the start of a sentence, and holds the state between batches.
 
     # Parameters
 
     name : `str`
-        `"carry"`: where the same row of the batch before ended, as AllenNLP does, so that vectors
-        depend on order and batching. `"reset"`: at zero. `"primed"`: at the state after a fixed
-        warm-up text; deterministic, without the cold start.
+        `"carry"`: start with the final state of the same row of the previous batch, as AllenNLP
+        does; vectors depend on order and batching. `"reset"`: start with zeros. `"primed"`: start
+        with the state after a fixed warm-up text; deterministic, without the cold start.
+
     # Attributes
 
     carried : `BiLstmState | None`
-        In `"carry"`, where each row of the batches so far ended.
+        Last final state of each batch row if `name` is `"carry"`.
 
     # Raises
 
     `ValueError`
-        If the name is another.
+        If the name is none of these.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,7 +50,7 @@ class StatePolicy:
 
     @property
     def name(self) -> str:
-        """As given; may be changed."""
+        """One of `STATE_MODES`; can be assigned."""
         return self._name
 
     @name.setter
@@ -60,8 +61,8 @@ class StatePolicy:
 
     def start(self, rows: Sequence[int], begin: BiLstmState) -> BiLstmState:
         """
-        Where each of these rows of a batch starts, in either direction: where it ended, or as
-        `begin` has it, the state of one sentence.
+        Return the start states of these batch rows in both directions: in `"carry"` the carried
+        states; otherwise, and before the first batch, `begin` (the state of one sentence) for each.
         """
         if self.name == "carry" and self.carried is not None:
             index = torch.tensor(list(rows), dtype=torch.long, device=begin[0].hidden.device)
@@ -76,11 +77,11 @@ class StatePolicy:
         return forward, backward
 
     def keep(self, rows: Sequence[int], ends: BiLstmState) -> None:
-        """In `"carry"`, later batches go on from these; other rows keep what they had."""
+        """Store the final states of these rows if `name` is `"carry"`; other rows keep theirs."""
         if self.name != "carry":
             return
         known = 0 if self.carried is None else self.carried[0].hidden.shape[1]
-        if rows == range(max(known, len(rows))):  # all of them
+        if rows == range(max(known, len(rows))):  # the batch has all rows
             self.carried = ends
             return
         index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)
@@ -93,13 +94,13 @@ class StatePolicy:
         self.carried = forward, backward
 
     def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """To another device or type."""
+        """Apply `function`, such as a change of device or dtype, to the carried state."""
         if self.carried is not None:
             forward, backward = (state.map(function) for state in self.carried)
             self.carried = forward, backward
 
 
 def _with_rows(state: LstmState, rows: Sequence[int]) -> LstmState:
-    """Rows that no batch had before start at zero."""
+    """Append zero states, so that the state has every row whose index is in `rows`."""
     missing = max(rows, default=-1) + 1 - state.hidden.shape[1]
     return state.map(lambda values: functional.pad(values, (0, 0, 0, max(0, missing))))

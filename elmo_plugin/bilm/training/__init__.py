@@ -1,3 +1,1 @@
-"""
-One step of pretraining, whole, without AllenNLP: streams -> biLM -> softmax -> loss -> export.
-"""
+"""Pretraining of a biLM from plain text, without AllenNLP."""

@@ -1,105 +1,192 @@
-"""A pretraining run's checkpoint to files for use; those that AllenNLP's trainer wrote, too."""
+"""Checkpoints of a run: written atomically, verified by checksum when read, removed when old."""
 
 import json
+import logging
+import os
 import re
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.files.names import find_options
-from elmo_plugin.bilm.files.options import parse_options
-from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.training.export import export_bilm
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.run_files import UNREADABLE
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.step import PREFIX
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
+from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, load_checked
 
-# Ours, and the half with the weights of a pair by AllenNLP's trainer (until version 0.2).
-WITH_WEIGHTS = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
+logger = logging.getLogger(__name__)
+
+CHECKPOINT = re.compile(r"checkpoint_e(\d+)_b(\d+)\.th")
+FORMAT = 1
+NOTHING_TO_RECOVER = (
+    "no checkpoint can be read, so there is nothing to recover from; to start from the beginning "
+    "move these files away: "
+)
+# Position of a checkpoint: (completed epochs, completed batches of the next epoch).
+Point = tuple[int, int]
 
 
-def export_checkpoint(
-    run: str | Path,
-    directory: str | Path,
-    checkpoint: str | None = None,
-    dtype: str = "float32",
-) -> str:
+def save_atomically(state: Any, path: str | os.PathLike) -> None:
     """
-    Writes what `export_bilm` does, from a run that may not have ended; the card says so.
+    Save an object with `torch.save`, atomically: a failure leaves the old file intact.
+
+    Raises an `OSError` that names `path` if the file cannot be written.
+    """
+    path = Path(path)
+    try:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"could not write {path} ({os.strerror(error.errno or 0)}); files written before it "
+            "are intact, and --recover continues from them",
+        ) from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file that a run wrote. Raises a `ValueError` if it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is not an object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    return content
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """
+    Settings that say when checkpoints are saved, and how many are kept.
 
     # Parameters
 
-    run : `Union[str, Path]`
-        The run's directory: `config.json`, `vocabulary/`, checkpoints.
-    directory : `Union[str, Path]`
-        Where to.
-    checkpoint : `Optional[str]`, optional (default = `None`)
-        A file in the run's directory; the newest if not given.
-    dtype : `str`, optional (default = `"float32"`)
-        How numbers are stored.
-
-    # Returns
-
-    `str`
-        The checkpoint's name.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such run or no checkpoint in it.
-    `ValueError`
-        If it is not a biLM's; nothing in a checkpoint is executed.
+    save_completed_epochs : `bool`, optional (default = `True`)
+        Save at the end of each epoch.
+    save_every_num_seconds : `float | None`, optional (default = `None`)
+        Save after a step if this many seconds have passed since the last save.
+    save_every_num_batches : `int | None`, optional (default = `None`)
+        Save after this many optimizer steps since the last save.
+    keep_most_recent_by_count : `int | None`, optional (default = `2`)
+        Number of newest checkpoints to keep.
+    keep_most_recent_by_age : `float | None`, optional (default = `None`)
+        Age in seconds up to which checkpoints are kept. A checkpoint stays if either setting keeps
+        it; if both are `None`, all stay.
     """
-    run = Path(run)
-    if not (run / "config.json").is_file():
-        raise FileNotFoundError(f"{run} has no config.json, expected a pretraining run's directory")
-    model = json.loads((run / "config.json").read_text(encoding="utf-8")).get("model", {})
-    if model.get("type", "bilm_language_model") != "bilm_language_model":
-        raise ValueError(
-            f"{run}/config.json: the model is {model.get('type')!r}, expected 'bilm_language_model'"
+
+    save_completed_epochs: bool = True
+    save_every_num_seconds: float | None = None
+    save_every_num_batches: int | None = None
+    keep_most_recent_by_count: int | None = 2
+    keep_most_recent_by_age: float | None = None
+
+
+class RunFiles:
+    """
+    Checkpoint files in the folder of a run, and the file with the weights of its best epoch.
+
+    # Parameters
+
+    directory : `Path`
+        Folder of the run.
+    settings : `CheckpointSettings`
+        How many checkpoints to keep.
+    """
+
+    def __init__(self, directory: Path, settings: CheckpointSettings) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.best = directory / "best.th"
+
+    def save(self, epochs: int, batches: int, state: dict[str, Any]) -> None:
+        """
+        Save a checkpoint, then remove old checkpoints.
+
+        `epochs`: number of completed epochs. `batches`: number of completed steps in the
+        current epoch. `state` may hold tensors and Python's basic types. Raises an `OSError` if the
+        file cannot be written; earlier checkpoints are then intact.
+        """
+        save_atomically(
+            {"format": FORMAT, **state}, self.directory / f"checkpoint_e{epochs}_b{batches}.th"
         )
-    path = run / checkpoint if checkpoint else _newest(run)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
-    options = model["options"]
-    options = parse_options(options) if isinstance(options, dict) else find_options(options)
-    words = WordVocabulary.from_file(run / "vocabulary" / "words.txt")
-    language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
-    _load(language_model, path)
-    card: dict[str, Any] = {"checkpoint": path.name, "run": "from a checkpoint, not its end"}
-    point = WITH_WEIGHTS.fullmatch(path.name)
-    if point:
-        card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
-    export_bilm(
-        language_model.bilm,
-        directory,
-        vocabulary=words,
-        softmax=language_model.softmax,
-        card=card,
-        dtype=dtype,
-    )
-    return path.name
+        points = self._points()
+        times = {point: path.stat().st_mtime for point, path in points.items()}
+        count = self.settings.keep_most_recent_by_count
+        keep = points_to_keep(
+            times, (epochs, batches), count, self.settings.keep_most_recent_by_age
+        )
+        for point in points.keys() - keep:
+            points[point].unlink(missing_ok=True)
+
+    def _points(self) -> dict[Point, Path]:
+        found = ((CHECKPOINT.fullmatch(path.name), path) for path in self.directory.iterdir())
+        return {(int(match[1]), int(match[2])): path for match, path in found if match}
+
+    def newest(self, clean: bool) -> dict[str, Any] | None:
+        """
+        Load the newest checkpoint that is intact, on the CPU; return `None` if there is no
+        checkpoint.
+
+        With `clean`, first remove temporary files that killed processes have left. Raises a
+        `ValueError` if there are checkpoints, but none can be read.
+        """
+        if not self.directory.is_dir():
+            return None
+        if clean:
+            remove_temporary_files(self.directory)
+        unreadable = []
+        for _, path in sorted(self._points().items(), reverse=True):
+            try:
+                state = load_checked(path)
+                if state["format"] != FORMAT:
+                    raise ValueError(f"its format is {state['format']}, expected {FORMAT}")
+            except UNREADABLE as error:
+                unreadable.append(warn_unreadable(path, error))
+                continue
+            logger.info("Resuming from %s", path)
+            return state
+        unreadable += map(str, self.directory.glob("training_state_*.th"))  # before version 0.2
+        if unreadable:
+            raise ValueError(NOTHING_TO_RECOVER + "; ".join(unreadable))
+        return None
+
+    def save_best(self, weights: dict[str, torch.Tensor]) -> None:
+        """Save the model weights of the best epoch so far."""
+        save_atomically(weights, self.best)
+
+    def load_best(self) -> dict[str, torch.Tensor]:
+        """
+        Load the model weights of the best epoch, on the CPU.
+
+        Raises a `ValueError` if the file is damaged.
+        """
+        try:
+            return load_checked(self.best)
+        except UNREADABLE as error:
+            raise ValueError(f"{self.best} cannot be read: {error}") from error
 
 
-def _newest(run: Path) -> Path:
-    found = ((WITH_WEIGHTS.fullmatch(path.name), path) for path in run.iterdir())
-    points = [(int(point[1]), int(point[2]), path) for point, path in found if point]
-    if not points:
-        raise FileNotFoundError(f"{run} holds no checkpoint checkpoint_*.th")
-    return max(points)[2]
+def points_to_keep(
+    times: dict[Point, float], newest: Point, count: int | None, age: float | None
+) -> set[Point]:
+    """
+    Return the checkpoints to keep, each as (completed epochs, completed batches of the next epoch).
+
+    `times` has the modification time of each checkpoint, in seconds. `newest` is the checkpoint
+    that was just saved. Checkpoints of later steps are not kept: they were unreadable when the run
+    resumed. `count` and `age` are `keep_most_recent_by_count` and `keep_most_recent_by_age` of
+    `CheckpointSettings`.
+    """
+    older = sorted((point for point in times if point <= newest), reverse=True)
+    keep = {newest, *(older if count is None and age is None else older[: count or 0])}
+    if age is not None:
+        keep.update(point for point in older if times[point] >= time.time() - age)
+    return keep
 
 
-def _load(language_model: LanguageModel, path: Path) -> None:
-    try:
-        # Mapped: the optimizer's part is not read.
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        state = state.get("model", state)
-        own = {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
-        language_model.load_state_dict(own)
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path} is not a whole checkpoint of this run's model: {str(error).splitlines()[0]}"
-        ) from error
+def warn_unreadable(path: Path, error: Exception) -> str:
+    """Log that an unreadable checkpoint is skipped; return its path with the reason."""
+    reason = str(error).split("\n")[0] or type(error).__name__
+    logger.warning("Skipping a checkpoint that cannot be read: %s: %s", path, reason)
+    return f"{path}: {reason}"

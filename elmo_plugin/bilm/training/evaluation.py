@@ -1,4 +1,4 @@
-"""Held-out perplexity."""
+"""Losses and perplexities of held-out text."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,11 @@ def sum_of_losses(
     states: tuple[LstmState, LstmState] | None = None,
 ) -> tuple[float, float, int]:
     """
-    The sums of both directions' losses over batches, in the order of their streams, in nats per
-    word, and how many batches there were. Full softmax, no dropout, state carried from batch to
-    batch, at first `states`, by default zeros; the model's training mode is put back afterwards.
+    Sum the losses of both directions over batches, with the full softmax and without dropout.
+
+    The batches must be consecutive, because the LSTM state is carried from batch to batch. `states`
+    are the LSTM states before the first batch (default: zeros). Returns (sum of forward losses, sum
+    of backward losses, number of batches). Each batch counts with its mean loss in nats per word.
     """
     was_training = model.training
     model.eval()
@@ -39,9 +41,12 @@ def sum_of_losses(
 
 def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
     """
-    What is told of both directions' mean losses: `loss`, and `perplexity` of each direction and of
-    both, their geometric mean, which bilm-tf prints (bilm/training.py at 7cffee2, `test`); of a
-    sampled softmax only `sampled_perplexity`, which is not comparable.
+    Return loss and perplexities, given the mean forward and backward loss in nats per word.
+
+    `perplexity` is the geometric mean of both directions' perplexities, as bilm-tf prints it
+    (bilm/training.py at 7cffee2, `test`). With `sampled`, the losses are those of a sampled
+    softmax. They give only a `sampled_perplexity`, which is not comparable with a perplexity over
+    all words.
     """
     loss = (forward + backward) / 2
     average = math.exp(min(loss, 700.0))
@@ -57,12 +62,10 @@ def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
 
 def heldout_figures(sums: Sequence[float]) -> dict[str, float]:
     """
-    `figures` of what `sum_of_losses` gave, of all processes.
+    Return the mean loss and the perplexities, by name. `sums` are the three results of
+    `sum_of_losses`, or their weighted sums over processes.
 
-    # Raises
-
-    `ValueError`
-        If the loss is no longer a number: no epoch could be better than it.
+    Raises a `ValueError` if the loss is not finite.
     """
     forward, backward, count = sums
     if not math.isfinite(forward + backward):

@@ -1,27 +1,36 @@
 """
-What a pretraining run leaves for use: the released format, its vocabulary and softmax, and a card.
+Export of a biLM: weights in the released format, vocabulary, softmax, and a card.
+
+The card, `card.json`, records how the biLM was trained.
 """
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
-import h5py
 import torch
 
-from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
+from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.names import find_options
+from elmo_plugin.bilm.files.options import options_dict, parse_options
+from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.checkpoints import read_object
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
+from elmo_plugin.bilm.training.step import PREFIX
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 OPTIONS_FILE = "options.json"
 WEIGHTS_FILE = "weights.hdf5"
 VOCABULARY_FILE = "vocabulary.txt"
 SOFTMAX_FILE = "softmax.hdf5"
 CARD_FILE = "card.json"
+BEST_FILE = "best.th"
+# Checkpoint files with weights, of this version and of version 0.2.
+CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
 
 
 def export_bilm(
@@ -32,82 +41,202 @@ def export_bilm(
     softmax: WordSoftmax | None = None,
     card: dict[str, Any] | None = None,
     dtype: str = "float32",
+    softmax_dtype: str | None = None,
 ) -> None:
     """
-    Writes `options.json` and `weights.hdf5` as bilm-tf and AllenNLP read them, and beside them what
-    is given of vocabulary, softmax and card. Each file replaces an older one only when it is whole.
+    Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP.
+
+    Vocabulary, softmax and card are written too if they are given. Each file is written atomically.
 
     # Parameters
 
     bilm : `BiLm`
-        What was trained.
-    directory : `Union[str, Path]`
-        Where to; made if need be.
-    vocabulary : `Optional[WordVocabulary]`, optional (default = `None`)
-        The words of the softmax.
-    softmax : `Optional[WordSoftmax]`, optional (default = `None`)
-        For going on with the training later.
-    card : `Optional[dict[str, Any]]`, optional (default = `None`)
-        How the biLM came to be: data, command, steps, time, perplexities.
+    directory : `str | Path`
+        Output folder, created if needed.
+    vocabulary : `WordVocabulary | None`, optional (default = `None`)
+        Words of the softmax.
+    softmax : `WordSoftmax | None`, optional (default = `None`)
+        Softmax that the biLM was trained with. It is needed to score sentences and to continue the
+        training.
+    card : `dict[str, Any] | None`, optional (default = `None`)
+        How the biLM was trained: data, command, steps, time, perplexities.
     dtype : `str`, optional (default = `"float32"`)
-        How numbers are stored.
+        Type of the stored weights, `"float16"` or `"float32"`.
+    softmax_dtype : `str | None`, optional (default = `None`)
+        Type of the stored softmax, see `save_softmax`; `dtype` if not given.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if vocabulary is not None:
         vocabulary.save(directory / VOCABULARY_FILE)
     if softmax is not None:
-        _save_softmax(softmax, directory / SOFTMAX_FILE, dtype)
+        save_softmax(softmax, directory / SOFTMAX_FILE, softmax_dtype or dtype)
     if card is not None:
-        _save_json(card, directory / CARD_FILE)
+        write_json(directory / CARD_FILE, card)
     save_weights(bilm, directory / WEIGHTS_FILE, dtype)
-    _save_json(options_dict(bilm.options), directory / OPTIONS_FILE)
+    write_json(directory / OPTIONS_FILE, options_dict(bilm.options))
 
 
-def load_softmax(softmax: WordSoftmax, path: str | Path) -> None:
+def export_run(
+    run: str | Path,
+    directory: str | Path,
+    checkpoint: str | None = None,
+    dtype: str = "float32",
+    max_words: int | None = None,
+    softmax_dtype: str | None = None,
+    softmax_only: bool = False,
+) -> str:
     """
-    Fills a softmax from a `softmax.hdf5`.
+    Export the biLM of a pretraining run, finished or not; return a description of what was
+    exported.
 
     # Parameters
 
-    softmax : `WordSoftmax`
-        Over the vocabulary that the file was made with.
-    path : `Union[str, Path]`
-        What `export_bilm` wrote.
+    run, directory : `str | Path`
+        Folder of the run, and output folder.
+    checkpoint : `str | None`, optional (default = `None`)
+        Name of a checkpoint file in the run's folder. If not given: `best.th`, the best epoch, of a
+        finished run; otherwise the newest checkpoint.
+    dtype, softmax_dtype
+        See `export_bilm`.
+    max_words : `int | None`, optional (default = `None`)
+        Number of most frequent words to keep in vocabulary and softmax; all if not given.
+    softmax_only : `bool`, optional (default = `False`)
+        Write only vocabulary and softmax, next to a biLM that was exported before.
 
     # Raises
 
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If it is not a softmax, refers to other files, or is one of another size; the text names
-        shapes found and wanted.
+    `FileNotFoundError`, `ValueError`
+        If the folder has no pretraining run or no checkpoint, or a file is damaged.
     """
-    with plain_hdf5(path, "softmax file") as file:
-        weight, bias = (
-            torch.from_numpy(file[key][...].astype("float32")) if key in file else None
-            for key in ("softmax/W", "softmax/b")
+    run = Path(run)
+    if not (run / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{run} has no config.json, expected the folder of a pretraining run"
         )
-    num_words, projection_dim = softmax.weight.shape
-    shapes = [None if tensor is None else tuple(tensor.shape) for tensor in (weight, bias)]
-    if weight is None or bias is None or shapes != [(num_words, projection_dim), (num_words,)]:
+    options = _read_options(run)
+    is_finished, checkpoints = _is_finished(run), _checkpoints(run)
+    if checkpoint or is_finished:
+        path = run / (checkpoint or BEST_FILE)
+    elif checkpoints:
+        path = max(checkpoints)[2]
+    else:
+        raise FileNotFoundError(f"{run} holds no checkpoint checkpoint_*.th")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    words = WordVocabulary.from_file(run / "vocabulary" / "words.txt")
+    language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
+    state = _load(language_model, path)
+    if path.name == BEST_FILE and is_finished:
+        card = _read_card(run)
+        card["checkpoint"] = path.name
+        title = f"the best epoch's weights of a finished run ({path.name}"
+        title += f": epoch {card['epoch']}, step {card['steps']})" if "epoch" in card else ")"
+    else:
+        card, title = _card_of_a_checkpoint(path, state, is_finished)
+    softmax = language_model.softmax
+    if max_words is not None and max_words < len(words):
+        words, softmax = _first_words(words, softmax, max_words)
+        card["words_of_the_softmax"] = len(words)
+        title += f", the softmax over the first {len(words)} words"
+    if softmax_only:
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        words.save(directory / VOCABULARY_FILE)
+        save_softmax(softmax, directory / SOFTMAX_FILE, softmax_dtype or dtype)
+        return f"softmax of {title}"
+    export_bilm(
+        language_model.bilm,
+        directory,
+        vocabulary=words,
+        softmax=softmax,
+        card=card,
+        dtype=dtype,
+        softmax_dtype=softmax_dtype,
+    )
+    return title
+
+
+def _read_options(run: Path) -> ElmoOptions:
+    """Return the biLM's options from a run's config. Raises a `ValueError` if it has none."""
+    path = run / "config.json"
+    model = read_object(path).get("model")
+    if not isinstance(model, dict):
+        raise ValueError(f"{path} has no object under 'model', expected a pretraining run's config")
+    if model.get("type", "bilm_language_model") != "bilm_language_model":
+        raise ValueError(f"{path}: the model is {model['type']!r}, expected a pretraining run")
+    if not isinstance(options := model.get("options"), (dict, str)):
+        raise ValueError(f"{path}: model.options is {options!r}, expected a biLM's options")
+    return parse_options(options, str(path)) if isinstance(options, dict) else find_options(options)
+
+
+def _card_of_a_checkpoint(
+    path: Path, state: dict[str, Any], is_finished: bool
+) -> tuple[dict[str, Any], str]:
+    card: dict[str, Any] = {"checkpoint": path.name}
+    card["run"] = "finished later" if is_finished else "is not finished"
+    point = CHECKPOINT.fullmatch(path.name)
+    if point:
+        card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
+    progress = state.get("progress", {})
+    if "steps" in progress:
+        card |= {"steps": progress["steps"], "metrics": progress.get("metrics", {})}
+    where = f"after {card['epochs']} epochs" if point else "an unknown step"
+    step = f", step {card['steps']}" if "steps" in card else ""
+    return card, f"the checkpoint {path.name} ({where}{step}) of a run that {card['run']}"
+
+
+def _first_words(
+    words: WordVocabulary, softmax: WordSoftmax, max_words: int
+) -> tuple[WordVocabulary, WordSoftmax]:
+    late = [word for word in SPECIAL_WORDS if words.ids[word] >= max_words]
+    if late:
         raise ValueError(
-            f"{path}: softmax/W and softmax/b have shapes {shapes[0]} and {shapes[1]}, expected "
-            f"{(num_words, projection_dim)} and {(num_words,)}: the same vocabulary and "
-            "projection_dim as in the run that wrote it"
+            f"max_words is {max_words}, but {late[0]} is word {words.ids[late[0]]} of the "
+            "vocabulary: expected more words"
         )
+    kept = WordSoftmax(max_words, softmax.weight.shape[1])
     with torch.no_grad():
-        softmax.weight.copy_(weight)
-        softmax.bias.copy_(bias.unsqueeze(-1))
+        kept.weight.copy_(softmax.weight[:max_words])
+        kept.bias.copy_(softmax.bias[:max_words])
+    return WordVocabulary(words.words[:max_words]), kept
 
 
-def _save_softmax(softmax: WordSoftmax, path: Path, dtype: str) -> None:
-    with whole_file(path) as aside, h5py.File(aside, "w") as file:
-        # bilm-tf's names: softmax/W and softmax/b.
-        file["softmax/W"] = softmax.weight.detach().cpu().numpy().astype(dtype)
-        file["softmax/b"] = softmax.bias.detach().cpu().numpy().squeeze(-1).astype(dtype)
+def _checkpoints(run: Path) -> list[tuple[int, int, Path]]:
+    """
+    Return (completed epochs, completed batches of the next epoch, path) of each checkpoint in a
+    run.
+    """
+    found = ((CHECKPOINT.fullmatch(path.name), path) for path in run.iterdir())
+    return [(int(point[1]), int(point[2]), path) for point, path in found if point]
 
 
-def _save_json(content: dict[str, Any], path: Path) -> None:
-    with whole_file(path) as aside:
-        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def _is_finished(run: Path) -> bool:
+    """Return whether a run has exported its best epoch and has no checkpoint of a later epoch."""
+    if not ((run / CARD_FILE).is_file() and (run / BEST_FILE).is_file()):
+        return False
+    last = _read_card(run).get("metrics", {}).get("epoch", -1)
+    return all((epochs, batches) <= (last + 1, 0) for epochs, batches, _ in _checkpoints(run))
+
+
+def _read_card(run: Path) -> dict[str, Any]:
+    """Return a run's card. Raises a `ValueError` if the file is damaged."""
+    path = run / CARD_FILE
+    card = read_object(path)
+    if not isinstance(card.get("metrics", {}), dict):
+        raise ValueError(f"{path} is damaged: its metrics are not an object")
+    return card
+
+
+def _load(language_model: LanguageModel, path: Path) -> dict[str, Any]:
+    """Load a checkpoint's weights into the model, and return the checkpoint's content."""
+    try:
+        state = load_checked(path, mmap=True)
+        weights = state.get("model", state)
+        own = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
+        language_model.load_state_dict(own)
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not an intact checkpoint of this run's model: {first_line(error)}"
+        ) from error
+    return state

@@ -1,4 +1,4 @@
-"""A biLM in training: both directions' next-word losses over streams, with the state carried."""
+"""Language model for pretraining: a biLM with a softmax over words."""
 
 from typing import Any, NamedTuple
 
@@ -11,16 +11,17 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, WeightsModule
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.export import load_softmax
-from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax
+from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 
 class StepOutput(NamedTuple):
     """
-    `forward_loss`, `backward_loss`: mean nats per word, scalars.
-    `states`: both directions' state at the end, detached, for the next batch of the same streams.
+    Output of the language model for one pair of batches.
+
+    `forward_loss`, `backward_loss`: mean losses in nats per word, scalars. `states`: final LSTM
+    states of both directions, detached; the next batch starts from them.
     """
 
     forward_loss: torch.Tensor
@@ -29,33 +30,35 @@ class StepOutput(NamedTuple):
 
     @property
     def loss(self) -> torch.Tensor:
-        """The mean of the two directions, as bilm-tf trains on."""
+        """Mean of both directions' losses, the training objective of bilm-tf."""
         return 0.5 * (self.forward_loss + self.backward_loss)
 
 
 class LanguageModel(torch.nn.Module):
     """
-    Predicts each next word forward, and each previous word backward (Peters et al. 2018, section
-    3.1), as bilm-tf's `LanguageModel` does (bilm/training.py at 7cffee2): token layer and softmax
-    shared by both directions, dropout on every layer's input and on the top layer's output.
+    Language model that predicts each next word forward and each previous word backward (Peters et
+    al. 2018, section 3.1).
+
+    It follows bilm-tf's `LanguageModel` (bilm/training.py at 7cffee2). Both directions share the
+    token layer and the softmax. Dropout is applied to every layer's input and to the top layer's
+    output.
 
     # Parameters
 
     bilm : `BiLm`
-        What is trained.
     softmax : `WordSoftmax`
-        Over the vocabulary of the streams.
+        Softmax over the vocabulary of the text.
     dropout : `float`, optional (default = `0.1`)
-        Probability of dropping an element.
-    dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"`: what matrix products of a training step multiply is rounded to it (mixed
-        precision); sums, parameters, states and evaluation keep their type. `None` for exact
-        products; `"auto"`: the faster of both on the machine where a run begins.
+        Dropout probability.
+    dtype : `str | None`, optional (default = `None`)
+        `"bfloat16"` for mixed precision: matrix products in training round their inputs to
+        bfloat16; sums, parameters, states and evaluation stay in float32. `None` for float32
+        products. `"auto"` for the faster of the two on the machine where the run begins.
 
     # Raises
 
     `ValueError`
-        If `dtype` is another.
+        If `dtype` is unknown.
     """
 
     def __init__(
@@ -74,11 +77,11 @@ class LanguageModel(torch.nn.Module):
         self.softmax = softmax
         self.dropout = dropout
         self.dtype = dtype
-        self.multiply_in(None if dtype == "auto" else dtype)
+        self.set_training_dtype(None if dtype == "auto" else dtype)
 
     @property
     def description(self) -> str:
-        """What processes that train it together must have alike."""
+        """Summary of the settings that must be equal in all processes of a run."""
         softmax = self.softmax
         samples = softmax.sampler and softmax.sampler.num_samples
         return (
@@ -86,8 +89,8 @@ class LanguageModel(torch.nn.Module):
             f"num_samples {samples}, sparse {softmax.sparse}"
         )
 
-    def multiply_in(self, dtype: str | None) -> None:
-        """From now on the products of a training step are in this type, as in the constructor."""
+    def set_training_dtype(self, dtype: str | None) -> None:
+        """Set the dtype of the matrix products in training; `None` for float32."""
         for module in (*self.bilm.modules(), self.softmax):
             if isinstance(module, (WeightsModule, WordSoftmax)):
                 module.training_dtype = dtype
@@ -99,14 +102,17 @@ class LanguageModel(torch.nn.Module):
         negatives: tuple[Negatives, Negatives] | None = None,
     ) -> StepOutput:
         """
+        Compute the losses of predicting each next word forward and each previous word backward.
+
         # Parameters
 
         batch : `BatchPair`
-            Both directions' next tokens, on any device.
-        states : `Optional[tuple[LstmState, LstmState]]`
-            Where the streams' LSTMs stand; zero at the start of training.
-        negatives : `Optional[tuple[Negatives, Negatives]]`
-            Each direction's, for a sampled softmax in training; drawn here if not given.
+            A batch of each direction, on any device.
+        states : `tuple[LstmState, LstmState] | None`
+            Initial LSTM states of both directions; zeros if not given.
+        negatives : `tuple[Negatives, Negatives] | None`
+            Negatives of each direction, for a sampled softmax in training; sampled here if not
+            given.
 
         # Returns
 
@@ -115,7 +121,7 @@ class LanguageModel(torch.nn.Module):
         # Raises
 
         `ValueError`
-            If tokens have more or fewer characters than the biLM's options say.
+            If the number of characters per token differs from the biLM's options.
         """
         lstm = self.bilm.lstm
         device = self.softmax.weight.device
@@ -127,7 +133,7 @@ class LanguageModel(torch.nn.Module):
                 f"num_characters of the text is {num_characters}, expected {expected}, the biLM's "
                 "max_characters_per_token"
             )
-        # Streams have no padding: time-major rows are already packed.
+        # Streams have no padding, so time-major rows are a packed sequence.
         characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])
         tokens = self.bilm.char_cnn(characters).chunk(2)
         if states is None:
@@ -154,29 +160,24 @@ def make_language_model(
     dtype: str | None = None,
 ) -> LanguageModel:
     """
-    As a config's `model` says; the weights are drawn from PyTorch's generator.
+    Build a language model from the `model` part of a config.
 
     # Parameters
 
     words : `WordVocabulary`
-        To predict.
+        Vocabulary of the softmax.
     options : `str | dict[str, Any]`
-        The biLM's sizes: the content of an `options.json`, its path or URL, or a name.
+        Sizes of the biLM: the content of an `options.json`, its path or URL, or the name of a biLM.
     pretrained_file : `str | None`, optional (default = `None`)
-        A `weights.hdf5` to begin with.
+        Initial weights of the biLM, a `weights.hdf5`; random if not given.
     softmax : `dict[str, Any] | None`, optional (default = `None`)
-        `num_samples` and `sparse` of `WordSoftmax`; `pretrained_file`, a `softmax.hdf5` to begin
-        with.
+        `num_samples` and `sparse` of `WordSoftmax`, and `pretrained_file`, a `softmax.hdf5` with
+        initial weights.
     dropout, dtype
         See `LanguageModel`.
-
-    # Raises
-
-    `ValueError` or `FileNotFoundError`
-        If files do not exist or do not fit.
     """
     if pretrained_file is None and not isinstance(options, dict):
-        options = options_dict(find_options(options))  # sizes alone, without the weights
+        options = options_dict(find_options(options))  # a named biLM gives its sizes only
     bilm = load_bilm(options, pretrained_file, requires_grad=True)
     arguments = dict(softmax or {})
     softmax_file = arguments.pop("pretrained_file", None)

@@ -1,4 +1,4 @@
-"""Pretraining: the one loop, which goes on after a stop as if there had been none."""
+"""Training loop of a biLM. An interrupted run resumes as if it had never stopped."""
 
 import datetime
 import logging
@@ -12,53 +12,57 @@ from typing import Any
 
 import torch
 
+from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.training.checkpoints import RunFiles
 from elmo_plugin.bilm.training.evaluation import figures, heldout_figures, sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.optimization import rate_factor
+from elmo_plugin.bilm.training.optimization import check_schedule
 from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.report import Report
-from elmo_plugin.bilm.training.run_files import RunFiles
+from elmo_plugin.bilm.training.report import Report, epoch_line, exported_line, start_line
 from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
 from elmo_plugin.bilm.training.step import Stepper
 from elmo_plugin.bilm.training.stop_request import Stopped, StopRequest
-from elmo_plugin.bilm.training.stream_position import StreamPosition
-from elmo_plugin.bilm.training.streams import BatchPair
-from elmo_plugin.bilm.training.text import Positions, Text
+from elmo_plugin.bilm.training.streams import BatchPair, Positions, StreamPosition, Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
-from elmo_plugin.bilm.training.watch import end_together
 
 logger = logging.getLogger(__name__)
 
 
 class Pretraining:
     """
-    Trains a biLM by the text, in one process or in all those of PyTorch's process group. With
-    dropout off a run is the same for any number of processes, but for rounding, and it may go on
-    with another number.
+    Training loop of a biLM, in one process or in all processes of torch.distributed's default
+    group.
+
+    Without dropout, the result does not depend on the number of processes, up to rounding. An
+    interrupted run may resume with another number of processes.
 
     # Parameters
 
     model : `LanguageModel`
-        On the device where it trains.
+        Model to train, already on its device.
     words : `WordVocabulary`
-        Of its softmax.
+        Vocabulary of the model's softmax.
     text : `Text`
+        Training text.
     heldout : `Text | None`
-        Looked at after each epoch.
+        Text that is evaluated after each epoch.
     directory : `str | Path`
-        The run's, which all processes see. A checkpoint there is gone on from.
+        Folder of the run, visible to all processes. Training resumes from a checkpoint found here.
     settings : `LoopSettings`
+        Epochs, optimizer, checkpoints and so on.
     on_step : `Callable[[Step], None] | None`, optional (default = `None`)
-        Called after each step, before it is saved.
+        Function called after each step, before a checkpoint is saved.
     on_epoch : `Callable[[int, dict[str, Any]], None] | None`, optional (default = `None`)
-        Called after each epoch, with its number from 0 and the run's figures.
+        Function called after each epoch with its number, from 0, and the run's metrics.
+    processes : `Processes | None`, optional (default = `None`)
+        Processes of the run; those of the default group if not given.
 
     # Raises
 
     `ValueError`
-        If settings or text make no run.
+        If the settings contradict each other or the text.
     """
 
     def __init__(
@@ -71,48 +75,56 @@ class Pretraining:
         settings: LoopSettings,
         on_step: Callable[[Step], None] | None = None,
         on_epoch: Callable[[int, dict[str, Any]], None] | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.words, self.text, self.heldout = model, words, text, heldout
         self.settings, self.on_step, self.on_epoch = settings, on_step, on_epoch
-        self.processes = Processes(model.softmax.weight.device)
+        self.processes = processes or Processes(model.softmax.weight.device)
         self.files = RunFiles(Path(directory), settings.checkpointer)
         self.stepper = Stepper(model, settings, self.processes)
         self.progress = Progress(
             rows=text.batch_size * self.processes.size,
             heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
-            files=text.files(),
         )
         self.positions: Positions = (None, None)
         self.stop = StopRequest()
-        self._last_save = (time.monotonic(), 0)  # and after how many steps
+        self._last_save = (time.monotonic(), 0)  # its time, and the completed steps
 
     def run(self) -> dict[str, Any]:
         """
+        Train until the last epoch, then export the weights of the best epoch.
+
         # Returns
 
         `dict[str, Any]`
-            The last epoch's figures, and the best epoch's. The model has the best epoch's weights.
+            Metrics of the last and of the best epoch. The model then has the best epoch's weights.
 
         # Raises
 
         `Stopped`
-            After Ctrl-C or SIGTERM, when all is saved.
+            After Ctrl-C or SIGTERM, when a checkpoint is saved.
         `ValueError`
-            If a text is too short or is not that of the run, or a loss is no longer a number.
+            If a text is too short, a loss is not finite, or the schedule does not fit the number of
+            steps. Also if the texts or the vocabulary have changed since the run began.
         `RuntimeError`
-            If another process is gone; the text names it.
+            If another process has died or does not answer.
         """
-        with self.stop, end_together():
+        with self.stop, self.processes.name_lost_process():
             begun = time.time()
             self._begin()
-            while self.progress.epochs < self.settings.num_epochs and not self._out_of_patience():
+            patience = self.settings.patience or float("inf")
+            while (
+                self.progress.epochs < self.settings.num_epochs
+                and self.progress.epochs_since_best < patience
+            ):
                 self._epoch()
                 self._end_epoch(begun)
             self._finish()
         return self.progress.metrics
 
     def _begin(self) -> None:
-        settings = repr(replace(self.settings, card=None))  # each node has a command of its own
+        # Compare settings without the card: its command line may differ between nodes.
+        settings = repr(replace(self.settings, card=None))
         self.processes.check_same(
             vocabulary=self.words.digest,
             texts=repr((self.text, self.heldout)),
@@ -120,10 +132,12 @@ class Pretraining:
             settings=settings,
         )
         saved = self.files.newest(clean=self.processes.rank == 0)
+        self.inputs: dict[str, Any] = {}
+        self.processes.run_on_first(lambda: self._check_inputs(saved))
         if saved is not None:
             self._restore(saved)
         self.processes.check_same(start=(self.progress.epochs, self.progress.batches))
-        self.processes.make_same(one.data for one in self.model.parameters())
+        self.processes.broadcast(one.data for one in self.model.parameters())
         progress = self.progress
         if progress.rows < self.processes.size:
             raise ValueError(
@@ -132,34 +146,74 @@ class Pretraining:
             )
         self.batches_per_epoch = self.text.batches_in_an_epoch(progress.rows)
         if self.heldout is not None:
-            self.heldout.in_one_pass().batches_in_an_epoch(self._heldout_rows)
+            one_pass = replace(self.heldout, num_tokens=None, batches_per_epoch=None)
+            one_pass.batches_in_an_epoch(self._heldout_rows)
         together = self.settings.num_gradient_accumulation_steps
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
         self.num_steps = self.steps_per_epoch * self.settings.num_epochs
-        rate_factor(self.settings.learning_rate_scheduler, 1, self.num_steps)
+        check_schedule(
+            self.settings.learning_rate_scheduler, self.settings.frozen_steps, self.num_steps
+        )
         self.stepper.choose_dtype(progress.metrics)
         own_rows = self.processes.share(progress.rows)
         self.stepper.own_weight = len(own_rows) / progress.rows
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
+        tokens_a_step = progress.rows * self.text.num_steps * together
         self.report = Report(
             self.files.directory,
             self.model,
-            progress.rows * self.text.num_steps * together,
+            tokens_a_step,
             self.processes.size,
             self.processes.rank == 0,
             self.settings.tensorboard,
         )
+        if self.processes.rank == 0:
+            num_tokens = self.batches_per_epoch * progress.rows * self.text.num_steps
+            logger.info(
+                start_line(self.model, num_tokens, self.steps_per_epoch, self.settings, progress)
+            )
         self.model.train()
+
+    def _check_inputs(self, saved: dict[str, Any] | None) -> None:
+        """
+        Store the checksums of texts and vocabulary. Raises a `ValueError` if they differ from those
+        in the checkpoint `saved`.
+        """
+        self.inputs = {
+            "text": self.text.checksums(),
+            "heldout": self.heldout.checksums() if self.heldout else [],
+            "vocabulary": self.words.digest,
+        }
+        if saved is None:
+            return
+        if "inputs" not in saved:  # an older checkpoint has only the training files' sizes
+            begun_with = saved["progress"].get("files") or self.text.sizes()
+            changed = [
+                f"{name} (training text, {begun_with.get(name, 'no')} bytes then)"
+                for name, size in (begun_with | self.text.sizes()).items()
+                if begun_with.get(name) != size or name not in self.text.sizes()
+            ]
+        else:
+            changed = _changed_inputs(saved["inputs"], self.inputs)
+        if changed:
+            raise ValueError(
+                f"the inputs have changed since the run began: {', '.join(changed)}. A run resumes "
+                "with the same files only; to train on these, begin a run in another folder"
+            )
 
     def _restore(self, saved: dict[str, Any]) -> None:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
-        self.progress = Progress(**saved["progress"])
-        self.text.check_files(self.progress.files)
+        progress = {name: one for name, one in saved["progress"].items() if name != "files"}
+        self.progress = Progress(**progress)
         forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
         self.positions = (forward, backward)
-        one, other = (LstmState(*pair) for pair in saved["states"])
-        self.stepper.states = self.processes.share_states((one, other), self.progress.rows)
+        rows = self.processes.share(self.progress.rows)
+        one, other = (
+            LstmState(*(part[:, rows.start : rows.stop].to(self.processes.device) for part in pair))
+            for pair in saved["states"]
+        )
+        self.stepper.states = (one, other)
         self._last_save = (time.monotonic(), self.progress.steps)
 
     def _epoch(self) -> None:
@@ -188,7 +242,10 @@ class Pretraining:
             self._save()
 
     def _is_time_to_save(self) -> bool:
-        """By the first process's clock."""
+        """
+        Return whether `save_every_num_seconds` have passed since the last save. Only process 0
+        decides; the others return `False`.
+        """
         seconds = self.settings.checkpointer.save_every_num_seconds
         return (
             seconds is not None
@@ -200,8 +257,10 @@ class Pretraining:
         progress, states = self.progress, self.stepper.states
         assert states is not None
         gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
-        if gathered is not None:
-            together = [
+
+        def save() -> None:
+            assert gathered is not None
+            all_rows = [
                 [torch.cat([own[direction][part] for own in gathered], dim=1) for part in (0, 1)]
                 for direction in (0, 1)
             ]
@@ -210,10 +269,12 @@ class Pretraining:
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
                 "positions": [one.to_dict() for one in self.positions if one is not None],
-                "states": together,
+                "states": all_rows,
+                "inputs": self.inputs,
             }
             self.files.save(progress.epochs, progress.batches, state)
-        self.processes.wait()  # none ends while the first one writes
+
+        self.processes.run_on_first(save)
         self._last_save = (time.monotonic(), progress.steps)
         if then_stop:
             raise Stopped(self.stop.number or signal.SIGTERM)
@@ -222,7 +283,7 @@ class Pretraining:
         progress, metrics = self.progress, self.progress.metrics
         forward, backward = (loss / self.batches_per_epoch for loss in progress.losses)
         training = figures(forward, backward, self.model.softmax.sampler is not None)
-        heldout = self._look(self.heldout) if self.heldout is not None else {}
+        heldout = self._evaluate(self.heldout) if self.heldout is not None else {}
         metrics["epoch"] = progress.epochs
         metrics["training_duration"] = str(datetime.timedelta(seconds=time.time() - begun))
         for part, found in (
@@ -231,16 +292,17 @@ class Pretraining:
         ):
             metrics |= {f"{part}_{name}": value for name, value in found.items()}
             self.report.scalars(f"epoch_{part}", found, progress.steps)
+        progress.curve += [heldout["perplexity"]] if heldout else []
         progress.epochs_since_best += 1
         if self._is_best(heldout):
             progress.epochs_since_best = 0
-            metrics["best_epoch"] = progress.epochs
+            metrics |= {"best_epoch": progress.epochs, "best_step": progress.steps}
             metrics |= {f"best_validation_{name}": one for name, one in heldout.items()}
         if self.processes.rank == 0:
-            self.files.write_figures(f"metrics_epoch_{progress.epochs}.json", metrics)
-            logger.info("%s", metrics)
-            if progress.epochs_since_best == 0:
-                self.files.save_best(self.stepper.weights())
+            write_json(self.files.directory / f"metrics_epoch_{progress.epochs}.json", metrics)
+            logger.info(epoch_line(progress, self.settings.num_epochs))
+        if progress.epochs_since_best == 0:
+            self.processes.run_on_first(lambda: self.files.save_best(self.stepper.weights()))
         progress.epochs += 1
         progress.batches, progress.losses = 0, [0.0, 0.0]
         if self.on_epoch is not None:
@@ -248,15 +310,15 @@ class Pretraining:
         if self.settings.checkpointer.save_completed_epochs:
             self._save()
 
-    def _look(self, heldout: Text) -> dict[str, float]:
-        """Figures of the held-out text."""
+    def _evaluate(self, heldout: Text) -> dict[str, float]:
+        """Return loss and perplexities of the held-out text."""
         own_rows = self.processes.share(self._heldout_rows)
 
         def until_stopped() -> Iterator[BatchPair]:
             for pair in heldout.pairs(self.words, self._heldout_rows, own_rows):
-                # Several processes end it first: they would have to agree at each batch.
+                # Only a single process stops here; several might stop at different batches.
                 if self.processes.size == 1 and self.stop.number is not None:
-                    self._save(then_stop=True)  # the recovered run looks anew
+                    self._save(then_stop=True)  # the resumed run evaluates again
                 yield pair
 
         sums = sum_of_losses(self.model, until_stopped())
@@ -275,20 +337,22 @@ class Pretraining:
         self.progress.best = value if is_best else self.progress.best
         return is_best
 
-    def _out_of_patience(self) -> bool:
-        patience = self.settings.patience
-        return patience is not None and self.progress.epochs_since_best >= patience
-
     def _finish(self) -> None:
-        """The best epoch's weights, in the model and as the released format."""
-        self.processes.wait()  # for the first one, which writes it
+        """Load the best epoch's weights and export them."""
+        progress, metrics = self.progress, self.progress.metrics
+        # Checkpoints of earlier versions lack `best_step`.
+        metrics.setdefault("best_step", (metrics["best_epoch"] + 1) * self.steps_per_epoch)
         self.stepper.load_weights(self.files.load_best())
-        if self.processes.rank == 0:
+
+        def export() -> None:
             card = {
                 **(self.settings.card or {}),
                 "finished": time.strftime("%Y-%m-%d"),
-                "steps": self.progress.steps,
-                "metrics": self.progress.metrics,
+                "epoch": metrics["best_epoch"],
+                "steps": metrics["best_step"],
+                "steps_of_the_run": progress.steps,
+                "heldout_perplexity_by_epoch": progress.curve,
+                "metrics": metrics,
             }
             export_bilm(
                 self.model.bilm,
@@ -297,4 +361,25 @@ class Pretraining:
                 softmax=self.model.softmax,
                 card=card,
             )
-        self.processes.wait()
+            write_json(self.files.directory / "metrics.json", metrics)
+            logger.info("%s: %s", self.files.directory, exported_line(progress))
+
+        self.processes.run_on_first(export)
+
+
+def _changed_inputs(begun_with: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """
+    Describe, for an error message, which texts have changed since a run began, and whether the
+    vocabulary has.
+    """
+    changed = []
+    for part, title in (("text", "training text"), ("heldout", "held-out text")):
+        then, here = ({tuple(one) for one in files[part]} for files in (begun_with, now))
+        names = sorted({name for name, _ in then ^ here})
+        if names:
+            changed.append(f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''} ({title})")
+        elif begun_with[part] != now[part]:
+            changed.append(f"the order of the files ({title})")
+    if begun_with["vocabulary"] != now["vocabulary"]:
+        changed.append("the vocabulary")
+    return changed

@@ -1,4 +1,4 @@
-"""What a step does with its gradients: their norm, the optimizer, the learning rate by steps."""
+"""Optimizers, the learning rate schedule and gradient clipping."""
 
 import math
 import re
@@ -9,17 +9,17 @@ import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
 
-# What configs call them, and their arguments where a config gives no others.
+# Names in configs, with default arguments.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adagrad": (torch.optim.Adagrad, {}),
-    # From where a checkpoint of bilm-tf stopped, which `elmo-plugin convert-checkpoint` wrote.
+    # Starts from a bilm-tf checkpoint's accumulators, written by `elmo-plugin convert-checkpoint`.
     "bilm_tf_adagrad": (
         torch.optim.Adagrad,
         {"lr": 0.2, "initial_accumulator_value": INITIAL_ACCUMULATOR},
     ),
     "adam": (torch.optim.Adam, {}),
     "adamw": (torch.optim.AdamW, {}),
-    # One pass over each parameter: several times faster, which counts for a large softmax.
+    # Reads and writes each parameter once: several times faster for a large softmax.
     "fused_adamw": (torch.optim.AdamW, {"fused": True}),
     "sgd": (torch.optim.SGD, {}),
 }
@@ -29,20 +29,13 @@ def make_optimizer(
     parameters: Iterable[tuple[str, torch.nn.Parameter]], settings: dict[str, Any]
 ) -> torch.optim.Optimizer:
     """
-    # Parameters
+    Build an optimizer for named parameters from the config's `trainer.optimizer`.
 
-    parameters : `Iterable[tuple[str, torch.nn.Parameter]]`
-        By name.
-    settings : `dict[str, Any]`
-        `type`, one of `OPTIMIZERS`; `parameter_groups`, pairs of a list of regular expressions and
-        arguments for the parameters whose names one is found in; `directory` of
-        `bilm_tf_adagrad`; the optimizer's own arguments.
-
-    # Raises
-
-    `ValueError`
-        If it is another, or does not take an argument, or a group has no parameter; see
-        `restore_adagrad` too.
+    `settings` has `type`, one of `OPTIMIZERS`, and the arguments of that optimizer. Its
+    `parameter_groups` are pairs of a list of regular expressions, and the arguments for parameters
+    whose names match one of them. Its `directory` is the folder with the saved state of
+    `bilm_tf_adagrad`. Raises a `ValueError` if the type or an argument is unknown, a group has no
+    parameter, or the state does not fit.
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
@@ -56,11 +49,11 @@ def make_optimizer(
         optimizer = kind(groups, **{**more, **arguments})
     except TypeError as error:
         raise ValueError(f"optimizer {name}: {error}") from error
-    # PyTorch keeps what it does not know.
+    # PyTorch does not reject unknown keys in parameter groups.
     unknown = sorted({key for group in groups for key in group} - {"params", *optimizer.defaults})
     if unknown:
         raise ValueError(
-            f"optimizer {name}: parameter_groups have {unknown}, expected of "
+            f"optimizer {name}: parameter_groups have {unknown}, expected one of "
             f"{sorted(optimizer.defaults)}"
         )
     if name == "bilm_tf_adagrad":
@@ -71,7 +64,7 @@ def make_optimizer(
 
 
 def check_takes_sparse(optimizer: torch.optim.Optimizer) -> None:
-    """Raises a `ValueError` if a step with sparse gradients would fail."""
+    """Raise a `ValueError` if the optimizer does not accept sparse gradients."""
     dense = [
         key
         for group in optimizer.param_groups
@@ -89,7 +82,10 @@ def check_takes_sparse(optimizer: torch.optim.Optimizer) -> None:
 def _groups(
     parameters: list[tuple[str, torch.nn.Parameter]], settings: list[Any]
 ) -> list[dict[str, Any]]:
-    """Each parameter in the first group that names it; a last one takes the rest."""
+    """
+    Return the optimizer's parameter groups. A parameter joins the first group with a matching
+    regular expression; unmatched ones form the last group.
+    """
     groups: list[tuple[list[str], dict[str, Any]]] = []
     for one in settings:
         match one:
@@ -113,38 +109,62 @@ def _groups(
     for regexes, group in groups:
         if not group["params"]:
             raise ValueError(
-                f"parameter_groups has {regexes}, expected what is found in the name of a "
-                "parameter that no group before it has taken"
+                f"parameter_groups has {regexes}, expected a match in the name of a "
+                "parameter that no earlier group has taken"
             )
     return [*(group for _, group in groups), *([rest] if rest["params"] else [])]
 
 
 def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> float:
     """
-    What the learning rate is multiplied with.
+    Return the factor by which the learning rate is multiplied in a step.
 
-    `warmup_cosine` rises linearly over `warmup_steps`, stays for `constant_steps`, then falls along
-    half a cosine (Loshchilov and Hutter 2017) to `final_fraction` at the run's last step. With a
-    constant part the length of a run need not be known when it starts (Hu et al. 2024, "MiniCPM",
-    warmup-stable-decay).
+    `warmup_cosine` rises linearly over `warmup_steps`, stays constant for `constant_steps`, then
+    falls along half a cosine (Loshchilov and Hutter 2017) to `final_fraction` at the last step.
+    With a constant part, the length of a run need not be known when it starts (Hu et al. 2024,
+    "MiniCPM", warmup-stable-decay).
 
-    # Parameters
-
-    settings : `dict[str, Any] | None`
-        `type: warmup_cosine`, `warmup_steps`, `constant_steps` (default = `0`), `final_fraction`
-        (default = `0.01`); `None` for a rate that stays.
-    step : `int`
-        The step that comes, from 1.
-    num_steps : `int`
-        Of the whole run.
-
-    # Raises
-
-    `ValueError`
-        If it is another schedule, or the run ends in its constant part.
+    `settings` has `type: warmup_cosine`, `warmup_steps`, `constant_steps` (default 0) and
+    `final_fraction` (default 0.01), or is `None` for a constant rate. `step` counts from 1 to
+    `num_steps`. Raises a `ValueError` if the schedule is unknown.
     """
     if settings is None:
         return 1.0
+    warmup, constant, final = _schedule(settings)
+    if step <= warmup:
+        return max(1, step) / max(1, warmup)
+    done = max(0, step - warmup - constant) / max(1, num_steps - warmup - constant)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return final + (1 - final) * cosine
+
+
+def check_schedule(settings: dict[str, Any] | None, frozen_steps: int, num_steps: int) -> None:
+    """
+    Check, before the first step, that the learning rate schedule fits the run's number of steps.
+
+    `frozen_steps` is the number of first steps in which only the softmax is trained; see
+    `rate_factor` for `settings`. Raises a `ValueError` if the run would end while the biLM is
+    frozen, in the warm-up, or in the constant part.
+    """
+    way_out = (
+        f"the run has {num_steps} steps: expected fewer, or give more epochs, more text or a "
+        "smaller batch_size"
+    )
+    if frozen_steps >= num_steps:
+        raise ValueError(
+            f"model.frozen_steps is {frozen_steps}, so the biLM would never be trained; {way_out}"
+        )
+    if settings is None:
+        return
+    warmup, constant, _ = _schedule(settings)
+    if warmup + constant >= num_steps:
+        raise ValueError(
+            f"learning_rate_scheduler has {warmup} warmup_steps and {constant} constant_steps, so "
+            f"the learning rate would never fall; {way_out}"
+        )
+
+
+def _schedule(settings: dict[str, Any]) -> tuple[int, int, float]:
     arguments = {"constant_steps": 0, "final_fraction": 0.01, **settings}
     name = arguments.pop("type", None)
     names = {"warmup_steps", "constant_steps", "final_fraction"}
@@ -153,34 +173,13 @@ def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> f
             f"learning_rate_scheduler is {settings}, expected type 'warmup_cosine' with "
             f"{sorted(names)}"
         )
-    warmup, constant = arguments["warmup_steps"], arguments["constant_steps"]
-    if constant and warmup + constant >= num_steps:
-        raise ValueError(
-            f"warmup_steps is {warmup} and constant_steps {constant}, expected fewer together than "
-            f"the {num_steps} steps of the run"
-        )
-    if step <= warmup:
-        return max(1, step) / max(1, warmup)
-    done = max(0, step - warmup - constant) / max(1, num_steps - warmup - constant)
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    final = float(arguments["final_fraction"])
-    return final + (1 - final) * cosine
+    return arguments["warmup_steps"], arguments["constant_steps"], arguments["final_fraction"]
 
 
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
     """
-    `torch.nn.utils.clip_grad_norm_`, for sparse gradients too.
-
-    # Parameters
-
-    parameters : `Iterable[torch.nn.Parameter]`
-    max_norm : `float`
-        Largest norm of all gradients together.
-
-    # Returns
-
-    `torch.Tensor`
-        The norm before.
+    Clip gradients, dense or sparse, like `torch.nn.utils.clip_grad_norm_`. Return the norm before
+    clipping.
     """
     parameters = list(parameters)
     if not any(p.grad is not None and p.grad.is_sparse for p in parameters):
@@ -189,7 +188,7 @@ def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
     for parameter in parameters:
         if parameter.grad is not None:
             if parameter.grad.is_sparse:
-                # A row that was looked up twice has two entries until they are summed.
+                # A row that was looked up twice has two entries, which must be summed first.
                 parameter.grad = parameter.grad.coalesce()
                 gradients.append(parameter.grad.values())
             else:

@@ -1,89 +1,97 @@
-"""The processes of a run: what each has of the whole, and what they tell each other."""
+"""Processes of a distributed run: their shares of the text streams, and their communication."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from elmo_plugin.bilm.model.lstm import LstmState
-
-# For which a process that failed alone waits for the others to hear of it.
-SECONDS_TO_HEAR = 10
-# Elements of the gradients that are sent in one piece.
+# Maximum number of gradient elements in one all-reduce.
 BUCKET = 2**25
+# How long other processes may wait while process 0 counts words or writes files.
+LONG_WAIT = timedelta(days=2)
 
 
 class Processes:
     """
-    Those of PyTorch's default process group; a single one where there is none.
+    Processes of torch.distributed's default group, or a single process if it is not initialised.
 
     # Parameters
 
     device : `torch.device`
-        This process's.
+        Device of this process.
     """
 
     def __init__(self, device: torch.device) -> None:
-        together = dist.is_available() and dist.is_initialized()
+        distributed = dist.is_available() and dist.is_initialized()
         self.device = device
-        self.rank = dist.get_rank() if together else 0
-        self.size = dist.get_world_size() if together else 1
+        self.rank = dist.get_rank() if distributed else 0
+        self.size = dist.get_world_size() if distributed else 1
+        # Process group for long waits. A dead process breaks gloo's TCP connections at once, so a
+        # long timeout is safe here, and the default group can have a short one.
+        self._patient = dist.new_group(backend="gloo", timeout=LONG_WAIT) if distributed else None
 
     def share(self, num_rows: int) -> range:
-        """Which of `num_rows` rows are this process's."""
+        """Return the batch rows that this process computes, out of `num_rows` rows in all."""
         return range(self.rank * num_rows // self.size, (self.rank + 1) * num_rows // self.size)
 
     def total(self, *values: float) -> list[float]:
-        """Sums over all processes, the same on each."""
+        """Return each value summed over all processes."""
         if self.size == 1:
             return list(values)
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(sums)
         return sums.tolist()
 
-    def wait(self) -> None:
-        """Until all are here."""
-        self.total(0.0)
-
-    def first_alone(self, name: str, function: Callable[[], None]) -> None:
+    def run_on_first(self, function: Callable[[], Any]) -> None:
         """
-        The first process runs the function while the others wait, however long it takes.
+        Run a function on process 0 while the other processes wait, however long it takes.
 
-        # Raises
-
-        `ValueError`
-            In the others, if it failed.
+        If the function fails on process 0, the other processes raise a `ValueError`.
         """
         if self.size == 1:
             function()
             return
-        store = dist.distributed_c10d._get_default_store()
-        heard = f"{name}: heard"
-        if self.rank == 0:
-            failure = "it ended"
-            try:
+        failure: list[Any] = ["it was interrupted"]
+        try:
+            if self.rank == 0:
                 function()
-                failure = ""
-            except Exception as error:
-                failure = str(error) or type(error).__name__
+                failure = [None]
+        except Exception as error:
+            failure = [str(error) or type(error).__name__]
+            raise
+        finally:
+            dist.broadcast_object_list(failure, 0, group=self._patient)
+        if failure[0] is not None:
+            raise ValueError(f"process 0 failed: {failure[0]}")
+
+    @contextmanager
+    def name_lost_process(self) -> Iterator[None]:
+        """
+        Context manager that replaces PyTorch's error about a lost process by a clear
+        `RuntimeError`.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            words = ("gloo", "connection closed", "connection reset", "timed out", "nccl")
+            lost = isinstance(error, dist.DistError) or any(
+                word in str(error).lower() for word in words
+            )
+            if self.size == 1 or not lost:
                 raise
-            finally:
-                store.set(name, failure)
-                # The store may be this process's, and go with it.
-                until = time.monotonic() + SECONDS_TO_HEAR
-                while failure and store.add(heard, 0) < self.size - 1 and time.monotonic() < until:
-                    time.sleep(0.05)
-        while not store.check([name]):
-            time.sleep(0.2)
-        failure = store.get(name).decode()
-        if failure:
-            store.add(heard, 1)
-            raise ValueError(f"process 0 failed: {failure}")
+            time.sleep(1)  # so that the process that failed first prints its error first
+            raise RuntimeError(
+                f"another process of the run is gone or did not answer in time ({error}), seen by "
+                f"process {self.rank}; start the run again with --recover to resume from its last "
+                "checkpoint"
+            ) from error
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Every process's, on the first; `None` on the others."""
+        """Return the values of all processes on process 0, and `None` on the other processes."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.rank == 0 else None
@@ -92,10 +100,9 @@ class Processes:
 
     def check_same(self, **values: Any) -> None:
         """
-        # Raises
+        Check that each named value is equal in all processes.
 
-        `ValueError`
-            If the processes do not have the same; the text names what and which.
+        Raises a `ValueError` that names the value and the process that differs.
         """
         if self.size == 1:
             return
@@ -109,30 +116,19 @@ class Processes:
                         "expected the same in all"
                     )
 
-    def share_states(
-        self, states: tuple[LstmState, LstmState], num_rows: int
-    ) -> tuple[LstmState, LstmState]:
-        """This process's rows of all rows' states, on its device."""
-        rows = self.share(num_rows)
-        forward, backward = (
-            state.map(lambda tensor: tensor[:, rows.start : rows.stop].to(self.device))
-            for state in states
-        )
-        return forward, backward
-
-    def average(self, parameters: Iterable[torch.nn.Parameter], own_weight: float) -> None:
+    def all_reduce_gradients(
+        self, parameters: Iterable[torch.nn.Parameter], own_weight: float
+    ) -> None:
         """
-        Makes the gradients the sum of all processes', each times its weight.
+        All-reduce the gradients of parameters: replace them by their weighted sum over processes.
 
         # Parameters
 
         parameters : `Iterable[torch.nn.Parameter]`
-            Those that have a gradient have one in all processes, and a dense one.
+            Parameters that have dense gradients, in every process or in none.
         own_weight : `float`
-            This process's share of the rows.
+            Weight of this process: its fraction of all batch rows.
         """
-        if self.size == 1:
-            return
         gradients = [one.grad for one in parameters if one.grad is not None]
         while gradients:
             bucket = [gradients.pop(0)]
@@ -143,8 +139,8 @@ class Processes:
             for gradient, part in zip(bucket, flat.split([one.numel() for one in bucket])):
                 gradient.copy_(part.view_as(gradient))
 
-    def make_same(self, tensors: Iterable[torch.Tensor]) -> None:
-        """The first process's values in all."""
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Broadcast the tensors of process 0 to all processes, in place."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)

@@ -1,4 +1,4 @@
-"""What a run shows while it runs: the loss, tokens a second, a GPU's share of its peak."""
+"""Progress bar, log lines and TensorBoard curves of a pretraining run."""
 
 import time
 from collections.abc import Iterator
@@ -10,28 +10,30 @@ import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.settings import Step
+from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
 
 
 class Report:
     """
+    Progress bar with loss and tokens per second, and TensorBoard curves.
+
     # Parameters
 
     directory : `Path`
-        The run's.
+        Folder of the run.
     model : `LanguageModel`
     tokens_a_step : `int`
-        Of each direction, in all processes.
+        Tokens per direction in one step of all processes.
     num_processes : `int`
     shows : `bool`
-        Whether this process is the one that shows.
+        Whether this process shows anything; `True` for only one process of the run.
     tensorboard : `bool`
-        Whether figures go to `log/` of the directory too.
+        Write curves to the subfolder `log/`.
 
     # Raises
 
     `ValueError`
-        If TensorBoard is asked for and not installed.
+        If `tensorboard` is true and TensorBoard is not installed.
     """
 
     def __init__(
@@ -63,7 +65,10 @@ class Report:
 
     @contextmanager
     def epoch(self, number: int, done: int, num_steps: int) -> Iterator[None]:
-        """Around an epoch's steps, of which some are done."""
+        """
+        Context manager that shows the progress bar of epoch `number`, starting at step `done` of
+        `num_steps`.
+        """
         self.steps, self.seconds, self._begun = 0, 0.0, time.monotonic()
         with tqdm(
             initial=done,
@@ -75,7 +80,9 @@ class Report:
             yield
 
     def step(self, step: Step, rate: float) -> None:
-        """A step is done, at this learning rate."""
+        """
+        Show a completed step in the progress bar and in TensorBoard; `rate` is its learning rate.
+        """
         self.steps += 1
         self.seconds = time.monotonic() - self._begun
         self.bar.update()
@@ -87,13 +94,13 @@ class Report:
             self.scalars("training", figures, step.steps)
 
     def scalars(self, part: str, figures: dict[str, Any], step: int) -> None:
-        """Numbers to TensorBoard, where it is asked for."""
+        """Write the floats in `figures` to TensorBoard as `part/name`, if `tensorboard` is set."""
         for name, value in figures.items():
             if self.writer is not None and isinstance(value, float):
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
     def figures(self) -> dict[str, float]:
-        """Tokens a second of the epoch so far, and the share of the GPUs' peak."""
+        """Return the epoch's tokens per second and, on GPUs, the fraction of their peak speed."""
         rate = self.steps * self.tokens_a_step / max(self.seconds, 1e-9)
         found = {"tokens_per_second": rate}
         if self.flops_of_peak is not None:
@@ -103,9 +110,10 @@ class Report:
 
 def flops_a_token(model: LanguageModel) -> float:
     """
-    Floating point operations of a training step for each token of text, both directions: six for
-    each weight of the LSTMs and of the softmax's words. The token layer, which runs once for each
-    distinct token, is left out.
+    Estimate the floating point operations of training per token, in both directions together.
+
+    Each weight of the LSTMs and of the softmax's words (all, or the sampled ones) counts as six
+    operations. The token layer is left out, because it runs once per distinct token.
     """
     lstm = sum(one.numel() for one in model.bilm.lstm.parameters() if one.dim() > 1)
     sampler = model.softmax.sampler
@@ -113,13 +121,79 @@ def flops_a_token(model: LanguageModel) -> float:
     return 6.0 * (lstm + 2 * words * model.softmax.weight.shape[1])
 
 
-def measured_peak(device: torch.device, dtype: str | None, size: int = 8192) -> float:
-    """Floating point operations a second that a large matrix product reaches on a GPU."""
+def measured_peak(device: torch.device, dtype: str | None) -> float:
+    """Measure a GPU's floating point operations per second in a large matrix product."""
+    size = 8192
     one = torch.ones(size, size, device=device, dtype=getattr(torch, dtype or "float32"))
-    for _ in range(2):  # the first is slower
+    for _ in range(2):  # the first round warms up
         torch.cuda.synchronize(device)
         begun = time.perf_counter()
         for _ in range(4):
             torch.mm(one, one)
         torch.cuda.synchronize(device)
     return 4 * 2.0 * size**3 / (time.perf_counter() - begun)
+
+
+def start_line(
+    model: LanguageModel,
+    tokens_an_epoch: int,
+    steps_an_epoch: int,
+    settings: LoopSettings,
+    progress: Progress,
+) -> str:
+    """
+    Return the log line before the first step: numbers of parameters, epochs, tokens and steps.
+    """
+    sizes = [sum(one.numel() for one in part.parameters()) for part in (model.bilm, model.softmax)]
+    begins = f"resumes after step {progress.steps:,}" if progress.steps else "begins"
+    return (
+        f"Pretraining {begins}: {sizes[0] / 1e6:.1f}M parameters of the biLM and "
+        f"{sizes[1] / 1e6:.1f}M of the softmax over {model.softmax.num_words:,} words; "
+        f"{settings.num_epochs} epochs of {tokens_an_epoch:,} tokens, {steps_an_epoch:,} steps "
+        f"each, {settings.num_epochs * steps_an_epoch:,} steps in all, products in "
+        f"{model.softmax.training_dtype or 'float32'}"
+    )
+
+
+def epoch_line(progress: Progress, num_epochs: int) -> str:
+    """Return the log line after an epoch: its perplexities and its speed."""
+    metrics = progress.metrics
+    parts = []
+    if "training_perplexity" in metrics:
+        parts.append(f"training perplexity {metrics['training_perplexity']:.2f}")
+    elif "training_sampled_perplexity" in metrics:
+        parts.append(
+            f"training perplexity {metrics['training_sampled_perplexity']:.2f} (sampled softmax)"
+        )
+    if "validation_perplexity" in metrics:
+        best = "the best so far" if progress.epochs_since_best == 0 else "not better"
+        parts.append(
+            f"held-out perplexity {metrics['validation_perplexity']:.2f} (forward "
+            f"{metrics['validation_forward_perplexity']:.2f}, backward "
+            f"{metrics['validation_backward_perplexity']:.2f}), {best}"
+        )
+    parts.append(f"{metrics['training_tokens_per_second']:,.0f} tokens/s")
+    done = f"epoch {progress.epochs} done ({progress.epochs + 1} of {num_epochs})"
+    return f"{done}, step {progress.steps:,}: {'; '.join(parts)}"
+
+
+def exported_line(progress: Progress) -> str:
+    """
+    Return the log line that says which epoch's weights a finished run exported, and how the
+    held-out perplexity developed.
+    """
+    metrics, curve = progress.metrics, progress.curve
+    epoch, step = metrics["best_epoch"], metrics["best_step"]
+    exported = f"exported the weights of epoch {epoch}, step {step:,} of {progress.steps:,}"
+    if "validation_perplexity" not in metrics:
+        return f"{exported}, the last one; there is no held-out text to choose by"
+    best, last = metrics["best_validation_perplexity"], metrics["validation_perplexity"]
+    if epoch == metrics["epoch"]:
+        fell = f", down from {curve[0]:.2f} after epoch 0" if len(curve) > 1 else ""
+        return f"{exported}, the last and best one: held-out perplexity {best:.2f}{fell}"
+    direction = "rose" if last > best else "changed"
+    return (
+        f"{exported}, the best one: held-out perplexity {best:.2f}; it {direction} to {last:.2f} "
+        f"by the last epoch, {metrics['epoch']}. More text, fewer epochs or a lower learning rate "
+        "may give a better biLM"
+    )

@@ -1,17 +1,18 @@
-"""What a pretraining run is told, what it tells of a step, and what it has done."""
+"""Settings of the training loop, its progress, and its report on a step."""
 
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields
-from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from elmo_plugin.bilm.training.checkpoints import CheckpointSettings
 from elmo_plugin.bilm.training.evaluation import figures
-from elmo_plugin.bilm.training.run_files import CheckpointSettings
+from elmo_plugin.bilm.training.vocabulary import check_positive
 
 
 @dataclass(frozen=True)
 class LoopSettings:
     """
+    Settings of the training loop.
+
     # Parameters
 
     optimizer : `dict[str, Any]`
@@ -20,29 +21,29 @@ class LoopSettings:
     learning_rate_scheduler : `dict[str, Any] | None`, optional (default = `None`)
         See `rate_factor`.
     grad_norm : `float | None`, optional (default = `None`)
-        Largest norm of all gradients together.
+        Clip gradients to this norm, over all parameters.
     num_gradient_accumulation_steps : `int`, optional (default = `1`)
-        Batches whose gradients make a step.
+        Batches per optimizer step.
     gradient_scale : `float`, optional (default = `1.0`)
-        What gradients are multiplied with; bilm-tf: `num_steps`.
+        Factor on the gradients before clipping; bilm-tf uses `num_steps`.
     frozen_steps : `int`, optional (default = `0`)
-        Steps at first in which the softmax alone trains.
+        Number of first steps in which only the softmax is trained.
     validation_metric : `str`, optional (default = `"-perplexity"`)
-        What makes an epoch the best; `+` for the larger, `-` for the smaller.
+        Held-out metric that selects the best epoch; `+` if larger is better, `-` if smaller is.
     patience : `int | None`, optional (default = `None`)
-        Epochs without a better one after which the run ends.
+        Stop after this many epochs without improvement.
     checkpointer : `CheckpointSettings`, optional
     seed : `int`, optional (default = `133`)
-        Of dropout and negatives.
+        Seed of dropout and of the sampled negatives.
     card : `dict[str, Any] | None`, optional (default = `None`)
-        What the card says beside the figures.
+        Entries for `card.json`, besides the run's figures.
     tensorboard : `bool`, optional (default = `False`)
-        Whether figures go to `log/` of the run's directory too.
+        Write curves for TensorBoard to `log/` in the run's folder.
 
     # Raises
 
     `ValueError`
-        If a number is not positive, or `validation_metric` none of the held-out text's figures.
+        If a number is not positive, or `validation_metric` is unknown.
     """
 
     optimizer: dict[str, Any]
@@ -60,21 +61,23 @@ class LoopSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        check_positive(self, "num_epochs", "patience", "num_gradient_accumulation_steps")
+        names = ("num_epochs", "patience", "num_gradient_accumulation_steps")
+        check_positive({name: getattr(self, name) for name in names})
         if self.grad_norm is not None and not self.grad_norm > 0:
             raise ValueError(f"grad_norm is {self.grad_norm}, expected a number above 0")
-        metric, names = self.validation_metric, sorted(figures(0, 0, sampled=False))
-        if metric[:1] not in ("+", "-") or metric[1:] not in names:
-            raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {names}")
+        metric, known = self.validation_metric, sorted(figures(0, 0, sampled=False))
+        if metric[:1] not in ("+", "-") or metric[1:] not in known:
+            raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {known}")
 
 
 class Step(NamedTuple):
     """
-    What is told of a step.
+    Report on one optimizer step.
 
-    `epoch` from 0, `batch` of it from 1; `steps`: since the run began; `forward_loss`,
-    `backward_loss`: of all processes, nats per word; `norm` of the gradients, where they are
-    clipped.
+    `epoch`: number of the epoch, from 0. `batch`: number of the step in its epoch, from 1. `steps`:
+    number of steps since the run began, with this one. `forward_loss`, `backward_loss`: means over
+    all processes, in nats per word. `norm`: norm of the gradients before clipping; `None` without
+    clipping.
     """
 
     epoch: int
@@ -86,30 +89,30 @@ class Step(NamedTuple):
 
     @property
     def loss(self) -> float:
-        """The mean of the two directions."""
+        """Mean of the forward and the backward loss."""
         return (self.forward_loss + self.backward_loss) / 2
 
 
 @dataclass
 class Progress:
     """
-    What is done, as a checkpoint has it.
+    Progress of a run, saved in each checkpoint.
 
     # Parameters
 
     rows, heldout_rows : `int`
-        Streams of all processes.
+        Number of streams of the training and the held-out text, over all processes.
     epochs, batches, steps : `int`, optional (default = `0`)
-        Whole epochs, steps of the next, and steps of all.
+        Completed epochs, completed steps of the current epoch, and completed steps of the run.
     losses : `list[float]`, optional
-        The epoch's sums over batches, forward and backward.
+        Sums of the forward and of the backward losses over the batches of the current epoch.
     best : `float | None`, optional (default = `None`)
-        Of the validation metric; larger is better.
+        Best value of the validation metric so far, negated if smaller is better.
     epochs_since_best : `int`, optional (default = `0`)
     metrics : `dict[str, Any]`, optional
-        The run's figures so far.
-    files : `dict[str, int] | None`, optional (default = `None`)
-        Of the text, see `Text.files`; earlier checkpoints do not say.
+        Metrics of the last and of the best epoch.
+    curve : `list[float]`, optional
+        Held-out perplexity after each epoch.
     """
 
     rows: int
@@ -121,107 +124,4 @@ class Progress:
     best: float | None = None
     epochs_since_best: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, int] | None = None
-
-
-def loop_settings(
-    trainer: dict[str, Any],
-    gradient_scale: float = 1.0,
-    frozen_steps: int = 0,
-    command: list[str] | None = None,
-) -> LoopSettings:
-    """
-    What a config's `trainer` says.
-
-    # Parameters
-
-    trainer : `dict[str, Any]`
-        The keys of `LoopSettings`; `checkpointer` as a dictionary or `None`; `callbacks`, of which
-        there is `export_bilm`, with its `card`.
-    gradient_scale, frozen_steps
-        Those of the config's `model`.
-    command : `list[str] | None`, optional (default = `None`)
-        What was typed, for the card.
-
-    # Raises
-
-    `ValueError`
-        If there is a key that is none of these, or no optimizer.
-    """
-    given = dict(trainer)
-    if not isinstance(given.get("optimizer"), dict):
-        raise ValueError(f"optimizer is {given.get('optimizer')!r}, expected a type and arguments")
-    card: dict[str, Any] = {"command": " ".join(command)} if command else {}
-    for one in given.pop("callbacks", None) or []:
-        callback: dict[str, Any] = {"type": one} if isinstance(one, str) else one
-        if callback.keys() - {"type", "card"} or callback.get("type") != "export_bilm":
-            raise ValueError(f"callbacks has {one!r}, expected export_bilm, perhaps with a card")
-        card |= callback.get("card") or {}
-    checkpointer = given.pop("checkpointer", None) or {}
-    if not isinstance(checkpointer, dict):
-        raise ValueError(f"checkpointer is {checkpointer!r}, expected its settings by name")
-    checkpointer = {name: one for name, one in checkpointer.items() if name != "type"}
-    return made_of(
-        LoopSettings,
-        "trainer",
-        {
-            **given,
-            "checkpointer": made_of(CheckpointSettings, "trainer.checkpointer", checkpointer),
-            "gradient_scale": gradient_scale,
-            "frozen_steps": frozen_steps,
-            "card": card,
-        },
-    )
-
-
-def made_of(kind: Any, where: str, arguments: dict[str, Any]) -> Any:
-    """
-    A dataclass of a part of a config.
-
-    # Raises
-
-    `ValueError`
-        If a key is unknown or missing, or a value of another type; the text names it and where it
-        stands.
-    """
-    needed = [
-        one.name
-        for one in fields(kind)
-        if one.default is MISSING and one.default_factory is MISSING
-    ]
-    check_keys(where, arguments, [one.name for one in fields(kind)], needed)
-    for name, expected in get_type_hints(kind).items():
-        if name in arguments and not is_a(arguments[name], expected):
-            text = expected.__name__ if isinstance(expected, type) else expected
-            raise ValueError(f"{where}: {name} is {arguments[name]!r}, expected {text}")
-    return kind(**arguments)
-
-
-def is_a(value: Any, expected: Any) -> bool:
-    """Whether a config's value is of an annotation's type; an `int` is a `float`, no `bool` is."""
-    if isinstance(expected, UnionType):
-        return any(is_a(value, one) for one in get_args(expected))
-    if isinstance(value, bool) or expected is bool:
-        return isinstance(value, bool) and expected is bool
-    return isinstance(
-        value, (int, float) if expected is float else get_origin(expected) or expected
-    )
-
-
-def check_keys(
-    where: str, found: Iterable[str], known: Iterable[str], needed: Iterable[str] = ()
-) -> None:
-    """Raises a `ValueError` that names a key that is unknown or missing, and where it stands."""
-    found, known = set(found), set(known)
-    wrong = [f"the key {name!r} is unknown" for name in sorted(found - known)]
-    wrong += [f"the key {name!r} is missing" for name in needed if name not in found]
-    if wrong:
-        raise ValueError(f"{where}: {'; '.join(wrong)}, expected of {sorted(known)}")
-
-
-def check_positive(settings: Any, *names: str) -> None:
-    """Raises a `ValueError` that names a number that is given and is below 1."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
+    curve: list[float] = field(default_factory=list)

@@ -1,28 +1,35 @@
 """
-The softmax over words that pretraining needs and that is thrown away, or kept aside, afterwards.
+Word softmax for training a biLM, and its file `softmax.hdf5`.
 
-Sampled as TensorFlow 1's `sampled_softmax_loss` does with its log-uniform candidate sampler (Jean
-et al. 2015): negatives without replacement, logits corrected by each word's expected count,
-negatives that are the target removed.
+Sampling follows TensorFlow 1's `sampled_softmax_loss` with the log-uniform candidate sampler (Jean
+et al. 2015). Negatives are drawn without replacement; one that equals the target is left out. The
+log of a word's expected count is subtracted from its logit.
 """
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.chooser import linear, training_linear
+from elmo_plugin.bilm.files.atomic_write import atomic_write
+from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
+from elmo_plugin.bilm.kernels.gradients import hand_written, training_linear
+
+# HDF5 datasets of `softmax.hdf5`; bilm-tf uses the first two names.
+WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"
 
 
 class Negatives(NamedTuple):
     """
-    Words sampled for a batch.
+    Words sampled as negatives for one batch.
 
-    `ids`: int64, shape `(num_samples,)`, distinct.
-    `num_tries`: draws it took, repeats included.
+    `ids`: int64, shape `(num_samples,)`, distinct. `num_tries`: number of draws that were needed,
+    including repeated words.
     """
 
     ids: torch.Tensor
@@ -31,19 +38,20 @@ class Negatives(NamedTuple):
 
 class LogUniformSampler:
     """
-    Word ids by falling frequency: `p(k) = (log(k + 2) - log(k + 1)) / log(num_words + 1)`.
+    Sampler of distinct word ids from the distribution `p(k) = (log(k + 2) - log(k + 1)) /
+    log(num_words + 1)`.
 
     # Parameters
 
     num_words : `int`
-        Size of the vocabulary, sorted by falling frequency.
+        Size of the vocabulary, whose words must be sorted by falling frequency.
     num_samples : `int`
-        Distinct words a call draws.
+        Number of distinct words to draw.
 
     # Raises
 
     `ValueError`
-        If there are not more words than samples.
+        If `num_samples` is not between 1 and `num_words - 1`.
     """
 
     def __init__(self, num_words: int, num_samples: int) -> None:
@@ -56,7 +64,7 @@ class LogUniformSampler:
         self.num_samples = num_samples
 
     def sample(self, generator: torch.Generator | None = None) -> Negatives:
-        """Draws until `num_samples` distinct words have been seen."""
+        """Draw words until `num_samples` distinct ones have been seen."""
         draws = numpy.empty(0, dtype=numpy.int64)
         wanted = 2 * self.num_samples
         while True:
@@ -72,7 +80,9 @@ class LogUniformSampler:
 
     def log_expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
-        `log(1 - (1 - p)^num_tries)`: how often a word is among a sample that took so many draws.
+        Return the log of each word's probability to be among `num_tries` draws.
+
+        It is `log(1 - (1 - p(id))^num_tries)`; the sampled softmax subtracts it from the logit.
         """
         ids = ids.double()
         probability = torch.log1p(1 / (ids + 1)) / math.log(self.num_words + 1)
@@ -81,19 +91,20 @@ class LogUniformSampler:
 
 class WordSoftmax(torch.nn.Module):
     """
-    Cross-entropy of the next word.
+    Softmax layer over words, with its cross-entropy loss.
 
     # Parameters
 
     num_words : `int`
-        Size of the vocabulary, sorted by falling frequency where it is sampled.
+        Size of the vocabulary; sampling needs it sorted by falling frequency.
     projection_dim : `int`
-        Width of one direction's output.
-    num_samples : `Optional[int]`, optional (default = `None`)
-        Negatives a training batch shares; `None` for the full softmax. Evaluation is always full.
+        Width of the output of one direction of the biLM.
+    num_samples : `int | None`, optional (default = `None`)
+        Number of negatives that all tokens of a training batch share; `None` for the full softmax.
+        Evaluation always uses the full softmax.
     sparse : `bool`, optional (default = `False`)
-        Whether sampled gradients are sparse tensors: for vocabularies whose dense gradient is too
-        large, with an optimizer that takes them.
+        Make the gradients of weight and bias sparse tensors. This saves time for a large
+        vocabulary; the optimizer must accept sparse gradients.
     """
 
     def __init__(
@@ -106,7 +117,7 @@ class WordSoftmax(torch.nn.Module):
         super().__init__()
         self.num_words = num_words
         self.sparse = sparse
-        # Whether gradients are sparse tensors until those of all processes are summed.
+        # True in a distributed run: gradients stay sparse until they are summed over processes.
         self.sums_rows = False
         self.training_dtype: str | None = None
         self.sampler = (
@@ -117,7 +128,10 @@ class WordSoftmax(torch.nn.Module):
         torch.nn.init.normal_(self.weight, std=projection_dim**-0.5)
 
     def draw(self, seed: int) -> tuple[Negatives, Negatives] | None:
-        """Both directions' negatives, the same for the same seed; `None` for the full softmax."""
+        """
+        Sample the negatives of the forward and the backward direction; return `None` for a full
+        softmax.
+        """
         if self.sampler is None:
             return None
         generator = torch.Generator().manual_seed(seed)
@@ -130,23 +144,26 @@ class WordSoftmax(torch.nn.Module):
         negatives: Sequence[Negatives] | None = None,
     ) -> list[torch.Tensor]:
         """
+        Compute the mean loss of each direction.
+
         # Parameters
 
         outputs : `Sequence[torch.Tensor]`
-            Each direction's, shape `(num_rows, projection_dim)`.
+            Output of each direction, shape `(num_rows, projection_dim)`.
         targets : `Sequence[torch.Tensor]`
-            Each direction's word ids, shape `(num_rows,)`.
-        negatives : `Optional[Sequence[Negatives]]`
-            Each direction's, drawn here if not given; used in training only.
+            Word ids of each direction, shape `(num_rows,)`.
+        negatives : `Sequence[Negatives] | None`
+            Negatives of each direction, used in training only; drawn here if not given.
 
         # Returns
 
         `list[torch.Tensor]`
-            Each direction's mean loss in nats, a scalar.
+            A scalar for each direction, in nats per word.
         """
         if self.sampler is None or not self.training:
             return [
-                full_cross_entropy(*one, self.weight, self.bias) for one in zip(outputs, targets)
+                full_cross_entropy(*one, self.weight, self.bias).mean()
+                for one in zip(outputs, targets)
             ]
         if negatives is None:
             negatives = [self.sampler.sample() for _ in targets]
@@ -154,11 +171,11 @@ class WordSoftmax(torch.nn.Module):
             torch.cat([words, drawn.ids.to(words.device)])
             for words, drawn in zip(targets, negatives)
         ]
-        # All directions' in one lookup: a gradient as large as the table is then made once.
+        # One lookup for both directions, so that only one gradient of the weight's size is made.
         sparse = self.sparse or self.sums_rows
-        together, lengths = torch.cat(ids), [len(one) for one in ids]
-        weights = functional.embedding(together, self.weight, sparse=sparse).split(lengths)
-        biases = functional.embedding(together, self.bias, sparse=sparse).squeeze(-1).split(lengths)
+        all_ids, lengths = torch.cat(ids), [len(one) for one in ids]
+        weights = functional.embedding(all_ids, self.weight, sparse=sparse).split(lengths)
+        biases = functional.embedding(all_ids, self.bias, sparse=sparse).squeeze(-1).split(lengths)
         return [
             self._sampled_loss(one, words, weight, bias, drawn)
             for one, words, weight, bias, drawn in zip(outputs, ids, weights, biases, negatives)
@@ -172,23 +189,29 @@ class WordSoftmax(torch.nn.Module):
         bias: torch.Tensor,
         negatives: Negatives,
     ) -> torch.Tensor:
-        """The mean loss; `ids` are the targets and then the negatives, with their rows."""
+        """
+        Return the mean loss of one direction; `ids` holds the targets, followed by the negatives.
+        """
         assert self.sampler is not None
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
         num_rows = len(outputs)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
         logits = training_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
-        # Where among the negatives each target is; once at most, since they are distinct.
+        # Column of each target among the negatives, which are distinct; -1 if it is not sampled.
         targets, sampled = ids[:num_rows], ids[num_rows:]
-        places = ids.new_full((self.num_words,), -1)
-        places[sampled] = torch.arange(len(sampled), device=ids.device)
-        return _LossAgainstNegatives.apply(true_logits, logits, places[targets]).mean()
+        columns = ids.new_full((self.num_words,), -1)
+        columns[sampled] = torch.arange(len(sampled), device=ids.device)
+        return _LossAgainstNegatives.apply(true_logits, logits, columns[targets]).mean()
 
 
 class _LossAgainstNegatives(torch.autograd.Function):
     """
-    `log(exp(true) + sum(exp(sampled))) - true` of each row without its hit (its column, or -1), in
-    few passes over the logits, whose place the exponentials and then the gradient take.
+    Cross-entropy of each row, `log(exp(true) + sum(exp(sampled))) - true`, from true and sampled
+    logits.
+
+    A negative that equals the target is left out of the sum. `hits` has, for each row, the column
+    of that negative, or -1 if there is none. The sampled logits are overwritten to save memory and
+    time.
     """
 
     @staticmethod
@@ -205,7 +228,7 @@ class _LossAgainstNegatives(torch.autograd.Function):
         return sums.log() + largest - true_logits
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @hand_written()
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         exponentials, true_share, sums = ctx.saved_tensors
         scale = gradient / sums
@@ -221,39 +244,83 @@ def full_cross_entropy(
     words_at_once: int = 2048,
 ) -> torch.Tensor:
     """
-    Cross-entropy over all words, a block of rows and words at a time: without gradients, memory
-    grows with neither.
+    Compute the cross-entropy of each row over all words, in nats, shape `(num_rows,)`.
 
-    # Parameters
-
-    outputs, targets
-        As in `WordSoftmax.forward`.
-    weight, bias : `torch.Tensor`
-        Shapes `(num_words, projection_dim)` and `(num_words, 1)`.
-    rows_at_once, words_at_once : `int`, optional (default = `256`, `2048`)
-        Size of a block; the default's logits take 2 MB and stay in a processor's cache.
-
-    # Returns
-
-    `torch.Tensor`
-        Mean loss in nats, a scalar.
+    Shapes are `(num_rows, projection_dim)` for `outputs`, `(num_rows,)` for the word ids `targets`,
+    `(num_words, projection_dim)` for `weight` and `(num_words, 1)` for `bias`. Logits are computed
+    in blocks of `rows_at_once` rows and `words_at_once` words to save memory; the default block is
+    2 MB, which fits a CPU's cache.
     """
     with_grad = torch.is_grad_enabled()
-    logits = training_linear if with_grad else linear
+    logits = training_linear if with_grad else functional.linear
     blocks = list(zip(weight.split(words_at_once), bias.split(words_at_once)))
-    # Without gradients made before the blocks' logits: rows kept between these would split the
-    # memory they leave.
-    places = [None] * len(blocks) if with_grad else outputs.new_empty(len(blocks), rows_at_once)
+    # Allocate the results first, so that the logits of all blocks can reuse the same memory.
+    results = [None] * len(blocks) if with_grad else outputs.new_empty(len(blocks), rows_at_once)
     losses = []
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
         sums = [
             torch.logsumexp(
                 logits(rows, words, words_bias.squeeze(-1)),
                 dim=1,
-                out=None if place is None else place[: len(rows)],
+                out=None if result is None else result[: len(rows)],
             )
-            for (words, words_bias), place in zip(blocks, places)
+            for (words, words_bias), result in zip(blocks, results)
         ]
         true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)
         losses.append(torch.logsumexp(torch.stack(sums), dim=0) - true_logits)
-    return torch.cat(losses).mean()
+    return torch.cat(losses) if losses else outputs.new_zeros(0)
+
+
+def save_softmax(softmax: WordSoftmax, path: str | Path, dtype: str = "float32") -> None:
+    """
+    Write the softmax to a `softmax.hdf5`, atomically.
+
+    `dtype` is `"float32"`, `"float16"` or `"int8"`. With `"int8"`, the weights of each word are
+    integers from -127 to 127 with one float32 scale per word, and the bias is float32.
+    """
+    weight = softmax.weight.detach().cpu().float().numpy()
+    bias = softmax.bias.detach().cpu().float().numpy().squeeze(-1)
+    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+        if dtype == "int8":
+            scale = numpy.maximum(numpy.abs(weight).max(axis=1), 1e-30) / 127
+            file[WEIGHT] = numpy.rint(weight / scale[:, None]).astype("int8")
+            file[SCALE] = scale.astype("float32")
+            file[BIAS] = bias
+        else:
+            file[WEIGHT], file[BIAS] = weight.astype(dtype), bias.astype(dtype)
+
+
+def load_softmax(softmax: WordSoftmax, path: str | Path) -> None:
+    """
+    Fill a softmax, in place, from a `softmax.hdf5`.
+
+    # Raises
+
+    `FileNotFoundError`
+        If there is no such file.
+    `ValueError`
+        If it is not a softmax file, or has another vocabulary size or `projection_dim` than
+        `softmax`.
+    """
+    with plain_hdf5(path, "softmax file") as file:
+        weight, bias, scale = (
+            torch.from_numpy(file[key][...].astype("float32")) if key in file else None
+            for key in (WEIGHT, BIAS, SCALE)
+        )
+    num_words, projection_dim = softmax.weight.shape
+    shapes = [None if tensor is None else tuple(tensor.shape) for tensor in (weight, bias)]
+    if weight is None or bias is None or shapes != [(num_words, projection_dim), (num_words,)]:
+        raise ValueError(
+            f"{path}: {WEIGHT} and {BIAS} have shapes {shapes[0]} and {shapes[1]}, expected "
+            f"{(num_words, projection_dim)} and {(num_words,)}: the same vocabulary and "
+            "projection_dim as in the run that wrote it"
+        )
+    if scale is not None:
+        if scale.shape != (num_words,):
+            raise ValueError(
+                f"{path}: {SCALE} has shape {tuple(scale.shape)}, expected {(num_words,)}"
+            )
+        weight = weight * scale.unsqueeze(1)
+    with torch.no_grad():
+        softmax.weight.copy_(weight)
+        softmax.bias.copy_(bias.unsqueeze(-1))

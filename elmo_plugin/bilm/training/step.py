@@ -1,4 +1,4 @@
-"""A step of pretraining: losses, gradients of all processes together, update."""
+"""One optimizer step: losses, gradients summed over processes, clipping, and the update."""
 
 import hashlib
 import math
@@ -17,18 +17,21 @@ from elmo_plugin.bilm.training.optimization import (
 )
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
-from elmo_plugin.bilm.training.shared_rows import sum_of_rows
+from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.streams import BatchPair
 
-# What AllenNLP's model has before the names of our parameters.
+# Prefix of parameter names in checkpoints.
 PREFIX = "language_model."
 States = tuple[LstmState, LstmState]
 
 
 class StepResult(NamedTuple):
     """
-    `losses`: forward and backward, of all processes, nats per word. `norm` of the gradients, where
-    they are clipped. `flags`: sums of what each process told the others.
+    Result of an optimizer step.
+
+    `losses`: forward and backward mean loss over all processes, in nats per word. `norm`: norm of
+    the gradients before clipping; `None` without clipping. `flags`: sum of each flag over all
+    processes.
     """
 
     losses: tuple[float, float]
@@ -38,8 +41,10 @@ class StepResult(NamedTuple):
 
 class Stepper:
     """
-    Random numbers of a step depend on the seed, the step and the process alone, negatives not on
-    the process.
+    Executor of optimizer steps, which carries the LSTM states from step to step.
+
+    The random numbers of a step depend only on the seed, the number of the step and the process,
+    but all processes sample the same negatives.
 
     # Parameters
 
@@ -58,44 +63,32 @@ class Stepper:
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         model.softmax.sums_rows = processes.size > 1
         self.states: States | None = None
-        # Of the streams, this process's share.
+        # Fraction of all streams that this process computes.
         self.own_weight = 1.0
 
     def choose_dtype(self, figures: dict[str, Any]) -> None:
         """
-        In which type products are, where the model leaves it to the machine: the one with which the
-        run began, if it goes on. It stands in the run's figures as `training_dtype`.
+        Choose the dtype of matrix products, if the model's `dtype` is `"auto"`.
 
-        # Raises
-
-        `ValueError`
-            If the processes would choose unlike each other.
+        The choice is stored as `training_dtype` in `figures`, the run's metrics. A resumed run
+        keeps the stored choice. Raises a `ValueError` if the processes choose differently.
         """
         if self.model.dtype != "auto":
             return
         here = auto_training_dtype(self.model.softmax.weight.device) or "float32"
         chosen = figures.setdefault("training_dtype", here)
         self.processes.check_same(dtype=chosen)
-        self.model.multiply_in(None if chosen == "float32" else chosen)
+        self.model.set_training_dtype(None if chosen == "float32" else chosen)
 
     def step(
         self, pairs: list[BatchPair], number: int, num_steps: int, flags: list[float]
     ) -> StepResult:
         """
-        # Parameters
+        Make one optimizer step, with the gradients accumulated over all `pairs`.
 
-        pairs : `list[BatchPair]`
-            Whose gradients are accumulated.
-        number, num_steps : `int`
-            Of this step, from 1, and of the run's last.
-        flags : `list[float]`
-            What this process tells the others.
-
-        # Raises
-
-        `ValueError`
-            If the loss, or the norm of the gradients, is no longer a number; nothing has changed
-            then, and the text names step, files and lines.
+        `number` counts steps from 1 to `num_steps`. `flags` are numbers, such as a request to stop,
+        that are summed over processes together with the losses. Raises a `ValueError` if the loss
+        or the norm of the gradients is not finite; the weights are then unchanged.
         """
         settings, model = self.settings, self.model
         if settings.frozen_steps:
@@ -138,11 +131,11 @@ class Stepper:
             return
         softmax = self.model.softmax
         by_rows = {softmax.weight, softmax.bias} if negatives else set()
-        self.processes.average(
+        self.processes.all_reduce_gradients(
             [one for one in self.model.parameters() if one not in by_rows], self.own_weight
         )
         if negatives:
-            sum_of_rows(softmax, torch.cat(negatives), self.processes, self.own_weight)
+            all_reduce_rows(softmax, torch.cat(negatives), self.processes, self.own_weight)
 
     def _clip(self, number: int) -> float | None:
         if not self.settings.grad_norm:
@@ -157,15 +150,15 @@ class Stepper:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step, of the first group of parameters."""
+        """Learning rate of the last step, for the first parameter group."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The model's, under the names that AllenNLP's model has."""
+        """Return the model's weights, by their names in checkpoints."""
         return {PREFIX + name: tensor for name, tensor in self.model.state_dict().items()}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """What `weights` gave."""
+        """Load weights into the model, given by their names in checkpoints."""
         self.model.load_state_dict(
             {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         )
@@ -176,8 +169,8 @@ def _seed(occasion: str) -> int:
 
 
 def _sources(pairs: list[BatchPair]) -> str:
-    places = sorted(
+    lines = sorted(
         {f"{path}:{line}" for pair in pairs for one in pair for path, line in one.sources}
     )
-    shown = ", ".join(places[:20])
-    return shown if len(places) <= 20 else f"{shown} and {len(places) - 20} more"
+    shown = ", ".join(lines[:20])
+    return shown if len(lines) <= 20 else f"{shown} and {len(lines) - 20} more"

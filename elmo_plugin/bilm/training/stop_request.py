@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop where nothing is lost."""
+"""Ctrl-C and SIGTERM as a request to stop after the current training step."""
 
 import logging
 import os
@@ -13,28 +13,30 @@ logger = logging.getLogger(__name__)
 
 class Stopped(Exception):
     """
-    A run that was asked to stop, and is saved.
+    Exception that ends a run after Ctrl-C or SIGTERM, once a checkpoint is saved.
 
     # Parameters
 
     number : `int`
-        The signal that asked.
+        Number of the signal.
     """
 
     def __init__(self, number: int) -> None:
-        super().__init__("stopped, and saved; --recover goes on")
+        super().__init__("stopped, and saved; --recover resumes the run")
         self.number = number
 
 
 class StopRequest:
     """
-    While it is entered, the first Ctrl-C or SIGTERM is noted in `number`, and the second acts at
-    once. Nothing outside the main thread.
+    Context manager that records the first Ctrl-C or SIGTERM in `number`; a second signal acts as
+    usual.
+
+    Outside the main thread it does nothing.
 
     # Parameters
 
     act_at_once : `Callable[[], bool] | None`, optional (default = `None`)
-        Asked at the first signal whether nothing would be lost.
+        Function called at the first signal. If it returns true, that signal acts as usual too.
     """
 
     def __init__(self, act_at_once: Callable[[], bool] | None = None) -> None:
@@ -46,7 +48,7 @@ class StopRequest:
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) != signal.SIG_IGN:  # nohup, a shell's background job
+                if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup: leave it so
                     self._previous[number] = signal.signal(number, self._handle)
         return self
 
@@ -56,8 +58,8 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # A data loader's worker, forked with this handler. Ctrl-C reaches it too, but the batch
-            # in hand needs it; SIGTERM is how the loader ends it.
+            # This is a data loader's worker, which inherited the handler. Ctrl-C reaches workers
+            # too, but they must complete the batch; the loader ends them with SIGTERM.
             if number == signal.SIGINT:
                 return
             signal.signal(number, signal.SIG_DFL)

@@ -1,39 +1,42 @@
-"""The words a biLM predicts."""
+"""Vocabulary of a biLM's softmax, and how its words are counted in text files."""
 
 import glob
 import hashlib
+import heapq
+import itertools
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.text import read_lines
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 UNKNOWN = "<UNK>"
-# bilm-tf reads files that have these anywhere (bilm/data.py at 7cffee2); those it trained with
-# begin with them.
+# bilm-tf accepts these words on any line (bilm/data.py at 7cffee2).
 SPECIAL_WORDS = (BEGIN_OF_SENTENCE, END_OF_SENTENCE, UNKNOWN)
-# The 1 Billion Word Benchmark's files have this line, which is no word; bilm-tf passes it over.
+# A line in the 1 Billion Word Benchmark's vocabulary that is not a word; bilm-tf skips it.
 NO_WORD = "!!!MAXTERMID"
 
 
 class WordVocabulary:
     """
-    Words by falling frequency, with `<S>`, `</S>` and `<UNK>` among them; a word's id is its line
-    in the file.
+    Words of the softmax, sorted by falling frequency, including `<S>`, `</S>` and `<UNK>`.
+
+    The id of a word is its line number in the vocabulary file, from 0.
 
     # Parameters
 
     words : `Sequence[str]`
-        All words. The three specials may stand anywhere; `from_counts` has them first.
+        All words, with the three special words at any position.
     source : `str`, optional (default = `"vocabulary"`)
-        What to call it in an error: the file's name.
+        File name for error messages.
 
     # Raises
 
     `ValueError`
-        If one of the specials is missing, or a word stands twice.
+        If a special word is missing, or a word occurs twice.
     """
 
     def __init__(self, words: Sequence[str], source: str = "vocabulary") -> None:
@@ -59,38 +62,32 @@ class WordVocabulary:
 
     @property
     def digest(self) -> str:
-        """Of the words in their order."""
+        """Checksum of the words in their order."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def id(self, word: str) -> int:
-        """Its line, or that of `<UNK>`."""
+        """Return the id of a word, or that of `<UNK>` for a word outside the vocabulary."""
         return self.ids.get(word, self.unknown_id)
 
     @classmethod
     def from_file(cls, path: str | Path) -> "WordVocabulary":
         """
-        Reads a vocabulary file: UTF-8, one word a line.
+        Read a vocabulary file: UTF-8, one word a line.
 
         # Raises
 
         `FileNotFoundError`
             If there is no such file.
         `ValueError`
-            If it is not such a vocabulary; the text names the file and, where there is one, the
-            line.
+            If a line is not one UTF-8 word, or a special word is missing; the message names file
+            and line.
         """
-        if not Path(path).is_file():  # a FIFO would wait for ever
+        if not Path(path).is_file():  # reading a FIFO would block
             raise FileNotFoundError(f"there is no vocabulary file {path}")
-        content = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n")
         words = []
-        for number, line in enumerate(content.split(b"\n"), start=1):
-            try:
-                word = line.removesuffix(b"\r").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path} is not UTF-8 on line {number} ({error.reason}), expected a word a line"
-                ) from error
-            if content and (not word or any(blank in word for blank in " \t\r\v\f")):
+        for number, line in read_lines(path):
+            word = line.removesuffix("\n").removesuffix("\r")
+            if not word or any(blank in word for blank in " \t\r\v\f"):
                 raise ValueError(
                     f"{path}:{number}: {word[:50]!r} is empty or holds white space, expected one "
                     "word"
@@ -99,10 +96,8 @@ class WordVocabulary:
         return cls([word for word in words if word != NO_WORD], source=str(path))
 
     def save(self, path: str | Path) -> None:
-        """
-        Writes the file that `from_file` reads; an existing one is replaced when the new is whole.
-        """
-        with whole_file(path) as aside:
+        """Write a vocabulary file, atomically."""
+        with atomic_write(path) as aside:
             aside.write_text("\n".join(self.words) + "\n", encoding="utf-8")
 
     @classmethod
@@ -110,21 +105,11 @@ class WordVocabulary:
         cls, counts: Counter, min_count: int = 1, max_size: int | None = None
     ) -> "WordVocabulary":
         """
-        # Parameters
+        Build a vocabulary from word counts, with the special words first.
 
-        counts : `Counter`
-            Word -> occurrences.
-        min_count : `int`, optional (default = `1`)
-            Rarer words become `<UNK>`.
-        max_size : `int | None`, optional (default = `None`)
-            At most so many words, specials included.
-
-        # Raises
-
-        `ValueError`
-            See `check_limits`.
+        Words that occur less often than `min_count` are left out and become `<UNK>`. `max_size`
+        limits the number of words, including the special ones.
         """
-        check_limits(min_count, max_size)
         frequent = (
             (-count, word)
             for word, count in counts.items()
@@ -134,52 +119,93 @@ class WordVocabulary:
         return cls([*SPECIAL_WORDS, *(word for _, word in sorted(frequent)[:most])])
 
 
-def check_limits(min_count: int, max_size: int | None) -> None:
-    """
-    # Raises
-
-    `ValueError`
-        If a count is less than 1, or there is no room for the three specials.
-    """
-    for name, number, least in (
-        ("min_count", min_count, 1),
-        ("max_size", max_size, len(SPECIAL_WORDS)),
-    ):
+def check_positive(numbers: dict[str, int | None], least: int = 1) -> None:
+    """Raise a `ValueError` that names the first number below `least`; `None` is allowed."""
+    for name, number in numbers.items():
         if number is not None and number < least:
-            raise ValueError(f"{name} is {number}, expected {least} or more")
+            raise ValueError(f"{name} is {number}, expected at least {least}")
 
 
 def read_sentences(path: str | Path) -> Iterator[list[str]]:
     """
-    The sentences of a text file, one a line, tokens separated by white space.
+    Yield the tokens of each line that is not blank, separated by white space.
 
-    # Raises
-
-    `ValueError`
-        If a line is not UTF-8; the text names file and line.
+    Raises a `ValueError` with file and line if a line is not UTF-8.
     """
-    for _, line in read_lines(path):
-        if tokens := line.split():
-            yield tokens
+    return (tokens for _, line in read_lines(path) if (tokens := line.split()))
 
 
 def find_text_files(pattern: str | Path) -> list[Path]:
     """
-    The files that a path or glob pattern (`**` for any depth) names, sorted.
+    Return the files that match a path or a glob pattern (`**` for any depth), sorted.
 
-    # Parameters
-
-    pattern : `str | Path`
-        A file's path, or a pattern.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is none.
+    Raises a `FileNotFoundError` if there is none.
     """
     names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (absolute patterns too)
-    # A file whose own name looks like a pattern.
+    # If nothing matches, the pattern may be the name of a file with special characters.
     paths = [Path(name) for name in names or [str(pattern)] if Path(name).is_file()]
     if not paths:
         raise FileNotFoundError(f"there is no text file {pattern}, expected a path or a glob")
     return paths
+
+
+def count_targets(paths: Iterable[str | Path]) -> int:
+    """
+    Count the words that a biLM predicts in one pass over text files: all tokens, and each
+    sentence's end.
+    """
+    return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
+
+
+def vocabulary_of(
+    paths: Iterable[str | Path],
+    min_count: int = 1,
+    max_size: int | None = None,
+    words_in_memory: int = 10_000_000,
+) -> WordVocabulary:
+    """
+    Count the words of text files in bounded memory, and build a vocabulary from the counts.
+
+    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Above `words_in_memory`
+    distinct words, counts are moved to a temporary file, which does not change the vocabulary.
+    Raises a `ValueError` if a number is too small, or a line is not UTF-8.
+    """
+    check_positive({"min_count": min_count, "words_in_memory": words_in_memory})
+    check_positive({"max_size": max_size}, least=len(SPECIAL_WORDS))
+    with tempfile.TemporaryDirectory() as folder:
+        runs: list[Path] = []
+        counts: Counter = Counter()
+        for path in paths:
+            for tokens in read_sentences(path):
+                counts.update(tokens)
+                if len(counts) >= words_in_memory:
+                    runs.append(Path(folder) / str(len(runs)))
+                    with runs[-1].open("w", encoding="utf-8", newline="\n") as file:
+                        # A space can separate word and count, because no word has one.
+                        file.writelines(
+                            f"{word} {count}\n" for word, count in sorted(counts.items())
+                        )
+                    counts = Counter()
+        if not runs:
+            return WordVocabulary.from_counts(counts, min_count, max_size)
+        merged = heapq.merge(sorted(counts.items()), *map(_read_counts, runs))
+        totals = (
+            (word, sum(count for _, count in group))
+            for word, group in itertools.groupby(merged, key=lambda pair: pair[0])
+        )
+        frequent: Counter = Counter()
+        for word, count in totals:
+            if count >= min_count:
+                frequent[word] = count
+                if max_size is not None and len(frequent) >= 2 * max_size + 1000:
+                    largest = heapq.nsmallest(
+                        max_size, frequent.items(), lambda one: (-one[1], one[0])
+                    )
+                    frequent = Counter(dict(largest))
+        return WordVocabulary.from_counts(frequent, min_count, max_size)
+
+
+def _read_counts(path: Path) -> Iterator[tuple[str, int]]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for word, count in (line.split(" ") for line in file):
+            yield word, int(count)

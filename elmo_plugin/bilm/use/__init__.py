@@ -1,1 +1,1 @@
-"""What people call."""
+"""Classes and functions that users call."""

@@ -1,96 +1,117 @@
-"""`Elmo` as AllenNLP's users call it: from names, files or URLs."""
+"""`Elmo`: learned weighted sums of a biLM's layers, with the arguments of AllenNLP's class."""
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.model.elmo import ElmoMixes
+from elmo_plugin.bilm.kernels.backend import check_ids
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
-from elmo_plugin.bilm.use.layer_cache import LayerCache
+from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
+
+logger = logging.getLogger(__name__)
 
 
-class Elmo(ElmoMixes):
+class Elmo(torch.nn.Module):
     """
-    ELMo representations from a biLM's files. Arguments, outputs and parameter names are those of
-    AllenNLP's `Elmo`.
+    ELMo representations: learned mixes of a biLM's layers (Peters et al. 2018, section 3.2).
+
+    Arguments, outputs and parameter names are those of AllenNLP's `Elmo`; `state` and the arguments
+    after it are new. With the default `state="carry"`, as in AllenNLP, a sentence's vectors depend
+    on the batches before it, in `eval()` too; `"primed"` gives the same vectors every time.
 
     # Parameters
 
-    options_file : `Optional[Union[str, dict[str, Any]]]`, optional (default = `None`)
+    options_file : `Optional[Union[str, Dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path, a URL, or its content. A folder or ZIP holds both files, or an ELMoForManyLangs model,
-        whose inputs are `batch_to_ids`'s here. With neither file given, the released Original biLM
-        is used.
+        path, a URL, or its content. A folder or ZIP file may hold both files, or an
+        ELMoForManyLangs model. The latter needs ids from this class's `batch_to_ids` (in configs:
+        an indexer with `code_points`). Without any file, the released Original biLM is used.
     weight_file : `Optional[str]`, optional (default = `None`)
-        Its `weights.hdf5`, likewise; found from a name, folder or ZIP in `options_file` if not
-        given.
+        The biLM's `weights.hdf5`; not needed with a name, folder or ZIP in `options_file`.
     num_output_representations : `int`, optional (default = `1`)
-        How many mixes, each with weights of its own, over one run of the biLM.
+        Number of mixes, each with its own weights, over one run of the biLM.
     requires_grad : `bool`, optional (default = `False`)
-        Whether the biLM trains.
+        Train the parameters of the biLM.
     do_layer_norm : `bool`, optional (default = `False`)
-        See `ScalarMix`; boundaries are among the tokens it counts, as in AllenNLP.
+        See `ScalarMix`. As in AllenNLP, sentence boundaries count among the tokens.
     dropout : `float`, optional (default = `0.5`)
-        Probability of dropping an element of a representation, in training.
-    vocab_to_cache : `Optional[Sequence[str]]`, optional (default = `None`)
+        Probability of dropping an element of a representation in training.
+    vocab_to_cache : `Optional[List[str]]`, optional (default = `None`)
         Words whose token layer is computed once; pass their ids as `word_inputs`. The first must be
         the padding token.
     keep_sentence_boundaries : `bool`, optional (default = `False`)
-        Whether outputs keep the rows of the two boundaries.
-    scalar_mix_parameters : `Optional[Sequence[float]]`, optional (default = `None`)
-        Fixed mix weights before the softmax, one a layer; `None` to learn them.
+        Keep the rows of the two sentence boundaries in the outputs.
+    scalar_mix_parameters : `Optional[List[float]]`, optional (default = `None`)
+        Fixed mix weights before the softmax, one per layer; `None` to learn them.
     module : `Optional[torch.nn.Module]`, optional (default = `None`)
-        A biLM to use in place of the files: `forward(inputs, word_inputs)` returns `"activations"`
-        and `"mask"`, and `num_layers` says how many there are.
+        A biLM to use instead of files. Its `forward(inputs, word_inputs)` returns `"activations"`
+        and `"mask"`, and its `num_layers` is the number of activations.
     state : `str`, optional (default = `"carry"`)
-        See `BiLm`.
+        `"carry"`, `"reset"` or `"primed"`; see `BiLm`.
+    options : `Optional[Dict[str, Any]]`, optional (default = `None`)
+        The content of `options.json`. An archive of such a config does not need the file.
+    pretrained_file : `Optional[str]`, optional (default = `None`)
+        The weight file that goes with `options`. AllenNLP drops this key when it loads an archive,
+        which has the weights itself.
     dtype : `Optional[str]`, optional (default = `None`)
-        `"float16"`, `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
+        Precision of a frozen biLM's products: `"float16"`, `"bfloat16"` or `"int8"`, faster and
+        less precise; see `BiLm`. On the CPU `"float16"` leaves a small biLM, such as the embedded
+        one, in float32, and a warning says so.
     cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory: the biLM runs once on a sentence, its layers are kept there
-        (see `LayerCache`). The biLM is frozen, and in `"reset"` or `"primed"`.
+        `"memory"` or a directory. A frozen biLM in `"reset"` or `"primed"` then runs once on each
+        sentence, and its layers are kept there; see `LayerCache`.
 
     # Raises
 
-    `ValueError`
-        If files and `module` are both given, the files do not hold the biLM they should, `dtype` is
-        given for a biLM that trains, or `cache` for one whose vectors change.
+    `ValueError`, `FileNotFoundError`
+        If arguments contradict each other, or the files do not hold a biLM.
     """
 
     bilm_class: type[CachedVocabularyBiLm] = CachedVocabularyBiLm
 
     def __init__(
         self,
-        options_file: str | dict[str, Any] | None = None,
-        weight_file: str | None = None,
+        options_file: Optional[Union[str, Dict[str, Any]]] = None,
+        weight_file: Optional[str] = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: Sequence[str] | None = None,
+        vocab_to_cache: Optional[List[str]] = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Sequence[float] | None = None,
-        module: torch.nn.Module | None = None,
+        scalar_mix_parameters: Optional[List[float]] = None,
+        module: Optional[torch.nn.Module] = None,
         state: str = "carry",
-        dtype: str | None = None,
-        cache: str | None = None,
+        options: Optional[Dict[str, Any]] = None,
+        pretrained_file: Optional[str] = None,
+        dtype: Optional[str] = None,
+        cache: Optional[str] = None,
     ) -> None:
-        if cache is not None and (
-            requires_grad or vocab_to_cache or state == "carry" or module is not None
-        ):
+        # Not `super()`: in the subclass for AllenNLP, that would be a subclass of AllenNLP's Elmo.
+        torch.nn.Module.__init__(self)
+        if cache is not None:
+            check_cacheable(cache, state, requires_grad, vocab_to_cache, module)
+        source = _one("options", options, "options_file", options_file)
+        weights = _one("pretrained_file", pretrained_file, "weight_file", weight_file)
+        if weights is not None and not isinstance(weights, (str, Path)):
             raise ValueError(
-                f"cache {cache!r} is given with requires_grad {requires_grad}, state "
-                f"{state!r}, vocab_to_cache {'given' if vocab_to_cache else None} and module "
-                f"{'given' if module is not None else None}, expected a frozen biLM from "
-                'files in state "reset" or "primed" without vocab_to_cache'
+                f"weight_file is {weights!r}, expected a path, a URL or a name; is it "
+                "num_output_representations, the third argument?"
+            )
+        if num_output_representations < 1:
+            raise ValueError(
+                f"num_output_representations is {num_output_representations}, expected 1 or more"
             )
         if module is None:
+            source, weights, cache = self._resolve(source, weights, cache)
             bilm = load_bilm(
-                options_file,
-                weight_file,
+                source,
+                weights,
                 requires_grad=requires_grad,
                 state=state,
                 dtype=dtype,
@@ -100,54 +121,137 @@ class Elmo(ElmoMixes):
                 assert isinstance(bilm, CachedVocabularyBiLm)
                 bilm.cache_vocabulary(vocab_to_cache, requires_grad)
             module = bilm
-        elif options_file is not None or weight_file is not None:
+        elif source is not None or weights is not None:
             raise ValueError(
-                f"options_file {options_file!r} and weight_file {weight_file!r} were given beside "
-                "module, expected either files or a module"
+                f"options_file {source!r} and weight_file {weights!r} were given beside module, "
+                "expected either files or a module"
             )
-        super().__init__(
-            module,
-            num_output_representations,
-            do_layer_norm,
-            dropout,
-            keep_sentence_boundaries,
-            scalar_mix_parameters,
-        )
+        self._elmo_lstm = module
         self._cache = None if cache is None else LayerCache(cache)
         self._has_cached_vocab = vocab_to_cache is not None
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+        self._dropout = torch.nn.Dropout(p=dropout)
+        self.num_output_representations = num_output_representations
+        for index in range(num_output_representations):
+            mix = ScalarMix(
+                module.num_layers,  # type: ignore[arg-type]
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+            )
+            self.add_module(f"scalar_mix_{index}", mix)
+
+    def _resolve(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
+        """Return the options, weight file and cache to use; a subclass may replace them."""
+        if weights is None and isinstance(source, dict):
+            logger.warning(
+                "The biLM has RANDOM weights: options were given without a weight file, and no "
+                "archive is being loaded that would bring weights"
+            )
+        return source, weights, cache
+
+    @property
+    def scalar_mixes(self) -> list[ScalarMix]:
+        """The `ScalarMix` of each output representation."""
+        return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's name for `scalar_mixes`, which people use."""
+        """AllenNLP's private name for `scalar_mixes`, which existing programs use."""
         return self.scalar_mixes
 
-    def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
-        """
-        # Parameters
+    def get_output_dim(self) -> int:
+        """Return the width of a representation, the biLM's `embedding_dim`."""
+        return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
-        batch : `Sequence[Sequence[str]]`
-            Tokenized sentences.
+    def batch_to_ids(self, batch: Iterable[Iterable[Any]]) -> torch.Tensor:
+        """
+        Convert tokenized sentences to the character ids that this biLM takes as `inputs`.
+
+        The ids are bytes, or Unicode code points for an ELMoForManyLangs model; see
+        `elmo_plugin.batch_to_ids`.
 
         # Returns
 
         `torch.Tensor`
-            Character ids as this biLM takes them, whether of bytes or of code points; shape
-            `(batch_size, num_tokens, num_characters)`.
+            Shape `(batch_size, num_tokens, num_characters)`.
         """
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
+    def reset_states(self) -> None:
+        """Reset the LSTM state that is carried from batch to batch."""
+        self._elmo_lstm.reset_states()  # type: ignore[operator]
+
     def forget_derived(self) -> None:
-        """See `WeightsModule.forget_derived`; call it where weights were written by `.data`."""
+        """
+        Discard everything derived from the weights; call it after changing them through `.data`.
+        """
         self._elmo_lstm.forget_derived()  # type: ignore[operator]
 
     def train(self, mode: bool = True) -> "Elmo":
-        """See `BiLm.train`; the cache looks at the weights again."""
+        """
+        Set training or evaluation mode. The cache then checks whether the weights have changed.
+        """
         if self._cache is not None:
-            self._cache.weights.doubt()
+            self._cache.weights.recheck()
         return super().train(mode)
 
-    def _layers(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None) -> dict[str, Any]:
+    def forward(
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> dict[str, Any]:
+        """
+        Compute the representations of a batch of sentences.
+
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, num_tokens, num_characters)`. There may be several
+            batch dimensions.
+        word_inputs : `Optional[torch.Tensor]`
+            Word ids, shape `(batch_size, num_tokens)`; only with `vocab_to_cache`.
+
+        # Returns
+
+        `dict[str, Any]`
+            `"elmo_representations"`: `num_output_representations` tensors of shape `(batch_size,
+            num_tokens, embedding_dim)`. `"mask"`: bool, shape `(batch_size, num_tokens)`. With
+            `keep_sentence_boundaries`, `num_tokens + 2` instead of `num_tokens`.
+        """
+        check_ids(inputs)
+        leading = inputs.shape[:-2]
+        if word_inputs is not None:
+            check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
+            word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
+        inputs = inputs.reshape(leading.numel(), *inputs.shape[-2:])
+        output = self._layers(inputs, word_inputs)
+        mask = output["mask"]
+        mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]
+        if not self._keep_sentence_boundaries:
+            # A sentence's rows are <S>, the tokens, </S> and padding. Drop <S> and the last row.
+            # The mask covers tokens only, two rows fewer: it zeroes the </S> of shorter sentences.
+            mask = mask[:, 2:]
+            mixed = [(layer[:, 1:-1] * mask.unsqueeze(-1)) for layer in mixed]
+        return {
+            "elmo_representations": [
+                self._dropout(layer).view(*leading, *layer.shape[1:]) for layer in mixed
+            ],
+            "mask": mask.view(*leading, mask.shape[1]),
+        }
+
+    def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:
+        """Run the biLM, or return its layers from the cache."""
         trains = (one.requires_grad for one in self._elmo_lstm.parameters())
         if self._cache is not None and not any(trains):
             return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
-        return super()._layers(inputs, word_inputs if self._has_cached_vocab else None)
+        return self._elmo_lstm(inputs, word_inputs if self._has_cached_vocab else None)
+
+
+def _one(name: str, value: Any, other_name: str, other: Any) -> Any:
+    """Return the argument that is not `None`, if any. Raises a `ValueError` if both are given."""
+    if value is not None and other is not None:
+        first, second = (
+            key if isinstance(given, dict) else f"{key} {given!r}"
+            for key, given in ((name, value), (other_name, other))
+        )
+        raise ValueError(f"{first} and {second} are both given, expected one of them")
+    return other if value is None else value

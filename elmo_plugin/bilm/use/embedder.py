@@ -1,45 +1,59 @@
-"""`ElmoEmbedder`: a biLM's layers for tokenized sentences, as numpy arrays or in an HDF5 file."""
+"""`ElmoEmbedder`: a biLM's layers for tokenized sentences, as NumPy arrays or in an HDF5 file."""
 
 import itertools
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from typing import IO, Any
 
 import numpy
 import torch
+from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.extract import Extraction, extract
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
+from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
 
 DEFAULT_BATCH_SIZE = 64
+# Functions that reduce the vectors of a sentence's tokens to one vector.
+POOLINGS: dict[str, Any] = {"mean": numpy.mean, "max": numpy.max}
 
 
 class ElmoEmbedder:
     """
-    Interactive use of a biLM, with the methods and shapes of AllenNLP 0.9's `ElmoEmbedder`.
-    Several threads may call one, unless it carries its state.
+    Frozen biLM for interactive use, with the methods and shapes of AllenNLP 0.9's `ElmoEmbedder`.
+
+    A sentence is a list of tokens; with a `tokenizer` it may also be a string. Threads may share an
+    embedder unless its state is `"carry"`.
 
     # Parameters
 
     options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. A folder or ZIP holds both files, or an ELMoForManyLangs model. With neither
-        file given, the embedded biLM is used.
+        path or a URL. A folder or ZIP may hold both files, or an ELMoForManyLangs model. If no file
+        is given, the embedded biLM is used.
     weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
-        Its `weights.hdf5`; found from a name, folder or ZIP in `options_file` if not given.
+        The biLM's `weights.hdf5`; not needed with a name, folder or ZIP in `options_file`.
     cuda_device : `int`, optional (default = `-1`)
-        The GPU's number; negative for the CPU.
+        Number of the GPU; negative for the CPU.
     state : `str`, optional (default = `"primed"`)
-        `"primed"`: a sentence has the same vectors each time, in any order and batch. `"carry"`:
-        the state runs on from call to call, as in AllenNLP. See `BiLm`.
+        `"primed"`: a sentence always has the same vectors. `"carry"`: the LSTM state continues from
+        call to call, as in AllenNLP. See `BiLm`.
+    dtype : `Optional[str]`, optional (default = `None`)
+        Precision of matrix products: `"float16"`, `"bfloat16"` or `"int8"`, faster and less
+        precise; see `BiLm`. The vectors are always float32.
+    cache : `Optional[str]`, optional (default = `None`)
+        `"memory"` or a directory, to run the biLM only once on each sentence; see `LayerCache`.
+    tokenizer : `Optional[Callable[[str], Iterable[Any]]]`, optional (default = `None`)
+        Function that splits a string into tokens, such as `str.split` or a spaCy pipeline.
 
     # Raises
 
     `FileNotFoundError`, `ValueError`
-        If the files do not exist or do not hold the biLM they should.
+        If the files do not exist or do not hold a biLM, or `cache` is given with `"carry"`.
     """
 
     def __init__(
@@ -48,44 +62,62 @@ class ElmoEmbedder:
         weight_file: str | Path | None = None,
         cuda_device: int = -1,
         state: str = "primed",
+        dtype: str | None = None,
+        cache: str | None = None,
+        tokenizer: Callable[[str], Iterable[Any]] | None = None,
     ) -> None:
-        self.place(load_or_embedded("ElmoEmbedder", options_file, weight_file, state), cuda_device)
+        if cache is not None:
+            check_cacheable(cache, state)
+        bilm = load_or_embedded("ElmoEmbedder", options_file, weight_file, state, dtype)
+        self.place(bilm, cuda_device, cache, tokenizer)
 
-    def place(self, bilm: BiLm, cuda_device: int) -> None:
-        """The biLM in evaluation mode, on the device."""
+    def place(
+        self,
+        bilm: BiLm,
+        cuda_device: int,
+        cache: str | None = None,
+        tokenizer: Callable[[str], Iterable[Any]] | None = None,
+    ) -> None:
+        """
+        Set up this embedder with a loaded biLM, moved to the device and set to evaluation mode. The
+        other arguments are those of the constructor.
+        """
         self.elmo_bilm = bilm.eval()
         self.cuda_device = cuda_device
         if cuda_device >= 0:
             self.elmo_bilm.cuda(cuda_device)
+        self.tokenizer = tokenizer
+        self._cache = None if cache is None else LayerCache(cache)
 
-    def batch_to_embeddings(
-        self, batch: Sequence[Sequence[str]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch_to_embeddings(self, batch: Iterable[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """
+        Compute the layers of a batch of sentences as tensors.
+
         # Parameters
 
-        batch : `Sequence[Sequence[str]]`
-            Tokenized sentences.
+        batch : `Iterable[Any]`
+            Sentences.
 
         # Returns
 
         `tuple[torch.Tensor, torch.Tensor]`
-            The layers, shape `(batch_size, mixture_size, num_tokens, embedding_dim)`, and the mask,
-            bool, shape `(batch_size, num_tokens)`; sentence boundaries are left out.
+            The layers without sentence boundaries, shape `(batch_size, mixture_size, num_tokens,
+            embedding_dim)`, and the mask, bool, shape `(batch_size, num_tokens)`.
         """
-        ids = self.elmo_bilm.batch_to_ids(batch)
+        single_thread_after_fork()
+        ids = self.elmo_bilm.batch_to_ids(self._tokenized(batch)).to(self.elmo_bilm.device)
         with torch.no_grad():
-            output = self.elmo_bilm(ids.to(next(self.elmo_bilm.parameters()).device))
+            if self._cache is None:
+                output = self.elmo_bilm(ids)
+            else:
+                output = self._cache.layers(self.elmo_bilm, ids)
         mask = output["mask"][:, 2:]
         layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
         return layers * mask[:, None, :, None], mask
 
-    def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
+    def embed_sentence(self, sentence: Any) -> numpy.ndarray:
         """
-        # Parameters
-
-        sentence : `Sequence[str]`
-            Its tokens; may be empty.
+        Compute the layers of one sentence, which may be empty.
 
         # Returns
 
@@ -94,70 +126,136 @@ class ElmoEmbedder:
         """
         return self.embed_batch([sentence])[0]
 
-    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Iterable[Any]) -> list[numpy.ndarray]:
         """
+        Compute the layers of sentences, in one batch.
+
         # Parameters
 
-        batch : `Sequence[Sequence[str]]`
-            Tokenized sentences, run together.
+        batch : `Iterable[Any]`
+            Sentences.
 
         # Returns
 
         `list[numpy.ndarray]`
-            For each sentence its layers, float32, shape
-            `(mixture_size, num_tokens, embedding_dim)`.
+            Layers of each sentence, float32, shape `(mixture_size, num_tokens, embedding_dim)`.
 
         # Raises
 
         `ValueError`
-            If a sentence is a string, whose letters would be its tokens.
+            If a sentence is a string and there is no tokenizer, or a token has no text; see
+            `elmo_plugin.batch_to_ids`.
         """
-        for sentence in batch:
-            if isinstance(sentence, str):
-                raise ValueError(
-                    f"found the string {quoted(sentence)} for a sentence, expected its tokens: "
-                    f"{sentence.split()[:8]}"
-                )
-        # As in AllenNLP, a lone empty sentence does not move a state that is carried.
-        if all(len(sentence) == 0 for sentence in batch) and len(batch) < 2:
-            return [self._empty() for _ in batch]
-        layers, _ = self.batch_to_embeddings(batch)
+        sentences = self._tokenized(batch)
+        # As in AllenNLP, a single empty sentence does not change a carried state.
+        if len(sentences) < 2 and not any(sentences):
+            return [self._empty() for _ in sentences]
+        layers, _ = self.batch_to_embeddings(sentences)
         arrays = layers.cpu().numpy()
         return [
             numpy.ascontiguousarray(array[:, : len(sentence)])
-            for array, sentence in zip(arrays, batch)
+            for array, sentence in zip(arrays, sentences)
         ]
+
+    def _tokenized(self, sentences: Iterable[Any]) -> list[list[str]]:
+        return list(self._each_tokenized(sentences))
+
+    def _each_tokenized(self, sentences: Iterable[Any]) -> Iterator[list[str]]:
+        check_batch(sentences)
+        for number, sentence in enumerate(sentences):
+            if isinstance(sentence, str) and self.tokenizer is not None:
+                sentence = self.tokenizer(sentence)
+            try:
+                yield tokenized_sentence(sentence, number)
+            except ValueError as error:
+                if isinstance(sentence, str):
+                    hint = "; or give ElmoEmbedder a tokenizer, such as str.split"
+                else:
+                    hint = (
+                        ""
+                        if isinstance(sentence, Iterable) or not self.tokenizer
+                        else " or a string"
+                    )
+                raise ValueError(f"{error}{hint}") from None
 
     def _empty(self) -> numpy.ndarray:
         options = self.elmo_bilm.options
         return numpy.zeros((options.num_layers + 1, 0, options.embedding_dim), numpy.float32)
 
     def embed_sentences(
-        self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
+        self,
+        sentences: Iterable[Any],
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        progress: bool = False,
     ) -> Iterator[numpy.ndarray]:
         """
+        Compute the layers of sentences, batch by batch.
+
         # Parameters
 
-        sentences : `Iterable[Sequence[str]]`
-            Tokenized sentences; read as they are needed.
+        sentences : `Iterable[Any]`
+            Sentences, read as they are needed.
         batch_size : `int`, optional (default = `64`)
-            Sentences run together.
+            Number of sentences in a batch.
+        progress : `bool`, optional (default = `False`)
+            Show a progress bar on stderr.
 
         # Returns
 
         `Iterator[numpy.ndarray]`
-            As from `embed_batch`, in order.
+            Layers of each sentence as from `embed_batch`, in order.
 
         # Raises
 
         `ValueError`
-            At once if `batch_size` is less than 1; as `embed_batch` when a batch is reached.
+            If `batch_size` is less than 1. For a bad sentence, see `embed_batch`; that error is
+            raised when its batch is reached.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
-        iterator = iter(sentences)
+        total = len(sentences) if isinstance(sentences, Sized) else None
+        iterator = self._each_tokenized(sentences)
         batches = iter(lambda: list(itertools.islice(iterator, batch_size)), [])
-        return itertools.chain.from_iterable(map(self.embed_batch, batches))
+        layers = itertools.chain.from_iterable(map(self.embed_batch, batches))
+        return iter(tqdm(layers, total=total, unit=" sentences")) if progress else layers
+
+    def sentence_vectors(
+        self,
+        sentences: Iterable[Any],
+        pooling: str = "mean",
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        progress: bool = False,
+    ) -> numpy.ndarray:
+        """
+        Return one vector per sentence: the mean of the layers, pooled over the tokens.
+
+        # Parameters
+
+        sentences : `Iterable[Any]`
+            Sentences.
+        pooling : `str`, optional (default = `"mean"`)
+            `"mean"` or `"max"`.
+        batch_size, progress
+            See `embed_sentences`.
+
+        # Returns
+
+        `numpy.ndarray`
+            Float32, shape `(num_sentences, embedding_dim)`; zeros for a sentence without tokens.
+
+        # Raises
+
+        `ValueError`
+            If there is no such pooling; see also `embed_sentences`.
+        """
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling is {pooling!r}, expected one of {list(POOLINGS)}")
+        nothing = numpy.zeros(self.elmo_bilm.get_output_dim(), numpy.float32)
+        vectors = [
+            POOLINGS[pooling](layers.mean(axis=0), axis=0) if layers.shape[1] else nothing
+            for layers in self.embed_sentences(sentences, batch_size, progress)
+        ]
+        return numpy.stack(vectors) if vectors else numpy.zeros((0, len(nothing)), numpy.float32)
 
     def embed_file(
         self,
@@ -169,23 +267,25 @@ class ElmoEmbedder:
         use_sentence_keys: bool = False,
     ) -> None:
         """
-        Writes the layers of every line to an HDF5 file, which is replaced when the new one is
-        whole. See `extract` for the file and for what the command can do beyond this.
+        Write the layers of every line to an HDF5 file; see `extract` for its content and for more
+        options.
+
+        An existing file is replaced once the new file is complete.
 
         # Parameters
 
         input_file : `IO[str]`
-            One sentence a line, tokens apart by white space.
+            One sentence per line, tokens separated by white space.
         output_file_path : `Union[str, Path]`
             The file to write.
         output_format : `str`, optional (default = `"all"`)
-            `"all"` layers, the `"top"` one, or their `"average"`.
+            `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
         batch_size : `int`, optional (default = `64`)
-            Sentences run together.
+            Number of sentences in a batch.
         forget_sentences : `bool`, optional (default = `False`)
-            Whether to leave out the dataset `sentence_to_index`.
+            Leave out the dataset `sentence_to_index`.
         use_sentence_keys : `bool`, optional (default = `False`)
-            Whether sentences are the keys, in place of line numbers; see `sentence_key`.
+            Name each dataset by its sentence instead of its number; see `sentence_key`.
         """
         wanted = Extraction(
             layers=output_format,
@@ -201,22 +301,30 @@ def load_or_embedded(
     options_file: str | Path | dict[str, Any] | None,
     weight_file: str | Path | None,
     state: str,
+    dtype: str | None = None,
 ) -> BiLm:
     """
-    # Parameters
-
-    caller : `str`
-        Who says on stderr that it uses the embedded biLM, where neither file is given.
-    options_file, weight_file, state
-        As in `ElmoEmbedder`.
-
-    # Returns
-
-    `BiLm`
+    Load a biLM. If no file is given, load the embedded biLM, and say so on stderr in a line that
+    begins with `caller`.
     """
     if options_file is None and weight_file is None:
         print(
             f"{caller}: no options_file and weight_file given, using the embedded biLM",
             file=sys.stderr,
         )
-    return load_bilm(options_file, weight_file, state=state, default="embedded")
+    return load_bilm(options_file, weight_file, state=state, dtype=dtype, default="embedded")
+
+
+_process = os.getpid()
+
+
+def single_thread_after_fork() -> None:
+    """
+    Set PyTorch to one thread in a forked child process, as workers of its `DataLoader` do.
+
+    The parent's threads do not exist in the child process, which would wait for them forever.
+    """
+    global _process
+    if os.getpid() != _process:
+        torch.set_num_threads(1)
+        _process = os.getpid()

@@ -1,29 +1,31 @@
-"""The outputs of TensorFlow Hub's `google/elmo` modules."""
+"""`ElmoHub`: a biLM with the inputs and outputs of TensorFlow Hub's `google/elmo` modules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
+from elmo_plugin.bilm.model.tokens import tokenized_batch
 from elmo_plugin.bilm.use.embedder import load_or_embedded
 
 
 class ElmoHub(torch.nn.Module):
     """
-    A biLM with the inputs and the five outputs of https://tfhub.dev/google/elmo/3. Its trainable
-    parameters are the module's four scalars: three weights of the mix, and gamma.
+    biLM with the inputs and the five outputs of https://tfhub.dev/google/elmo/3.
+
+    As in that module, only four scalars train: three weights of the mix, and gamma.
 
     # Parameters
 
     options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. With neither file given, the embedded biLM is used.
+        path or a URL. If no file is given, the embedded biLM is used.
     weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
-        Its `weights.hdf5`.
+        The biLM's `weights.hdf5`; not needed with a name.
     train_lstm : `bool`, optional (default = `False`)
-        Whether the LSTM cells train too, as in `google/elmo/1`; the token layer never does.
+        Train the LSTM too, as in `google/elmo/1`. The token layer never trains.
     state : `str`, optional (default = `"primed"`)
         See `BiLm`.
     """
@@ -42,32 +44,37 @@ class ElmoHub(torch.nn.Module):
 
     def forward(
         self,
-        sentences: Sequence[str | Sequence[str]],
+        sentences: Iterable[Any],
         sequence_len: Sequence[int] | torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """
+        Compute the module's outputs for a batch of sentences.
+
         # Parameters
 
-        sentences : `Sequence[Union[str, Sequence[str]]]`
-            Raw strings, which are split on spaces; or tokens, padded on the right (with `""`).
+        sentences : `Iterable[Any]`
+            Strings, which are split on spaces; or lists of tokens, padded on the right with `""`.
         sequence_len : `Optional[Union[Sequence[int], torch.Tensor]]`
-            Tokens of each sentence, where tokens are given; if not given, none are padding.
+            Number of tokens of each sentence without padding; only with lists of tokens. If not
+            given, there is no padding.
 
         # Returns
 
         `dict[str, torch.Tensor]`
             `"word_emb"`: the token layer, shape `(batch_size, num_tokens, projection_dim)`.
-            `"lstm_outputs1"`, `"lstm_outputs2"`, one a layer: shape
-            `(batch_size, num_tokens, embedding_dim)`. `"elmo"`: the mix of the layers, same shape.
-            `"default"`: its mean over the sentence's tokens, shape `(batch_size, embedding_dim)`;
-            zero for a sentence without any. Padding is zero, boundaries are left out.
+            `"lstm_outputs1"`, `"lstm_outputs2"`: the LSTM layers, shape `(batch_size, num_tokens,
+            embedding_dim)`. `"elmo"`: the mix of the layers, shape `(batch_size, num_tokens,
+            embedding_dim)`. `"default"`: the mean of `"elmo"` over the sentence's tokens, shape
+            `(batch_size, embedding_dim)`. Padding and sentences without tokens are zero. Sentence
+            boundaries are left out.
 
         # Raises
 
         `ValueError`
             If `sequence_len` is given with strings, or does not fit the tokens.
         """
-        output = self.bilm(self._ids(_tokens(sentences, sequence_len)))
+        ids = self.bilm.batch_to_ids(_tokens(sentences, sequence_len))
+        output = self.bilm(ids.to(self.mix.gamma.device))
         # Shape: (batch_size, num_tokens, 1)
         mask = output["mask"][:, 2:].unsqueeze(-1)
         layers = [layer[:, 1:-1] * mask for layer in output["activations"]]
@@ -80,17 +87,13 @@ class ElmoHub(torch.nn.Module):
             "default": elmo.sum(dim=1) / mask.sum(dim=1).clamp(min=1),
         }
 
-    def _ids(self, tokens: list[list[str]]) -> torch.Tensor:
-        ids = self.bilm.batch_to_ids(tokens)
-        return ids.to(self.mix.gamma.device)
-
 
 def _tokens(
-    sentences: Sequence[str | Sequence[str]],
-    sequence_len: Sequence[int] | torch.Tensor | None,
+    sentences: Iterable[Any], sequence_len: Sequence[int] | torch.Tensor | None
 ) -> list[list[str]]:
     if isinstance(sentences, str):
         raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
+    sentences = list(sentences)
     strings = sum(isinstance(sentence, str) for sentence in sentences)
     if 0 < strings < len(sentences):
         raise ValueError("sentences are strings and lists of tokens, expected all of one kind")
@@ -98,17 +101,18 @@ def _tokens(
         if sequence_len is not None:
             raise ValueError("sequence_len was given with strings, expected it with tokens only")
         return [[word for word in str(text).split(" ") if word] for text in sentences]
+    tokens = tokenized_batch(sentences)
     if sequence_len is None:
-        return [list(sentence) for sentence in sentences]
+        return tokens
     lengths = [int(length) for length in sequence_len]
-    if len(lengths) != len(sentences):
+    if len(lengths) != len(tokens):
         raise ValueError(
-            f"sequence_len has {len(lengths)} numbers, expected {len(sentences)}: one a sentence"
+            f"sequence_len has {len(lengths)} numbers, expected {len(tokens)}: one per sentence"
         )
-    for length, sentence in zip(lengths, sentences):
+    for length, sentence in zip(lengths, tokens):
         if not 0 <= length <= len(sentence):
             raise ValueError(
                 f"sequence_len has {length} for {len(sentence)} tokens, expected 0 to "
                 f"{len(sentence)}"
             )
-    return [list(sentence[:length]) for length, sentence in zip(lengths, sentences)]
+    return [sentence[:length] for length, sentence in zip(lengths, tokens)]

@@ -1,8 +1,8 @@
-"""The layers of sentences that a frozen biLM has seen, so that it reads each once in a training."""
+"""Cache of a frozen biLM's layers, so that training runs the biLM only once on each sentence."""
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +13,37 @@ from elmo_plugin.bilm.files.blob_store import BlobStore
 from elmo_plugin.bilm.files.digest import WeightsDigest
 from elmo_plugin.bilm.model.bilm import BiLm
 
-# A cache in memory or on disk takes no more unless told otherwise. A token of the Original biLM is
-# 10 kB: in memory, the training sentences of CoNLL 2003 fit.
+# Default limits. A token of the Original biLM takes 10 kB, so CoNLL 2003's training sentences fit
+# into memory.
 MOST_BYTES_IN_MEMORY = 4 << 30
 MOST_BYTES_ON_DISK = 32 << 30
 
 
 class LayerCache:
     """
-    Exact: what is stored is what the biLM gave, in float32, found by a cryptographic digest of the
-    sentence's characters and of everything that its vectors depend on (weights, options, `state`,
-    `dtype`). What is full takes nothing more in and gives what it has: sentences come back once an
-    epoch, where throwing out the least recently used would throw out every one before its turn.
+    Cache of the layers that a frozen biLM has computed, in memory or in a directory.
 
-    Weights that changed without a sign, by way of `.data` for one, are found before anything is
-    computed to be kept: what is stored is always of the weights in its name. Sentences that are
-    here come from here until the next `train`, `eval` or `weights.doubt()`.
+    The cache is exact: it stores the biLM's float32 output. The key of an entry is a cryptographic
+    hash of the sentence's characters and of everything else that the output depends on: weights,
+    options, `state` and `dtype`.
 
-    A directory is a `BlobStore`: several processes may share it, and whatever is wrong with it, the
-    run goes on. Several threads may use one cache.
+    A full cache keeps its entries and stores no new ones. Least-recently-used eviction would not
+    help: training reads every sentence once an epoch, so each entry would be evicted before its
+    next use.
+
+    Writes through `.data` leave PyTorch's version counters unchanged. So checksums of the weights
+    are compared before new layers are stored, and after `train`, `eval` or `weights.recheck()`.
+    Other lookups skip this check.
+
+    A directory is a `BlobStore`: several processes may share it, and a damaged directory does not
+    stop the run. Threads may share a cache.
 
     # Parameters
 
     place : `str`
-        `"memory"`, or a directory, made if there is none.
+        `"memory"`, or a directory, which is created if needed.
     most_bytes : `int | None`, optional (default = `None`)
-        What it may take; `None` for 4 GiB in memory, 32 GiB on disk.
+        Size limit; `None` for 4 GiB in memory and 32 GiB on disk.
     """
 
     def __init__(self, place: str, most_bytes: int | None = None) -> None:
@@ -55,29 +60,19 @@ class LayerCache:
     @torch.no_grad()
     def layers(self, bilm: BiLm, inputs: torch.Tensor) -> dict[str, Any]:
         """
-        What `bilm(inputs)` gives; it runs only on sentences that are not here, and on all in
-        `"carry"`.
+        Return the output of `bilm(inputs)`, running the biLM only on sentences that are not stored.
 
-        # Parameters
-
-        bilm : `BiLm`
-            Frozen.
-        inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, num_tokens, num_characters)`.
-
-        # Returns
-
-        `dict[str, Any]`
-            See `BiLm.forward`.
+        The biLM must be frozen. `inputs` are character ids, shape `(batch_size, num_tokens,
+        num_characters)`. The result has `"activations"` and `"mask"`, see `BiLm.forward`.
         """
         bilm.check(inputs)
-        others = any(parameter.dtype != torch.float32 for parameter in bilm.parameters())
-        # Of a carried state a sentence's layers are never the same again.
-        if others or bilm.state == "carry":
+        is_float32 = all(parameter.dtype == torch.float32 for parameter in bilm.parameters())
+        # With a carried state, a sentence's layers differ at every call.
+        if not is_float32 or bilm.state == "carry":
             return bilm(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
-        whole = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
-        on_cpu = inputs.to("cpu", whole).numpy()
+        id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
+        on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
         keys = self._keys(bilm, sentences)
         found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
@@ -85,7 +80,7 @@ class LayerCache:
             certain = self._keys(bilm, sentences, certain=True)
             if certain != keys:
                 keys, found = certain, dict(self._store.get(dict.fromkeys(certain)))
-            # One row for each sentence that is not here.
+            # Each key that is not stored, with one row of `inputs` that has its sentence.
             missing = {key: row for row, key in enumerate(keys) if key not in found}
             if missing:
                 new = _computed(bilm, inputs, lengths, missing)
@@ -99,8 +94,28 @@ class LayerCache:
         return [hashlib.blake2b(digest + one, digest_size=20).digest() for one in sentences]
 
     def __reduce__(self) -> Any:
-        """A copy starts with what the directory holds."""
+        """
+        Pickle only the arguments: a copy in memory starts empty, a copy on disk opens the same
+        directory.
+        """
         return LayerCache, self._arguments
+
+
+def check_cacheable(
+    cache: str,
+    state: str,
+    requires_grad: bool = False,
+    vocab_to_cache: Sequence[str] | None = None,
+    module: torch.nn.Module | None = None,
+) -> None:
+    """Raise a `ValueError` if these arguments of `Elmo` do not allow a `LayerCache`."""
+    if requires_grad or vocab_to_cache or state == "carry" or module is not None:
+        raise ValueError(
+            f"cache {cache!r} is given with requires_grad {requires_grad}, state {state!r}, "
+            f"vocab_to_cache {'given' if vocab_to_cache else None} and module "
+            f"{'given' if module is not None else None}, expected a frozen biLM from files in "
+            'state "reset" or "primed" without vocab_to_cache'
+        )
 
 
 class _Memory:
@@ -123,10 +138,12 @@ class _Memory:
 def _computed(
     bilm: BiLm, inputs: torch.Tensor, lengths: torch.Tensor, missing: dict[bytes, int]
 ) -> dict[bytes, memoryview]:
-    """For each missing sentence, by its row, all layers side by side, token after token."""
+    """
+    Run the biLM on the rows in `missing`; return the layers, concatenated for each token, as bytes.
+    """
     rows = torch.tensor(list(missing.values()), device=inputs.device)
     activations = bilm(inputs[rows, : int(lengths[rows].max())])["activations"]
-    # The token layer holds its vectors twice.
+    # The token layer holds the same vector twice; store one half.
     activations[0] = activations[0][..., : bilm.options.projection_dim]
     layers = torch.cat(activations, dim=-1).cpu().numpy().astype("<f4", copy=False)
     return {

@@ -1,5 +1,8 @@
-"""Nearest neighbours of a word in its sentence (Peters et al. 2018, Table 4)."""
+"""
+Nearest neighbours of a word in a text, by its vectors in context (Peters et al. 2018, Table 4).
+"""
 
+import html
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -9,21 +12,27 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.use.html_page import END, start, table
 
 
 class Neighbour(NamedTuple):
     """
-    A word in a text. `similarity`: cosine, -1 to 1. `line`: from 1. `position`: the word's, from 0.
+    Word in a text that is similar to a query word.
+
+    `similarity`: cosine of the two vectors, from -1 to 1. `line`: number of the word's line in the
+    text, from 1. `position`: index of the word in `tokens`, the words of that line, from 0.
+    `num_lines`: number of lines with this word (token layer) or of identical lines (other layers).
     """
 
     similarity: float
     line: int
     position: int
     tokens: list[str]
+    num_lines: int = 1
 
     @property
     def word(self) -> str:
-        """The word itself."""
+        """Word at `position` in `tokens`."""
         return self.tokens[self.position]
 
 
@@ -38,32 +47,30 @@ def nearest_neighbours(
     progress: tqdm | None = None,
 ) -> list[list[Neighbour]]:
     """
-    The words of a text whose vectors are the most similar to that of a word in a sentence.
+    Find, in each layer, the words of a text whose vectors are most similar to the vector of a query
+    word. The query word is the token at `position` of the sentence `query`.
+
+    The token layer ignores context, so its result has each word once. In the other layers, the
+    result has at most one word of each distinct line. Lines that equal the query, or are longer
+    than `max_tokens`, are left out.
 
     # Parameters
 
     bilm : `BiLm`
-        Primed or reset, so that vectors can be compared.
-    query : `Sequence[str]`
-        The sentence.
-    position : `int`
-        The word's place in it, from 0.
+        A biLM in state `"primed"` or `"reset"`, so that vectors of different sentences are
+        comparable.
+    query, position
+        Tokens of the sentence, and index of the word in it, from 0.
     sentences : `Iterable[Sentence]`
-        The text; lines equal to the query and those longer than `max_tokens` are passed over.
+        The text.
     count : `int`, optional (default = `5`)
-        Neighbours in each layer.
+        Number of neighbours in each layer.
     same_word : `bool`, optional (default = `False`)
-        Whether only the same word counts (letter case aside): which contexts use it alike.
+        Compare only with the same word, ignoring letter case.
     max_tokens : `int`, optional (default = `4096`)
-        Positions run together at most.
+        Largest number of tokens in a batch.
     progress : `Optional[tqdm]`, optional (default = `None`)
-        Moves on by one for every line.
-
-    # Returns
-
-    `list[list[Neighbour]]`
-        For each layer, the nearest first. In the token layer, where context does not count, each
-        word stands once; in the others each sentence does.
+        Progress bar that counts lines.
 
     # Raises
 
@@ -93,40 +100,48 @@ def nearest_neighbours(
             vectors = _vectors(bilm, [sentence.tokens for _, sentence in lines])
             # Shape: (mixture_size, batch_size, num_tokens)
             cosines = torch.einsum("lbtd,ld->lbt", functional.normalize(vectors, dim=-1), target)
-            # Equal vectors shall be equally near, whatever rounding made of them.
+            # Rounded, so that equal vectors have exactly equal similarities.
             similarity = cosines.round(decimals=5).tolist()
             for row, (number, (_, tokens)) in enumerate(lines):
                 text = " ".join(tokens)
-                places = [
-                    place
-                    for place, token in enumerate(tokens)
+                positions = [
+                    index
+                    for index, token in enumerate(tokens)
                     if not same_word or token.lower() == wanted
                 ]
                 for layer, found in enumerate(best):
                     scores = similarity[layer][row]
-                    for place in places:
-                        # What may not stand twice.
-                        name = tokens[place] if layer == 0 else text
-                        found.add(name, Neighbour(scores[place], number, place, tokens))
+                    for index in positions:
+                        name = tokens[index] if layer == 0 else text
+                        found.add(name, Neighbour(scores[index], number, index, tokens))
         if progress is not None:
             progress.update(len(window))
     return [found.sorted() for found in best]
 
 
 class _Best:
-    """The few nearest, each name once."""
+    """
+    Collector of the `count` nearest neighbours in one layer, with at most one for each name. In the
+    token layer, a neighbour's name is the word; in other layers, it is the text of the whole line.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.by_name: dict[str, Neighbour] = {}
         self.furthest: tuple[float, int, int] | None = None
+        self.last_line: dict[str, int] = {}  # line in which each name last occurred
 
     def add(self, name: str, neighbour: Neighbour) -> None:
-        if self.furthest is not None and _order(neighbour) >= self.furthest:
-            return
         known = self.by_name.get(name)
-        if known is None or _order(neighbour) < _order(known):
+        if known is not None:
+            num_lines = known.num_lines + (self.last_line[name] != neighbour.line)
+            nearer = min(known, neighbour, key=_order)
+            self.by_name[name] = nearer._replace(num_lines=num_lines)
+        elif self.furthest is None or _order(neighbour) < self.furthest:
             self.by_name[name] = neighbour
+        else:
+            return
+        self.last_line[name] = neighbour.line
         if len(self.by_name) > self.count:
             del self.by_name[max(self.by_name, key=lambda name: _order(self.by_name[name]))]
         if len(self.by_name) == self.count:
@@ -137,13 +152,50 @@ class _Best:
 
 
 def _order(neighbour: Neighbour) -> tuple[float, int, int]:
-    """Nearest first; of equals, the first in the text."""
+    """Return the sort key: by decreasing similarity, then by line and position."""
     return -neighbour.similarity, neighbour.line, neighbour.position
 
 
 def _vectors(bilm: BiLm, batch: list[list[str]]) -> torch.Tensor:
-    """Shape `(mixture_size, batch_size, num_tokens, embedding_dim)`."""
-    ids = bilm.batch_to_ids(batch)
+    """Return a batch's layers, shape `(mixture_size, batch_size, num_tokens, embedding_dim)`."""
     with torch.no_grad():
-        activations = bilm(ids.to(next(bilm.parameters()).device))["activations"]
+        activations = bilm(bilm.batch_to_ids(batch).to(bilm.device))["activations"]
     return torch.stack(activations)[:, :, 1:-1]
+
+
+def in_context(tokens: Sequence[str], position: int, width: int) -> str:
+    """
+    Return a line with the word at `position` in brackets, cut to `width` characters around it.
+    """
+    left, right = " ".join(tokens[:position]), " ".join(tokens[position + 1 :])
+    room = max(width - len(tokens[position]) - 4, 0)
+    half = room // 2
+    left_room = max(half, room - len(right))
+    right_room = max(room - half, room - len(left))
+    if len(left) > left_room:
+        left = "…" + left[len(left) - max(left_room - 1, 0) :]
+    if len(right) > right_room:
+        right = right[: max(right_room - 1, 0)] + "…"
+    return " ".join(filter(None, (left, f"[{tokens[position]}]", right)))
+
+
+def neighbours_page(
+    query: Sequence[str], position: int, neighbours: Sequence[Sequence[Neighbour]]
+) -> str:
+    """Return an HTML page with the result of `nearest_neighbours`, one table per layer."""
+    parts = [start(f"Nearest neighbours of “{query[position]}”"), _marked(query, position)]
+    for layer, found in enumerate(neighbours):
+        parts.append(f"<h2>{'Token layer' if layer == 0 else f'LSTM layer {layer}'}</h2>\n")
+        numbers = ((f"{one.similarity:.3f}", one.line, one.num_lines) for one in found)
+        rows = [
+            [*(f'<td class="number">{number}</td>' for number in three), f"<td>{text}</td>"]
+            for three, text in zip(numbers, (_marked(one.tokens, one.position) for one in found))
+        ]
+        parts.append(table(["cosine", "line", "lines", "in its sentence"], rows))
+    return "".join([*parts, END])
+
+
+def _marked(tokens: Sequence[str], position: int) -> str:
+    words = [html.escape(token) for token in tokens]
+    words[position] = f'<mark class="c0">{words[position]}</mark>'
+    return f"<p>{' '.join(words)}</p>\n"

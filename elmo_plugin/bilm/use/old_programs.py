@@ -1,6 +1,7 @@
 """
-What programs written for AllenNLP 0.9 take from `allennlp.commands.elmo` and `allennlp.modules`:
-the names, arguments and attributes that they touch. `elmo_plugin.as_allennlp` puts them there.
+Classes with the names, arguments and attributes of AllenNLP 0.9, for programs written for it.
+
+`elmo_plugin.as_allennlp` puts them into `allennlp.commands.elmo` and `allennlp.modules`.
 """
 
 import os
@@ -22,18 +23,15 @@ from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = NAMED_BILMS["original"]
 DEFAULT_BATCH_SIZE = embedder.DEFAULT_BATCH_SIZE
-# As in `elmo_plugin.as_allennlp`, which this may not import.
+# Environment variable, also named in `elmo_plugin.as_allennlp`, which `bilm` must not import.
 STATE = "ELMO_PLUGIN_STATE"
 
 
 def chosen_state() -> str:
     """
-    What `ELMO_PLUGIN_STATE` says, or `"carry"`, as in AllenNLP.
+    Return the environment variable `ELMO_PLUGIN_STATE`, by default `"carry"` as in AllenNLP.
 
-    # Raises
-
-    `ValueError`
-        If it is no state.
+    Raises a `ValueError` if it is not one of `"carry"`, `"reset"` and `"primed"`.
     """
     found = os.environ.get(STATE) or "carry"
     if found not in STATE_MODES:
@@ -42,7 +40,7 @@ def chosen_state() -> str:
 
 
 def _say(caller: str, state: str) -> None:
-    """On stderr, which state is on, and the way to the other one."""
+    """Print to stderr which state a class uses, and how to choose another one."""
     about = "the same vectors for a sentence each time"
     if state == "carry":
         about = (
@@ -53,14 +51,17 @@ def _say(caller: str, state: str) -> None:
 
 
 class OldBiLstm(BiLstm):
-    """A `BiLstm` whose carried state is also where AllenNLP's `_EncoderBase` keeps it."""
+    """
+    `BiLstm` whose carried state can be read and set as `_states`, as in AllenNLP's `_EncoderBase`.
+    """
 
     @property
     def _states(self) -> tuple[torch.Tensor, ...] | None:
         """
-        Hidden states and memory cells, both directions' side by side, shapes
-        `(num_layers, batch_size, 2 * projection_dim)` and `(num_layers, batch_size, 2 *
-        cell_size)`; `None` where there is nothing yet, and nothing where none is carried.
+        Carried hidden states and memory cells, both directions concatenated.
+
+        Shapes `(num_layers, batch_size, 2 * projection_dim)` and `(num_layers, batch_size, 2 *
+        cell_size)`. `None` before the first batch; an empty tuple if no state is carried.
         """
         if not self.stateful:
             return ()
@@ -79,23 +80,24 @@ class OldBiLstm(BiLstm):
 
 
 class OldBiLm(CachedVocabularyBiLm):
-    """A biLM around `OldBiLstm`."""
+    """`BiLm` with AllenNLP's private attribute `_elmo_lstm._states`."""
 
     lstm_class = OldBiLstm
 
 
 class ElmoEmbedder(embedder.ElmoEmbedder):
     """
-    AllenNLP 0.9's `ElmoEmbedder`.
+    AllenNLP 0.9's `ElmoEmbedder`, with its arguments and defaults.
 
     # Parameters
 
     options_file, weight_file : `str`, optional (default = the released Original biLM)
-        As in `elmo_plugin.ElmoEmbedder`.
+        See `elmo_plugin.ElmoEmbedder`.
     cuda_device : `int | None`, optional (default = `-1`)
-        The GPU's number; negative for the CPU. `None` is PyTorch's current GPU, where there is one.
+        Number of the GPU; negative for the CPU; `None` for PyTorch's current GPU, if there is one.
     state : `str | None`, optional (default = `None`)
-        `None` for what `chosen_state` gives.
+        `"carry"`, `"reset"` or `"primed"`; if not given, the environment variable
+        `ELMO_PLUGIN_STATE`, by default `"carry"`.
     """
 
     def __init__(
@@ -115,12 +117,12 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
 
 class Elmo(elmo.Elmo):
     """
-    AllenNLP's `Elmo`, with the state that `chosen_state` gives.
+    `elmo_plugin.Elmo`, with the default `state` from the environment variable `ELMO_PLUGIN_STATE`.
 
     # Parameters
 
     arguments, named : `Any`
-        As in `elmo_plugin.Elmo`.
+        See `elmo_plugin.Elmo`.
     """
 
     bilm_class = OldBiLm
@@ -137,7 +139,7 @@ def _ElmoBiLm(
     requires_grad: bool = False,
     vocab_to_cache: Sequence[str] | None = None,
 ) -> BiLm:
-    """AllenNLP's biLM by its own arguments."""
+    """Load a biLM, with the arguments of AllenNLP's class `_ElmoBiLm`."""
     state = chosen_state()
     _say("_ElmoBiLm", state)
     bilm = load_bilm(

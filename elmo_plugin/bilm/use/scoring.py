@@ -1,55 +1,131 @@
-"""The biLM as a language model: how likely is a sentence, and what else might stand here?"""
+"""The biLM as a language model: probabilities of sentences, and substitutes for words."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch.nn import functional
 
-from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
+from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, Sentence, batches, windows
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.files.text import quoted
-from elmo_plugin.bilm.kernels.backend import backend
-from elmo_plugin.bilm.kernels.chooser import linear
+from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm, with_boundaries
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
+from elmo_plugin.bilm.model.lstm import DIRECTIONS, Packing
+from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.training.export import (
     OPTIONS_FILE,
     SOFTMAX_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
-    load_softmax,
 )
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.softmax import WordSoftmax, full_cross_entropy, load_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
-from elmo_plugin.bilm.use.sentence_scores import SentenceScores, Substitute
 
-# Rows and words of the logits at hand.
-ROWS_AT_ONCE, WORDS_AT_ONCE = 256, 2048
+
+class SentenceScores(NamedTuple):
+    """
+    Log-probabilities of a sentence under a biLM, in natural logarithms.
+
+    `forward`, `backward`: log-probability of each token, given the tokens before or after it.
+    `end`: forward log-probability of `</S>`. `begin`: backward log-probability of `<S>`. `unknown`:
+    `True` for tokens outside the vocabulary, which are scored as `<UNK>`.
+    """
+
+    tokens: list[str]
+    forward: list[float]
+    backward: list[float]
+    end: float
+    begin: float
+    unknown: list[bool]
+
+    @property
+    def forward_log_probability(self) -> float:
+        """Sum of the forward log-probabilities of all tokens and of the sentence end."""
+        return math.fsum(self.forward) + self.end
+
+    @property
+    def backward_log_probability(self) -> float:
+        """Sum of the backward log-probabilities of all tokens and of the sentence start."""
+        return math.fsum(self.backward) + self.begin
+
+    @property
+    def log_probability(self) -> float:
+        """Mean of the forward and the backward log-probability of the sentence."""
+        return (self.forward_log_probability + self.backward_log_probability) / 2
+
+    @property
+    def num_predictions(self) -> int:
+        """Number of predictions in each direction: one for each token, and one for the boundary."""
+        return len(self.tokens) + 1
+
+    @property
+    def perplexity(self) -> float:
+        """
+        Perplexity per word: geometric mean of the forward and the backward perplexity, as in
+        bilm-tf.
+        """
+        return math.exp(-self.log_probability / self.num_predictions)
+
+
+class Substitute(NamedTuple):
+    """
+    Word that a biLM predicts at a position in a sentence, with its log-probabilities.
+
+    `forward`: log-probability given only the words before the position. `backward`: given only the
+    words after it. `log_probability`: given both, from the normalised product of the two
+    distributions.
+    """
+
+    word: str
+    log_probability: float
+    forward: float
+    backward: float
 
 
 class LanguageScorer:
     """
-    Scores sentences with a biLM and the softmax it was trained with.
+    Language model that scores sentences with a biLM and the softmax of its training.
+
+    Words outside the vocabulary are scored as `<UNK>`; `SentenceScores.unknown` marks them.
 
     # Parameters
 
-    bilm : `BiLm`
-        Its `state` says where a sentence's LSTM state starts. `"primed"` and `"reset"`: each
-        sentence by itself. `"carry"`: the sentences are one text, the state runs on from each to
-        the next; over a held-out text this is the perplexity that pretraining reports.
-    softmax : `WordSoftmax`
-        Over the vocabulary.
-    vocabulary : `WordVocabulary`
+    bilm : `BiLm | str | Path`
+        A biLM; or `"embedded"` or a folder, from which `from_directory` loads biLM, softmax and
+        vocabulary. The biLM's `state` says where the LSTMs start in each sentence. With `"primed"`
+        and `"reset"`, sentences are scored independently. With `"carry"`, each sentence continues
+        from the sentence before it, as in the held-out evaluation of pretraining.
+    softmax : `WordSoftmax | None`, optional (default = `None`)
+        Softmax of the biLM; only with a `BiLm`.
+    vocabulary : `WordVocabulary | None`, optional (default = `None`)
+        Words of the softmax; only with a `BiLm`.
 
     # Raises
 
+    `FileNotFoundError`
+        If the folder lacks a file.
     `ValueError`
-        If the three do not fit together.
+        If biLM, softmax and vocabulary do not belong together.
     """
 
-    def __init__(self, bilm: BiLm, softmax: WordSoftmax, vocabulary: WordVocabulary) -> None:
+    def __init__(
+        self,
+        bilm: BiLm | str | Path,
+        softmax: WordSoftmax | None = None,
+        vocabulary: WordVocabulary | None = None,
+    ) -> None:
+        if not isinstance(bilm, BiLm):
+            if softmax is not None or vocabulary is not None:
+                raise ValueError(
+                    f"the folder {bilm} was given with a softmax or a vocabulary, expected the "
+                    "folder alone"
+                )
+            bilm, softmax, vocabulary = _load(bilm)
+        if softmax is None or vocabulary is None:
+            raise ValueError("a biLM was given alone, expected its softmax and vocabulary too")
         expected = (len(vocabulary), bilm.options.projection_dim)
         if softmax.weight.shape != expected:
             raise ValueError(
@@ -59,7 +135,7 @@ class LanguageScorer:
         self.bilm = bilm.eval()
         self.vocabulary = vocabulary
         self._weight = softmax.weight.detach()
-        self._bias = softmax.bias.detach().squeeze(-1)
+        self._bias = softmax.bias.detach()
         ids = vocabulary.ids
         self._begin, self._end = ids[BEGIN_OF_SENTENCE], ids[END_OF_SENTENCE]
         self._no_substitutes = [ids[word] for word in SPECIAL_WORDS]
@@ -73,40 +149,27 @@ class LanguageScorer:
         vocabulary_file: str | Path | None = None,
     ) -> "LanguageScorer":
         """
-        From what a finished pretraining or fine-tuning run, `export-bilm` or `convert-checkpoint`
-        wrote.
+        Load a biLM with its softmax and vocabulary.
 
         # Parameters
 
         directory : `str | Path`
-            With `options.json`, `weights.hdf5`, `softmax.hdf5` and `vocabulary.txt`.
+            `"embedded"`, or a folder with `options.json`, `weights.hdf5`, `softmax.hdf5` and
+            `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
+            `convert-checkpoint`.
         state : `str`, optional (default = `"primed"`)
-            See `LanguageScorer`.
+            Where the LSTMs start in each sentence, see `LanguageScorer`.
         cuda_device : `int`, optional (default = `-1`)
-            The GPU's number; negative for the CPU.
+            Number of the GPU; negative for the CPU.
         vocabulary_file : `str | Path | None`, optional (default = `None`)
-            The words of the softmax, where they are elsewhere.
+            Words of the softmax, if they are not in the folder.
 
         # Raises
 
         `FileNotFoundError`, `ValueError`
-            If a file is not there, or not what it should be.
+            If a file is missing or damaged.
         """
-        directory = Path(directory)
-        names = [OPTIONS_FILE, WEIGHTS_FILE, SOFTMAX_FILE]
-        paths = [directory / name for name in names]
-        if vocabulary_file is None:
-            paths.append(directory / VOCABULARY_FILE)
-        missing = [path.name for path in paths if not path.is_file()]
-        if missing:
-            raise FileNotFoundError(
-                f"{directory} has no {' and no '.join(missing)}, expected the folder of a finished "
-                "pretraining run, or what export-bilm or convert-checkpoint --vocabulary wrote"
-            )
-        vocabulary = WordVocabulary.from_file(vocabulary_file or paths[-1])
-        bilm = load_bilm(paths[0], paths[1], state=state)
-        softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
-        load_softmax(softmax, paths[2])
+        bilm, softmax, vocabulary = _load(directory, state, vocabulary_file)
         if cuda_device >= 0:
             bilm, softmax = bilm.cuda(cuda_device), softmax.cuda(cuda_device)
         return cls(bilm, softmax, vocabulary)
@@ -115,83 +178,90 @@ class LanguageScorer:
         self, sentences: Iterable[Sequence[str]], max_tokens: int = 4096
     ) -> Iterator[SentenceScores]:
         """
+        Compute the log-probabilities of sentences, in their order.
+
         # Parameters
 
         sentences : `Iterable[Sequence[str]]`
-            Tokenized; read as they are needed.
+            Tokenized sentences, read as they are needed.
         max_tokens : `int`, optional (default = `4096`)
-            Positions run together at most.
+            Largest number of tokens in a batch, with padding and boundaries.
 
         # Returns
 
         `Iterator[SentenceScores]`
-            In order.
 
         # Raises
 
         `ValueError`
-            If a sentence is a string, whose letters would be its tokens.
+            If `sentences` or a sentence is a string instead of a list.
         """
+        check_batch(sentences)
         carries = self.bilm.state == "carry"
-        given = (Sentence("", _tokens(sentence)) for sentence in sentences)
-        for window in windows(given, max_tokens):
+        given = (
+            Sentence("", tokenized_sentence(sentence, number))
+            for number, sentence in enumerate(sentences)
+        )
+        # With a carried state, sentences must run in order, so each window is one batch.
+        for window in windows(given, max_tokens // WINDOW_BATCHES if carries else max_tokens):
             tokens = [sentence.tokens for sentence in window]
-            num_steps = [sentence.num_steps for sentence in window]
+            if carries:
+                yield from self._score(tokens)
+                continue
             scores: dict[int, SentenceScores] = {}
-            for batch in (
-                ([index] for index in range(len(tokens)))
-                if carries
-                else batches(num_steps, max_tokens)
-            ):
+            for batch in batches([sentence.num_steps for sentence in window], max_tokens):
                 scores.update(zip(batch, self._score([tokens[index] for index in batch])))
             yield from (scores[index] for index in range(len(tokens)))
 
     def substitutes(self, sentence: Sequence[str], position: int, k: int = 10) -> list[Substitute]:
         """
-        What might stand in a token's place, by what is before and behind it; the token itself is
-        not read, and not among them.
+        Predict other words for one token of a sentence, from the words before and after it.
+
+        The biLM does not read the token itself, and the result does not contain it.
 
         # Parameters
 
         sentence : `Sequence[str]`
-            Tokenized.
+            A tokenized sentence.
         position : `int`
-            The token's place in it, from 0.
+            Index of the token, from 0.
         k : `int`, optional (default = `10`)
-            How many.
+            Number of words.
 
         # Returns
 
         `list[Substitute]`
-            The most probable first.
+            The most probable words, best first.
 
         # Raises
 
         `ValueError`
             If there is no such token, or `k` is not positive.
         """
-        tokens = _tokens(sentence)
+        tokens = tokenized_sentence(sentence)
         if not 0 <= position < len(tokens):
             raise ValueError(f"position is {position}, expected 0 to {len(tokens) - 1}")
         return self._substitutes(tokens, range(position, position + 1), k)[0]
 
     def all_substitutes(self, sentence: Sequence[str], k: int = 10) -> list[list[Substitute]]:
-        """`substitutes` of every token, with one run of the biLM."""
-        tokens = _tokens(sentence)
+        """Return the `substitutes` of every token of a sentence, running the biLM once."""
+        tokens = tokenized_sentence(sentence)
         return self._substitutes(tokens, range(len(tokens)), k)
 
     @torch.no_grad()
-    def _substitutes(self, tokens: list[str], places: range, k: int) -> list[list[Substitute]]:
+    def _substitutes(self, tokens: list[str], positions: range, k: int) -> list[list[Substitute]]:
         if k < 1:
             raise ValueError(f"k is {k}, expected 1 or more")
         forward, backward, _ = self._contexts([tokens])
         found = []
-        for place in places:
-            rows = torch.stack([forward[0, place], backward[0, place + 1]])
-            both = torch.log_softmax(linear(rows, self._weight, self._bias), dim=1)
+        for position in positions:
+            rows = torch.stack([forward[0, position], backward[0, position + 1]])
+            both = torch.log_softmax(
+                functional.linear(rows, self._weight, self._bias.squeeze(-1)), dim=1
+            )
             product = torch.log_softmax(both.sum(dim=0), dim=0)
             allowed = product.clone()
-            allowed[[*self._no_substitutes, self.vocabulary.id(tokens[place])]] = -math.inf
+            allowed[[*self._no_substitutes, self.vocabulary.id(tokens[position])]] = -math.inf
             best = allowed.topk(min(k, len(self.vocabulary))).indices
             best = best[allowed[best] > -math.inf]
             words = [self.vocabulary.words[index] for index in best.tolist()]
@@ -201,86 +271,92 @@ class LanguageScorer:
 
     @torch.no_grad()
     def _score(self, sentences: list[list[str]]) -> list[SentenceScores]:
-        forward, backward, mask = self._contexts(sentences)
-        width = mask.shape[1]
-        targets = torch.full((len(sentences), width + 1), self._end, device=mask.device)
-        for row, tokens in enumerate(sentences):
-            known = [self._begin, *(self.vocabulary.id(token) for token in tokens), self._end]
-            targets[row, : len(known)] = torch.tensor(known)
-        both = []
-        for outputs, ids in ((forward, targets[:, 1:]), (backward, targets[:, :-1])):
-            padded = torch.zeros(mask.shape, dtype=outputs.dtype, device=mask.device)
-            padded[mask] = self._log_probabilities(outputs[mask], ids[mask])
-            both.append(padded.tolist())
-        scores = []
-        for tokens, ahead, back in zip(sentences, *both):
-            size = len(tokens)
-            unknown = [token not in self.vocabulary.ids for token in tokens]
-            scores.append(
-                SentenceScores(
-                    tokens, ahead[:size], back[1 : size + 1], ahead[size], back[0], unknown
-                )
+        # With a carried state, the biLM runs on one sentence at a time.
+        groups = [[one] for one in sentences] if self.bilm.state == "carry" else [sentences]
+        rows: list[list[torch.Tensor]] = [[], []]
+        for group in groups:
+            *outputs, mask = self._contexts(group)
+            for found, output in zip(rows, outputs):
+                found.append(output[mask])
+        ids = [[self.vocabulary.id(token) for token in tokens] for tokens in sentences]
+        after = [one for sentence in ids for one in (*sentence, self._end)]
+        before = [one for sentence in ids for one in (self._begin, *sentence)]
+        forward, backward = (
+            -full_cross_entropy(
+                torch.cat(found),
+                torch.tensor(targets, device=mask.device),
+                self._weight,
+                self._bias,
             )
-        return scores
+            for found, targets in zip(rows, (after, before))
+        )
+        lengths = [len(tokens) + 1 for tokens in sentences]
+        pieces = zip(sentences, forward.split(lengths), backward.split(lengths))
+        return [
+            SentenceScores(
+                tokens,
+                ahead[:-1].tolist(),
+                back[1:].tolist(),
+                ahead[-1].item(),
+                back[0].item(),
+                [token not in self.vocabulary.ids for token in tokens],
+            )
+            for tokens, ahead, back in pieces
+        ]
 
     def _contexts(
         self, sentences: list[list[str]]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        The top layer where each direction predicts: forward from `<S>` to the last token, which
-        predict what follows, backward from the first to `</S>`, which predict what goes before.
-        Shape `(batch_size, num_tokens + 1, projection_dim)`, and the mask of both. A text's streams
-        in pretraining are the same: they never read the boundary at which a direction arrives.
+        Return the top LSTM layer of both directions, and the mask of the rows that predict a word.
+
+        The forward layer's row `t` has read `<S>` and the tokens up to `t - 1`, and predicts token
+        `t`. The backward layer's row `t` has read `</S>` and the tokens back to `t`, and predicts
+        token `t - 1`. Token -1 is `<S>`, and token `num_tokens` is `</S>`. As in pretraining,
+        neither direction reads its last boundary. Layers have shape `(batch_size, num_tokens + 1,
+        projection_dim)`.
         """
         bilm, options = self.bilm, self.bilm.options
         inputs = bilm.batch_to_ids(sentences).to(bilm.device)
         lengths = torch.tensor([len(one) + 2 for one in sentences], device=bilm.device)
         begin, end = bilm.batch_to_ids([bilm.char_cnn.boundaries])[0].to(bilm.device)
-        ids = with_boundaries(inputs, lengths, begin, end)
-        steps = torch.arange(ids.shape[1], device=bilm.device)
-        mask = steps < lengths.unsqueeze(1)
+        ids, mask = with_boundaries(inputs, lengths, begin, end)
         tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
-        backend().tokens_over_padded(bilm.char_cnn, ids, mask, tokens, bilm.parameters())
+        tokens[mask] = bilm.char_cnn(ids[mask])
+        packing = Packing(lengths - 1, tokens.shape[1] - 1)
         tops, ends = [], []
         for direction, part, start in zip(
-            ("forward", "backward"),
-            (tokens[:, :-1], tokens[:, 1:]),
-            bilm.start_states(len(sentences)),
+            DIRECTIONS, (tokens[:, :-1], tokens[:, 1:]), bilm.start_states(len(sentences))
         ):
-            layers = [torch.zeros_like(part) for _ in range(options.num_layers)]
-            final = backend().over_padded(
-                partial(bilm.lstm.stack, direction),
-                part,
-                lengths - 1,
-                start,
-                layers,
-                bilm.lstm.parameters(),
-                reverse=direction == "backward",
+            layers, end = bilm.lstm.stack(
+                direction,
+                packing.pack(part, direction),
+                packing.batch_sizes,
+                packing.sort(start),
             )
             tops.append(layers[-1])
-            ends.append(final)
+            ends.append(packing.unsort(end))
         bilm.keep_states(*ends)
-        return tops[0], tops[1], mask[:, 1:]
-
-    def _log_probabilities(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of each row's target, a block of the logits at a time."""
-        found = []
-        for rows, ids in zip(outputs.split(ROWS_AT_ONCE), targets.split(ROWS_AT_ONCE)):
-            sums = [
-                torch.logsumexp(linear(rows, words, bias), dim=1)
-                for words, bias in zip(
-                    self._weight.split(WORDS_AT_ONCE), self._bias.split(WORDS_AT_ONCE)
-                )
-            ]
-            logits = (rows * self._weight[ids]).sum(dim=1) + self._bias[ids]
-            found.append(logits - torch.logsumexp(torch.stack(sums), dim=0))
-        return torch.cat(found) if found else outputs.new_zeros(0)
+        forward, backward = packing.unpack(*tops).chunk(2, dim=-1)
+        return forward, backward, mask[:, 1:]
 
 
-def _tokens(sentence: Sequence[str]) -> list[str]:
-    if isinstance(sentence, str):
-        raise ValueError(
-            f"found the string {quoted(sentence)} for a sentence, expected its tokens: "
-            f"{sentence.split()[:8]}"
+def _load(
+    directory: str | Path, state: str = "primed", vocabulary_file: str | Path | None = None
+) -> tuple[BiLm, WordSoftmax, WordVocabulary]:
+    folder = Path(NAMED_BILMS["embedded"][0]).parent if str(directory) == "embedded" else directory
+    folder = Path(folder)
+    paths = [folder / name for name in (OPTIONS_FILE, WEIGHTS_FILE, SOFTMAX_FILE)]
+    if vocabulary_file is None:
+        paths.append(folder / VOCABULARY_FILE)
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{directory} has no {' and no '.join(missing)}, expected the folder of a finished "
+            "pretraining run, or what export-bilm or convert-checkpoint --vocabulary wrote"
         )
-    return list(sentence)
+    vocabulary = WordVocabulary.from_file(vocabulary_file or paths[-1])
+    bilm = load_bilm(paths[0], paths[1], state=state)
+    softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
+    load_softmax(softmax, paths[2])
+    return bilm, softmax, vocabulary

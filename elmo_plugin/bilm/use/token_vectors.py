@@ -1,39 +1,33 @@
-"""Context-independent vectors of a vocabulary, in the files that embedding readers take."""
+"""Export of a vocabulary's context-independent vectors, as HDF5 or as text like GloVe's."""
 
-import contextlib
 import gzip
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TextIO
 
 import h5py
 import numpy
 import torch
 from tqdm import tqdm
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.text import is_unicode, quoted, read_lines
-from elmo_plugin.bilm.files.whole_file import whole_file
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
-# The first line of AllenNLP's vocabulary files; its padding token, row 0, has no line.
+# First line of AllenNLP's vocabulary files. The padding token (id 0) has no line.
 ALLENNLP_UNKNOWN = "@@UNKNOWN@@"
 BATCH_SIZE = 1024
 
 
 def read_vocabulary(path: str | Path) -> list[str]:
     """
-    # Parameters
+    Read a vocabulary file: UTF-8, one token per line, such as AllenNLP's `tokens.txt` or bilm-tf's.
 
-    path : `Union[str, Path]`
-        UTF-8, one token a line: AllenNLP's `tokens.txt` or bilm-tf's vocabulary.
-
-    # Raises
-
-    `ValueError`
-        If a line is empty, comes twice or is not UTF-8, or there is none; the text names the line.
+    Raises a `ValueError` with the line number if a line is empty, repeated or not UTF-8, or if the
+    file is empty.
     """
     seen: dict[str, int] = {}
     for number, line in read_lines(path, keep_bad_bytes=True):
@@ -57,8 +51,10 @@ def with_boundaries(
     tokens: Sequence[str], boundaries: Sequence[str] = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
 ) -> list[str]:
     """
-    `<S>` and `</S>` behind the first token, as AllenNLP 0.9's script puts them; before all where
-    that is one of them, as in bilm-tf's vocabulary.
+    Return a vocabulary with `<S>` and `</S>` at its start, each once.
+
+    As in AllenNLP 0.9's script, the boundaries follow the first token, which is the unknown token.
+    If `tokens` begins with a boundary, as bilm-tf's files do, both boundaries come first.
     """
     rest = [token for token in tokens if token not in boundaries]
     first = rest[: tokens[0] not in boundaries]
@@ -69,35 +65,34 @@ def write_token_vectors(
     bilm: BiLm, tokens: Sequence[str], path: str | Path, header: bool = False
 ) -> None:
     """
-    Writes the token layer of a vocabulary: `projection_dim` numbers for each token.
+    Write the token layer of a vocabulary to a file: `projection_dim` numbers for each token.
 
     # Parameters
 
     bilm : `BiLm`
-        Any.
     tokens : `Sequence[str]`
-        The vocabulary.
     path : `Union[str, Path]`
-        `.hdf5` or `.h5`: the dataset `embedding`, shape `(len(tokens), projection_dim)`, as bilm-tf
-        writes it; where the first token is AllenNLP's `@@UNKNOWN@@`, a row of zeros for its padding
-        token comes before all, as AllenNLP's `embedding` expects it. Any other name: text, a token
-        and its numbers a line, as GloVe's; `.gz` for compressed text.
+        Output file. A name that ends with `.hdf5` or `.h5` gives HDF5 with the dataset `embedding`,
+        shape `(len(tokens), projection_dim)`, as in bilm-tf. If the first token is AllenNLP's
+        `@@UNKNOWN@@`, a row of zeros for the padding token is put before it, as AllenNLP's
+        `embedding` expects. Any other name gives text as in GloVe, a token and its numbers per
+        line; `.gz` compresses it.
     header : `bool`, optional (default = `False`)
-        Whether a text starts with the number of tokens and of dimensions, as word2vec's.
+        Begin a text file with the number of tokens and of dimensions, as in word2vec.
 
     # Raises
 
     `ValueError`
-        If there is no token, or one holds white space, which a text file cannot have.
+        If there is no token, or a token holds white space and the file is text.
     """
     path = Path(path)
     if not tokens:
         raise ValueError(f"{path}: the vocabulary has 0 tokens, expected 1 or more")
-    with whole_file(path) as aside:
+    with atomic_write(path) as temporary:
         if path.suffix in HDF5_SUFFIXES:
-            _write_hdf5(bilm, tokens, aside)
+            _write_hdf5(bilm, tokens, temporary)
         else:
-            _write_text(bilm, tokens, aside, path, header)
+            _write_text(bilm, tokens, temporary, path.suffix == ".gz", header)
 
 
 def _write_hdf5(bilm: BiLm, tokens: Sequence[str], path: Path) -> None:
@@ -110,35 +105,27 @@ def _write_hdf5(bilm: BiLm, tokens: Sequence[str], path: Path) -> None:
             dataset[first + start : first + start + len(vectors)] = vectors
 
 
-def _write_text(bilm: BiLm, tokens: Sequence[str], aside: Path, path: Path, header: bool) -> None:
+def _write_text(
+    bilm: BiLm, tokens: Sequence[str], path: Path, compress: bool, header: bool
+) -> None:
     for number, token in enumerate(tokens, start=1):
         if token.split() != [token]:
             raise ValueError(
                 f"token {number}, {token!r}, holds white space, which a text file of vectors "
                 "cannot have; expected an output that ends with .hdf5"
             )
-    with _open_text(aside, path.suffix == ".gz") as file:
+    # The gzip header has no name and no time, so that equal vectors give equal files.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw) as stream,
+        io.TextIOWrapper(stream, encoding="utf-8", newline="\n") as file,
+    ):
         if header:
             file.write(f"{len(tokens)} {bilm.options.projection_dim}\n")
         for _, batch, vectors in _batches(bilm, tokens):
             for token, vector in zip(batch, vectors):
-                # As many digits as float32 needs.
+                # `astype(str)` writes as many digits as float32 needs.
                 file.write(f"{token} {' '.join(vector.astype(str))}\n")
-
-
-@contextlib.contextmanager
-def _open_text(path: Path, compress: bool) -> Iterator[TextIO]:
-    if not compress:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        return
-    # Without name and time: the same vectors give the same file.
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
-    ):
-        yield file
 
 
 def _batches(

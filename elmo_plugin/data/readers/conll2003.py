@@ -1,4 +1,4 @@
-"""Reader of the columns of the CoNLL-2003 shared task (Tjong Kim Sang and De Meulder 2003)."""
+"""Dataset reader of files with one token per line, such as those of CoNLL-2003."""
 
 import logging
 import re
@@ -21,56 +21,62 @@ from elmo_plugin.data.tag_scheme import TagScheme, to_bioul
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("word", "pos", "chunk", "ner")
+LABELS = ("ner", "pos", "chunk")
 SPAN_COLUMNS = ("chunk", "ner")
-# Only ASCII blanks divide columns: a no-break space or a line separator inside a token stays in it.
+# ASCII blanks only: a no-break space or a line separator does not separate columns.
 BLANKS = re.compile(r"[ \t\r\n]+")
 
 
 class Row(NamedTuple):
-    """One line of the file: its number, from 1, and its columns."""
+    """One line of a file: its number, counted from 1, and its columns by name."""
 
     line_number: int
-    columns: List[str]
+    columns: Dict[str, str]
 
 
 @DatasetReader.register("conll2003", exist_ok=True)
 class Conll2003DatasetReader(DatasetReader):
     """
-    Reads files with one token a line in four columns, `WORD POS CHUNK NER`, divided by blanks or
-    tabs. Blank lines and `-DOCSTART-` lines end a sentence. Sentences are read one at a time.
+    Reads files with one token per line, in columns separated by spaces or tabs. By default the
+    columns are those of CoNLL-2003 (Tjong Kim Sang and De Meulder 2003), `WORD POS CHUNK NER`.
+    Blank lines and `-DOCSTART-` lines end a sentence. Instances are the same as those of AllenNLP's
+    reader of this name.
 
-    The span columns (`chunk`, `ner`) may be written in IOB1, BIO or BIOUL; a first pass over the
-    file finds out which, says so in the log, and checks the file. Only the columns that the
-    arguments name are looked at, so others may hold fillers (`-X-`). Where AllenNLP's reader of
-    this name reads a file, this one makes the same instances.
+    The span columns (`chunk`, `ner`) may be in the tag scheme IOB1, BIO, BIOUL or BIOES. A first
+    pass over the file checks the tags and logs the scheme. Only columns that become fields are
+    checked; the others may hold anything (`-X-`).
 
     Registered as a `DatasetReader` with name "conll2003".
 
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
-        How the words are represented.
     tag_label : `str`, optional (default = `"ner"`)
-        The column that becomes the field `tags`: `ner`, `pos`, `chunk`, or `None` for no such
-        field.
+        Column that becomes the field `tags`: `ner`, `pos` or `chunk`. `None` makes no such field.
     feature_labels : `Sequence[str]`, optional (default = `()`)
-        Columns that become further fields, in namespaces of these names: `pos_tags`, `chunk_tags`,
-        `ner_tags`.
+        Columns to return as additional fields: `pos`, `chunk` or `ner`. The field `pos_tags`, for
+        example, has the vocabulary namespace `pos_tags`.
     convert_to_coding_scheme : `str`, optional (default = `None`)
-        `BIOUL`: the span columns are converted. `None`: all tags stay as they stand in the file.
+        `BIOUL` converts the span columns to that scheme. `None` keeps the tags of the file.
     label_namespace : `str`, optional (default = `"labels"`)
-        The namespace of the field `tags`.
+        Vocabulary namespace of the field `tags`.
+    columns : `List[str]`, optional (default = `["word", "pos", "chunk", "ner"]`)
+        Names of the file's columns, from left to right. `word` is required; columns with other
+        names than `pos`, `chunk` and `ner` are ignored. Examples: `["word", "ner"]` (WNUT, JNLPBA),
+        `["word", "pos", "ner"]` (CoNLL-2002), `["number", "word", "ner", "inner"]` (GermEval),
+        `["word", "lemma", "pos", "chunk", "ner"]` (German CoNLL-2003). If this argument is given,
+        lines with tabs are split at tabs only. A line that begins with `#` is then a comment if its
+        number of columns is wrong; it ends a sentence.
     coding_scheme : `str`, optional
         Deprecated: `IOB1` means `convert_to_coding_scheme = None`, `BIOUL` means `"BIOUL"`.
 
     # Raises
 
     `ConfigurationError`
-        For an argument that is none of the above.
+        If an argument's value is none of those listed above.
     `ValueError`
-        For a file that is empty, not UTF-8, with a wrong number of columns in a line or, where tags
-        are converted, with tags of no known scheme or of several. The text begins with the path and
-        the line.
+        If a file is empty or not UTF-8, if a line has the wrong number of columns, or if tags to
+        convert are in no known scheme or mix several. The message begins with path and line.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Conll2003DatasetReader(DatasetReader):
         feature_labels: Sequence[str] = (),
         convert_to_coding_scheme: Optional[str] = None,
         label_namespace: str = "labels",
+        columns: Optional[List[str]] = None,
         **kwargs: Any,
     ) -> None:
         if "coding_scheme" in kwargs:
@@ -97,14 +104,11 @@ class Conll2003DatasetReader(DatasetReader):
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
-        if tag_label is not None and tag_label not in COLUMNS[1:]:
-            raise ConfigurationError(
-                f"unknown tag label type: {tag_label}; expected ner, pos or chunk"
-            )
-        for label in feature_labels:
-            if label not in COLUMNS[1:]:
+        labels = [("tag", tag_label), *(("feature", label) for label in feature_labels)]
+        for kind, label in labels:
+            if label not in LABELS and (kind, label) != ("tag", None):
                 raise ConfigurationError(
-                    f"unknown feature label type: {label}; expected ner, pos or chunk"
+                    f"unknown {kind} label type: {label}; expected ner, pos or chunk"
                 )
         if convert_to_coding_scheme not in (None, "BIOUL"):
             raise ConfigurationError(
@@ -116,53 +120,63 @@ class Conll2003DatasetReader(DatasetReader):
         self.feature_labels = set(feature_labels)
         self.convert_to_coding_scheme = convert_to_coding_scheme
         self.label_namespace = label_namespace
+        self._columns = _Columns(columns)
+        for label in {*feature_labels, tag_label} - {None}:
+            if label not in self._columns.names:
+                raise ConfigurationError(
+                    f"found the columns {self._columns.names} without {label!r}, which tag_label "
+                    "or feature_labels names; expected it among them"
+                )
 
     def _read(self, file_path: PathOrStr) -> Iterable[Instance]:
         local_path = cached_path(str(file_path))
         self._check(local_path, str(file_path))
-        for sentence in self.shard_iterable(_sentences(local_path, str(file_path))):
-            words, pos_tags, chunk_tags, ner_tags = map(
-                list, zip(*(row.columns for row in sentence), strict=True)
-            )
+        sentences = self._columns.read_sentences(local_path, str(file_path))
+        for sentence in self.shard_iterable(sentences):
+            columns = {
+                name: [row.columns[name] for row in sentence] for name in sentence[0].columns
+            }
             yield self.text_to_instance(
-                [Token(word) for word in words], pos_tags, chunk_tags, ner_tags
+                [Token(word) for word in columns["word"]],
+                columns.get("pos"),
+                columns.get("chunk"),
+                columns.get("ner"),
             )
 
     def _check(self, local_path: Union[str, Path], file_name: str) -> None:
-        """Reads the whole file once: form, tag schemes."""
+        """Read the whole file once to check its columns and its tag schemes."""
         used = self.feature_labels | {self.tag_label}
         schemes = {column: TagScheme() for column in SPAN_COLUMNS if column in used}
-        strange: Dict[
-            str, str
-        ] = {}  # column -> why it is in no scheme; matters only for conversion
+        # Error messages by column, for tags in no scheme. Raised only if tags must be converted.
+        problems: Dict[str, str] = {}
         num_sentences = 0
-        for sentence in _sentences(local_path, file_name):
+        for sentence in self._columns.read_sentences(local_path, file_name):
             num_sentences += 1
             for column, scheme in schemes.items():
-                index = COLUMNS.index(column)
                 try:
-                    if column not in strange:
-                        scheme.read((row.line_number, row.columns[index]) for row in sentence)
+                    if column not in problems:
+                        scheme.read((row.line_number, row.columns[column]) for row in sentence)
                 except ValueError as error:
-                    strange[column] = f"{file_name}:{error}"
+                    problems[column] = f"{file_name}:{error}"
         if num_sentences == 0:
             raise ValueError(
-                f"{file_name}:1: no sentence in this file; expected lines of {' '.join(COLUMNS)}"
+                f"{file_name}:1: no sentence in this file; "
+                f"expected lines of {' '.join(self._columns.names)}"
             )
         for column, scheme in schemes.items():
             found = None
             try:
                 found = scheme.name()
             except ValueError as error:
-                strange.setdefault(column, f"{file_name}:{error}")
-            if column not in strange:
+                problems.setdefault(column, f"{file_name}:{error}")
+            if column not in problems:
                 logger.info(
                     "%s: the %s column is in %s", file_name, column, found or "no scheme, all O"
                 )
             elif self.convert_to_coding_scheme:
-                raise ValueError(f"{strange[column]} ({column} column)")
+                raise ValueError(f"{problems[column]} ({column} column)")
             else:
-                logger.warning("%s (%s column); tags stay as they are", strange[column], column)
+                logger.warning("%s (%s column); tags stay as they are", problems[column], column)
 
     def text_to_instance(
         self,
@@ -172,18 +186,11 @@ class Conll2003DatasetReader(DatasetReader):
         ner_tags: Optional[List[str]] = None,
     ) -> Instance:
         """
-        # Parameters
+        Make an instance from the words of one sentence, with a tag for each word. Span tags may be
+        in IOB1, BIO, BIOUL or BIOES.
 
-        tokens : `List[Token]`
-            The words of one sentence, at least one.
-        pos_tags, chunk_tags, ner_tags : `List[str]`, optional (default = `None`)
-            Their tags; spans in IOB1, BIO or BIOUL.
-
-        # Returns
-
-        `Instance`
-            Fields `tokens`, `metadata` (its `words` are the strings), `tags` if the column of
-            `tag_label` is given, and one for each of `feature_labels`.
+        The instance has the fields `tokens`, `metadata` with the `words` as strings, `tags` if the
+        column `tag_label` is given, and a field for each of `feature_labels`.
         """
         if not tokens:
             raise ValueError("a sentence of 0 tokens cannot be tagged; expected at least one")
@@ -210,25 +217,43 @@ class Conll2003DatasetReader(DatasetReader):
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """Gives the words of an instance this reader's indexers."""
+        """Attach this reader's token indexers to the instance."""
         instance.fields["tokens"]._token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
-def _sentences(local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
-    """Sentences of a file; `file_name` is what error texts call it."""
-    sentence: List[Row] = []
-    for line_number, line in read_lines(local_path, file_name):
-        columns = BLANKS.split(line.strip(" \t\r\n"))
-        if not line.strip() or columns[0] == "-DOCSTART-":
-            if sentence:
-                yield sentence
-                sentence = []
-            continue
-        if len(columns) != len(COLUMNS):
-            raise ValueError(
-                f"{file_name}:{line_number}: {len(columns)} columns: {quoted(line.strip())}; "
-                f"expected {len(COLUMNS)}: {' '.join(COLUMNS)}"
+class _Columns:
+    """Splits lines into columns. `names` are the columns' names; `None` means CoNLL-2003's four."""
+
+    def __init__(self, names: Optional[List[str]]) -> None:
+        self.names = list(names or COLUMNS)
+        self._given = names is not None
+        twice = [name for name in COLUMNS if self.names.count(name) > 1]
+        if "word" not in self.names or twice:
+            raise ConfigurationError(
+                f"found the columns {self.names}, expected word once, and ner, pos and chunk at "
+                'most once, such as ["word", "ner"]'
             )
-        sentence.append(Row(line_number, columns))
-    if sentence:
-        yield sentence
+
+    def read_sentences(self, local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
+        """Yield the rows of each sentence; errors name the file as `file_name`."""
+        sentence: List[Row] = []
+        for line_number, line in read_lines(local_path, file_name):
+            line = line.strip(" \t\r\n")
+            columns = line.split("\t") if self._given and "\t" in line else BLANKS.split(line)
+            fits = len(columns) == len(self.names)
+            comment = self._given and line.startswith("#") and not fits
+            if not line.strip() or columns[0] == "-DOCSTART-" or comment:
+                if sentence:
+                    yield sentence
+                    sentence = []
+            elif fits and all(columns):
+                columns = [column.strip(" ") for column in columns]
+                sentence.append(Row(line_number, dict(zip(self.names, columns))))
+            else:
+                raise ValueError(
+                    f"{file_name}:{line_number}: {sum(map(bool, columns))} columns: "
+                    f"{quoted(line)}; expected {len(self.names)}: {' '.join(self.names)}"
+                    + ("" if self._given else "; the reader's argument `columns` names others")
+                )
+        if sentence:
+            yield sentence

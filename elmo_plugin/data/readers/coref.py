@@ -1,8 +1,10 @@
-"""Reader of coreference chains in the columns of the CoNLL-2012 shared task (OntoNotes 5)."""
+"""Dataset reader for coreference data in CoNLL-2012 format (OntoNotes 5)."""
 
+import logging
+import re
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
@@ -13,23 +15,128 @@ from allennlp.data.fields import ListField, MetadataField, SequenceLabelField, S
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
-from elmo_plugin.data.coref_documents import Document, Mention, read_documents
+from elmo_plugin.bilm.files.text import quoted
+from elmo_plugin.data.readers.conll2012 import (
+    SPEAKER_COLUMN,
+    WORD_COLUMN,
+    Row,
+    gold_conll_files,
+    read_sentence_rows,
+)
+
+logger = logging.getLogger(__name__)
+
+# First and last token of a mention, as indices into the document.
+Mention = Tuple[int, int]
 
 NO_SPEAKER = "-"
+BEGIN = re.compile(r"#begin document \((.*)\); part (\d+)")
+BRACKET = re.compile(r"(\()?([0-9]+)(\))?")
+
+
+class Document(NamedTuple):
+    """
+    A document and its coreference clusters. `key` is its name, such as `bc/cctv/00/cctv_0000`, or
+    empty if the file gives none. `sentences` holds each sentence's words, `speakers` the speaker of
+    each word, and `clusters` the mentions of each cluster.
+    """
+
+    key: str
+    sentences: List[List[str]]
+    speakers: List[List[str]]
+    clusters: List[List[Mention]]
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """
+    Yield the documents of a file in CoNLL-2012 format. A document stands between the lines `#begin
+    document (KEY); part NUMBER` and `#end document`. A file without `#` lines is one document.
+    Documents without tokens are skipped.
+
+    # Raises
+
+    `ValueError`
+        If the rows of a sentence differ in their number of columns, or have too few. If brackets of
+        mentions do not match, or a document begins before the previous one ends. If the file is not
+        UTF-8 or has no token. The message gives the path and, if possible, the line.
+    """
+    begun = num_documents = 0
+    document, clusters = Document("", [], [], []), {}  # type: ignore[var-annotated]
+
+    def finished() -> Iterator[Document]:
+        nonlocal document, clusters, num_documents
+        if document.sentences:
+            num_documents += 1
+            yield document._replace(clusters=list(clusters.values()))
+        document, clusters = Document("", [], [], []), {}
+
+    for rows, line_number, line in read_sentence_rows(path):
+        if rows:
+            for cluster, mention in _mentions(path, rows, sum(map(len, document.sentences))):
+                clusters.setdefault(cluster, []).append(mention)
+            document.sentences.append([columns[WORD_COLUMN] for _, columns in rows])
+            document.speakers.append([columns[SPEAKER_COLUMN] for _, columns in rows])
+        if line.startswith("#begin document"):
+            if begun:
+                raise ValueError(
+                    f"{path}, line {line_number}: found {quoted(line)}, expected "
+                    f"'#end document' of the one that begins in line {begun}"
+                )
+            begun = line_number
+            match = BEGIN.match(line)
+            document = document._replace(key=match[1] if match else "")
+        elif line.startswith("#end document"):
+            begun = 0
+            yield from finished()
+    if begun:
+        logger.warning(
+            "%s: the document that begins in line %d has no '#end document': a file cut short?",
+            path,
+            begun,
+        )
+    yield from finished()
+    if not num_documents:
+        raise ValueError(f"{path}: found no token, expected CoNLL-2012 columns")
+
+
+def _mentions(path: Path, rows: List[Row], first_token: int) -> Iterator[Tuple[str, Mention]]:
+    """
+    Yield the cluster and the first and last token of each mention in a sentence, ordered by last
+    token. `first_token` is the index of the sentence's first token in the document.
+    """
+    # Mentions whose closing bracket is still to come, by cluster: first token and line number.
+    opened: Dict[str, List[Tuple[int, int]]] = {}
+    for token, (line_number, columns) in enumerate(rows, first_token):
+        where, cell = f"{path}, line {line_number}", columns[-1]
+        for bracket in [] if cell in ("-", "_", "*") else cell.split("|"):
+            match = BRACKET.fullmatch(bracket)
+            if match is None or not (match[1] or match[3]):
+                raise ValueError(
+                    f"{where}: found {quoted(cell)} in the last column, expected '-' or brackets "
+                    "such as (3, 3) or (3), divided by |"
+                )
+            opens, cluster, closes = match.groups()
+            if opens:
+                opened.setdefault(cluster, []).append((token, line_number))
+            if closes:
+                if not opened.get(cluster):
+                    raise ValueError(
+                        f"{where}: found {quoted(cell)}, but no mention of cluster "
+                        f"{quoted(cluster)} is open in this sentence"
+                    )
+                yield cluster, (opened[cluster].pop()[0], token)
+    for cluster, mentions in opened.items():
+        for _, line_number in mentions:
+            raise ValueError(
+                f"{path}, line {line_number}: a mention of cluster {quoted(cluster)} "
+                "opens here and does not close before its sentence ends"
+            )
 
 
 def merge_clusters(clusters: Iterable[Iterable[Mention]]) -> List[List[Mention]]:
     """
-    # Parameters
-
-    clusters : `Iterable[Iterable[Mention]]`
-        Clusters, some of which may share a mention.
-
-    # Returns
-
-    `List[List[Mention]]`
-        Each in order of tokens; a cluster that shares a mention with an earlier one is added to
-        it.
+    Merge each cluster into an earlier one that shares a mention with it. If several do, the
+    cluster's first shared mention decides, and the others keep theirs. Mentions are sorted.
     """
     merged: List[List[Mention]] = []
     cluster_of: Dict[Mention, List[Mention]] = {}
@@ -48,34 +155,33 @@ def merge_clusters(clusters: Iterable[Iterable[Mention]]) -> List[List[Mention]]
 @DatasetReader.register("coref", exist_ok=True)
 class ConllCorefReader(DatasetReader):
     """
-    Reads a file of documents in CoNLL-2012's columns, or all files of a directory whose names end
-    in `gold_conll`, at any depth, in the order of their paths. One document is one instance.
+    Makes an instance from each document of a file in CoNLL-2012 format. Given a directory, it reads
+    all `*gold_conll` files below it, sorted by path.
 
-    An instance has `text`; `spans`, the candidates: all spans of at most `max_span_width` tokens
-    within a sentence; `span_labels`, the cluster of each, -1 for none; and `metadata` with
-    `original_text`, the tokens; `clusters`; and, which allennlp-models' reader of this name has
-    not: `sentence_lengths` in tokens, `speakers` of the tokens, `genre`, what stands before the
-    first `/` in the document's key (empty if there is none), and `document_key`.
+    The field `text` holds the tokens. `spans` holds the candidates, all spans of at most
+    `max_span_width` tokens within a sentence. `span_labels` holds each candidate's cluster number,
+    or -1. `metadata` holds `original_text` (the tokens) and `clusters`. Unlike allennlp-models'
+    reader of this name, this one adds `sentence_lengths` (in tokens), `speakers` (one for each
+    token), `document_key`, and `genre`, the part of the key before its first `/`.
 
     Registered as a `DatasetReader` with name "coref".
 
     # Parameters
 
     max_span_width : `int`
-        The most tokens of a candidate span.
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
-        `{"tokens": SingleIdTokenIndexer()}` if not given.
+        Largest number of tokens in a candidate span.
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     wordpiece_modeling_tokenizer : `PretrainedTransformerTokenizer`, optional (default = `None`)
-        Cuts the words into pieces, which are the tokens then.
+        Splits the words into word pieces, which become the tokens.
     max_sentences : `int`, optional (default = `None`)
-        Keep the first so many sentences of a document. `None`: all.
+        Reads at most this number of sentences from the start of each document.
     remove_singleton_clusters : `bool`, optional (default = `False`)
-        Whether to leave out clusters of one mention.
+        If true, leaves out clusters of one mention.
 
     # Raises
 
     `ValueError`
-        When read: no file, or, with path and line, one that is not well-formed.
+        While reading, if there is no file or a file is malformed. The message gives path and line.
     """
 
     def __init__(
@@ -102,23 +208,20 @@ class ConllCorefReader(DatasetReader):
 
     def _read(self, file_path: str) -> Iterator[Instance]:
         for document in self.shard_iterable(self._documents(cached_path(file_path))):
-            yield self.text_to_instance(
+            instance = self.text_to_instance(
                 document.sentences,
                 document.clusters,
                 document.speakers,
                 document.key.partition("/")[0] if "/" in document.key else "",
                 document.key,
             )
+            # AllenNLP adds the indexers after workers have sent instances to the main process.
+            instance["text"].token_indexers = None  # type: ignore[attr-defined]
+            yield instance
 
     def _documents(self, file_path: PathOrStr) -> Iterator[Document]:
-        path = Path(file_path)
-        paths = [path]
-        if path.is_dir():
-            paths = sorted(found for found in path.rglob("*gold_conll") if found.is_file())
-            if not paths:
-                raise ValueError(f"{path}: found no *gold_conll file in this directory")
-        for one in paths:
-            yield from read_documents(one)
+        for path in gold_conll_files(Path(file_path)):
+            yield from read_documents(path)
 
     def text_to_instance(
         self,
@@ -129,23 +232,12 @@ class ConllCorefReader(DatasetReader):
         document_key: str = "",
     ) -> Instance:
         """
-        # Parameters
+        Make an instance from one document. `sentences` holds the words of each sentence, and
+        `speakers`, if known, the speaker of each word. `genre` and `document_key` (the document's
+        name) may be empty.
 
-        sentences : `List[List[str]]`
-            The words of each sentence.
-        gold_clusters : `List[List[Mention]]`, optional (default = `None`)
-            Clusters of mentions, each the first and the last word, counted through the document.
-            Clusters that share a mention are joined.
-        speakers : `List[List[str]]`, optional (default = `None`)
-            The speaker of each word, by sentence; `None`: no speaker is known.
-        genre : `str`, optional (default = `""`)
-            The document's; empty if it is not known.
-        document_key : `str`, optional (default = `""`)
-            The document's name.
-
-        # Returns
-
-        `Instance`
+        `gold_clusters` holds clusters of mentions. A mention is a pair of indices into the
+        document: its first and its last word. Clusters that share a mention are joined.
 
         # Raises
 
@@ -176,8 +268,7 @@ class ConllCorefReader(DatasetReader):
         lengths = self._sentence_lengths(sentences, first, len(tokens))
         if self._wordpiece_modeling_tokenizer is not None:
             names = _spread(names, first, last, len(tokens))
-        # A worker process hands fields on without indexers; `apply_token_indexers` adds them.
-        text = TextField(tokens, None if self.get_worker_info() else self._token_indexers)
+        text = TextField(tokens, self._token_indexers)
         metadata: Dict[str, Any] = {
             "original_text": [token.text for token in tokens],
             "sentence_lengths": lengths,
@@ -188,7 +279,7 @@ class ConllCorefReader(DatasetReader):
         candidates = list(self._candidates(sentences, first, last))
         spans = ListField(
             [SpanField(start, end, text) for start, end in candidates]
-            # Every word may have more pieces than a span.
+            # There is no candidate if every word has more than `max_span_width` word pieces.
             or [SpanField(0, 0, text).empty_field()]
         )
         fields: Dict[str, Field] = {"text": text, "spans": spans}
@@ -206,16 +297,11 @@ class ConllCorefReader(DatasetReader):
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """
-        # Parameters
-
-        instance : `Instance`
-            Its tokens get the reader's indexers.
-        """
+        """Attach this reader's token indexers to the instance."""
         instance["text"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _tokens(self, words: List[str]) -> Tuple[List[Token], List[int], List[int]]:
-        """The tokens, and each word's first and last token."""
+        """Return the tokens, and the indices of each word's first and last token."""
         if self._wordpiece_modeling_tokenizer is None:
             positions = list(range(len(words)))
             return [Token(word) for word in words], positions, positions
@@ -232,7 +318,10 @@ class ConllCorefReader(DatasetReader):
     def _sentence_lengths(
         sentences: List[List[str]], first: List[int], num_tokens: int
     ) -> List[int]:
-        """In tokens; special tokens belong to the first and the last sentence."""
+        """
+        Return the number of tokens of each sentence. `first` maps words to tokens. Special tokens
+        before and after the document count to its first and last sentence.
+        """
         bounds = [0, *accumulate(map(len, sentences))]
         starts = [0, *(first[bound] for bound in bounds[1:-1]), num_tokens]
         return [end - start for start, end in pairwise(starts)]
@@ -240,23 +329,23 @@ class ConllCorefReader(DatasetReader):
     def _candidates(
         self, sentences: List[List[str]], first: List[int], last: List[int]
     ) -> Iterator[Mention]:
-        """First and last token of each candidate span."""
+        """Yield the first and the last token of each candidate span."""
         offset = 0
         for sentence in sentences:
             for start, end in enumerate_spans(sentence, offset, self._max_span_width):
-                # Of as many words, and then of as many pieces: the width's embedding ends there.
+                # Limit the word pieces too: the model has no embedding for a wider span.
                 if last[end] - first[start] < self._max_span_width:
                     yield first[start], last[end]
             offset += len(sentence)
 
 
 def _normalize(word: str) -> str:
-    """OntoNotes writes some full stops and question marks with a slash."""
+    """Remove the slash that OntoNotes puts before some full stops and question marks."""
     return word[1:] if word in ("/.", "/?") else word
 
 
 def _spread(names: List[str], first: List[int], last: List[int], num_tokens: int) -> List[str]:
-    """The speaker of each token; none for special tokens."""
+    """Convert one speaker per word to one speaker per token; special tokens get `-`."""
     spread = [NO_SPEAKER] * num_tokens
     for name, start, end in zip(names, first, last):
         spread[start : end + 1] = [name] * (end - start + 1)

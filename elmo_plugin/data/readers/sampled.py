@@ -1,4 +1,4 @@
-"""A part of what another reader reads: for learning curves."""
+"""Dataset reader that keeps a random sample of another reader's instances, for learning curves."""
 
 import random
 from typing import Any, Iterator, Optional
@@ -11,29 +11,28 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 @DatasetReader.register("sampled", exist_ok=True)
 class SampledDatasetReader(DatasetReader):
     """
-    Keeps each instance with the same probability, in the order of the file. What a smaller fraction
-    keeps a larger one keeps too (Peters et al. 2018, Figure 1, samples at random as well). Several
-    processes or workers keep others than one would.
+    Keeps each instance of another reader with probability `fraction`, as for figure 1 of Peters et
+    al. 2018. The order stays the same. With one seed, a larger `fraction` keeps all that a smaller
+    one keeps, and more. The sample depends on the number of training processes and data workers.
 
     # Parameters
 
     reader : `DatasetReader`
-        Reads and indexes the instances; its `max_instances` comes first.
+        Reader to sample from; its `max_instances` applies before sampling.
     fraction : `float`
-        Above 0, at most 1.
+        Probability of keeping an instance, above 0 and at most 1.
     seed : `int`, optional (default = `0`)
-        Another one keeps others.
 
     # Raises
 
     `ConfigurationError`
-        If `fraction` is not above 0 and at most 1; in reading, if nothing is left.
+        If `fraction` is out of range; while reading, if the sample is empty.
     """
 
     def __init__(
         self, reader: DatasetReader, fraction: float, seed: int = 0, **kwargs: Any
     ) -> None:
-        # `reader` gives each process and each worker its share.
+        # The inner reader already shards instances by process and worker.
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
@@ -54,10 +53,10 @@ class SampledDatasetReader(DatasetReader):
         self._reader._set_distributed_info(info)
 
     def _draws(self) -> random.Random:
-        """Of their own in each share."""
+        """Return a random generator whose seed depends on this process and worker."""
         worker, process = self.get_worker_info(), self.get_distributed_info()
-        share = (process.global_rank if process else 0, worker.id if worker else 0)
-        return random.Random(self._seed if share == (0, 0) else f"{self._seed} {share}")
+        shard = (process.global_rank if process else 0, worker.id if worker else 0)
+        return random.Random(self._seed if shard == (0, 0) else f"{self._seed} {shard}")
 
     def _read(self, file_path: Any) -> Iterator[Instance]:
         draws = self._draws()
@@ -67,7 +66,7 @@ class SampledDatasetReader(DatasetReader):
             if draws.random() < self._fraction:
                 kept += 1
                 yield instance
-        # A share may keep none where another keeps some.
+        # With several processes or workers, an empty sample in one of them is no error.
         if number and not kept and not (self.get_worker_info() or self.get_distributed_info()):
             raise ConfigurationError(
                 f"{file_path}: a fraction of {self._fraction} keeps none of {number} instances; "
@@ -75,9 +74,9 @@ class SampledDatasetReader(DatasetReader):
             )
 
     def text_to_instance(self, *inputs: Any, **kwargs: Any) -> Instance:
-        """What `reader` makes of it."""
+        """Return the result of `reader.text_to_instance`."""
         return self._reader.text_to_instance(*inputs, **kwargs)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """As `reader` does."""
+        """Attach the token indexers of `reader` to the instance."""
         self._reader.apply_token_indexers(instance)

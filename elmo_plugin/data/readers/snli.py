@@ -1,8 +1,9 @@
-"""Reads sentence pairs with entailment labels from SNLI's jsonl files."""
+"""Dataset reader of SNLI's jsonl files: sentence pairs with entailment labels."""
 
 import json
-from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, MetadataField, TextField
@@ -13,37 +14,42 @@ from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("entailment", "neutral", "contradiction")
+# Value of `gold_label` in MultiNLI's test sets.
+HIDDEN = "hidden"
 
 
 @DatasetReader.register("snli", exist_ok=True)
 class SnliReader(DatasetReader):
     """
     Reads the Stanford Natural Language Inference corpus (Bowman et al. 2015, "A large annotated
-    corpus for learning natural language inference"): one json object per line with the keys
-    `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis).
+    corpus for learning natural language inference") and others of its form: one JSON object per
+    line with the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis).
 
-    Pairs whose `gold_label` is `-`, on which the annotators did not agree, are skipped. A pair
-    without a `gold_label` is read without a label. Files are streamed, blank lines skipped.
+    Skips blank lines and pairs with the `gold_label` `-`, where the annotators did not agree. A
+    pair becomes an instance without a label if it has no `gold_label`, or MultiNLI's `hidden`.
 
     # Parameters
 
     tokenizer : `Tokenizer`, optional (default = `SpacyTokenizer()`)
-        Splits both sentences. Without spaCy's `en_core_web_sm` the default applies the same rules
-        from a blank English pipeline; nothing is downloaded.
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
-        How tokens become ids; `{"tokens": SingleIdTokenIndexer()}` if not given.
+        Splits both sentences. If spaCy's `en_core_web_sm` is not installed, the default uses the
+        same rules from a blank English pipeline.
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     combine_input_fields : `bool`, optional (default = `None`)
-        Whether both sentences go into one field `tokens`, joined by the tokenizer's special tokens,
-        instead of `premise` and `hypothesis`. If not given, only with a
-        `PretrainedTransformerTokenizer`.
+        If true, a single field `tokens` holds both sentences, joined by the tokenizer's special
+        tokens. If false, they are the fields `premise` and `hypothesis`. `None` means true for a
+        `PretrainedTransformerTokenizer` and false for any other tokenizer.
     collapse_labels : `bool`, optional (default = `False`)
-        Whether "neutral" and "contradiction" become the one label "non-entailment".
+        If true, every label but "entailment" becomes "non-entailment".
+    labels : `List[str]`, optional (default = `["entailment", "neutral", "contradiction"]`)
+        Labels that the file may have, such as `["entails", "neutral"]` for SciTail.
 
     # Raises
 
+    `ConfigurationError`
+        If `collapse_labels` is true, but "entailment" is not in `labels`.
     `ValueError`
-        While reading, with path and line: if a line is no json object, lacks a sentence or has
-        an empty one or an unknown label, or if the file holds no labelled or unlabelled pair.
+        While reading, if a line is not a JSON object, lacks a sentence, or has an empty sentence or
+        an unknown label. The message gives path and line. Also if the file has no pair to read.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class SnliReader(DatasetReader):
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         combine_input_fields: Optional[bool] = None,
         collapse_labels: Optional[bool] = False,
+        labels: Optional[List[str]] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -63,9 +70,15 @@ class SnliReader(DatasetReader):
             combine_input_fields = isinstance(self._tokenizer, PretrainedTransformerTokenizer)
         self._combine_input_fields = combine_input_fields
         self.collapse_labels = collapse_labels
+        self._labels = tuple(labels or LABELS)
+        if collapse_labels and "entailment" not in self._labels:
+            raise ConfigurationError(
+                f"found collapse_labels and the labels {list(self._labels)}, expected 'entailment' "
+                "among them"
+            )
 
     def _read(self, file_path: str) -> Iterable[Instance]:
-        for where, pair in self.shard_iterable(_read_pairs(file_path)):
+        for where, pair in self.shard_iterable(self._pairs(file_path)):
             try:
                 yield self.text_to_instance(
                     pair["sentence1"], pair["sentence2"], pair.get("gold_label")
@@ -73,30 +86,44 @@ class SnliReader(DatasetReader):
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
 
+    def _pairs(self, file_path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
+        """Yield path and line of each pair as a string, and the pair. Skip pairs labelled `-`."""
+        empty = True
+        for number, line in read_lines(cached_path(file_path), file_path):
+            if not line.strip():
+                continue
+            where = f"{file_path}, line {number}"
+            pair = _parse_pair(line, where)
+            label = pair.get("gold_label")
+            if label == HIDDEN and HIDDEN not in self._labels:
+                del pair["gold_label"]
+            elif label not in (*self._labels, "-", None):
+                raise ValueError(
+                    f"{where}: gold_label is {quoted(label)}, expected one of {self._labels} or "
+                    "'-'; the reader's argument `labels` names others"
+                )
+            if label != "-":
+                empty = False
+                yield where, pair
+        if empty:
+            raise ValueError(
+                f"{file_path}: no sentence pair found, expected one json object per line"
+            )
+
     def text_to_instance(
         self, premise: str, hypothesis: str, label: Optional[str] = None
     ) -> Instance:
         """
-        # Parameters
+        Make an instance from an untokenized sentence pair.
 
-        premise : `str`
-            Untokenized.
-        hypothesis : `str`
-            Untokenized.
-        label : `str`, optional (default = `None`)
-            "entailment", "neutral" or "contradiction".
-
-        # Returns
-
-        `Instance`
-            Fields `premise`, `hypothesis`, `metadata` (the tokens of both as strings, under
-            `premise_tokens` and `hypothesis_tokens`) and `label`; or `tokens` and `label` with
-            `combine_input_fields`.
+        The instance has the fields `premise`, `hypothesis`, `label` and `metadata`, which holds the
+        tokens as strings under `premise_tokens` and `hypothesis_tokens`. With
+        `combine_input_fields` it only has the fields `tokens` and `label`.
 
         # Raises
 
         `ValueError`
-            If the tokenizer finds no token in a sentence: there is nothing to attend to.
+            If the tokenizer finds no token in a sentence.
         """
         premise_tokens = self._tokenizer.tokenize(premise)
         hypothesis_tokens = self._tokenizer.tokenize(hypothesis)
@@ -128,38 +155,16 @@ class SnliReader(DatasetReader):
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """
-        Gives the text fields their indexers, after the instance has come from a worker process.
-
-        # Parameters
-
-        instance : `Instance`
-            As made by `text_to_instance`; changed in place.
-        """
+        """Attach this reader's token indexers to the instance."""
         for name in ("tokens", "premise", "hypothesis"):
             if name in instance.fields:
                 instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
-def _read_pairs(file_path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """The checked pairs of one file, those labelled `-` left out, with their places."""
-    empty = True
-    for number, line in read_lines(cached_path(file_path), file_path):
-        if not line.strip():
-            continue
-        where = f"{file_path}, line {number}"
-        pair = _parse_pair(line, where)
-        if pair.get("gold_label") != "-":
-            empty = False
-            yield where, pair
-    if empty:
-        raise ValueError(f"{file_path}: no sentence pair found, expected one json object per line")
-
-
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:
     try:
         pair = json.loads(line)
-    except (ValueError, RecursionError) as error:  # too deep, or an integer too long, for one
+    except (ValueError, RecursionError) as error:  # for example nested too deep
         reason = str(error)[:QUOTED]
         raise ValueError(f"{where}: not json ({reason}), found {quoted(line.strip())}") from error
     if not isinstance(pair, dict):
@@ -178,7 +183,4 @@ def _parse_pair(line: str, where: str) -> Dict[str, Any]:
             )
         if not sentence.strip():
             raise ValueError(f"{where}: {key} is {quoted(sentence)}, expected a word at least")
-    label = pair.get("gold_label")
-    if label not in (*LABELS, "-", None):
-        raise ValueError(f"{where}: gold_label is {quoted(label)}, expected one of {LABELS} or '-'")
     return pair

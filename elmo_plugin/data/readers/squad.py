@@ -1,17 +1,20 @@
-"""Reads questions on passages, and their answers, from SQuAD's JSON files."""
+"""Dataset reader of SQuAD's JSON files: passages, questions and their answers."""
 
+import functools
+import json
 import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import SpacyTokenizer
 
-from elmo_plugin.data.readers.squad_json import read_questions
+from elmo_plugin.bilm.files.text import quoted, read_lines
 
 SQUAD2_NO_ANSWER_TOKEN = "@@<NO_ANSWER>@@"
 
@@ -19,39 +22,38 @@ SQUAD2_NO_ANSWER_TOKEN = "@@<NO_ANSWER>@@"
 @DatasetReader.register("squad", exist_ok=True)
 class SquadReader(DatasetReader):
     """
-    Reads SQuAD 1.1 (Rajpurkar et al. 2016) and files of the same form. `squad1` is the same reader;
-    `squad2` adds to each passage a token that stands for "no answer".
+    Reads SQuAD 1.1 (Rajpurkar et al. 2016) and files of the same form. The registered name `squad1`
+    is the same reader; `squad2` has a default `no_answer_token`, for SQuAD 2.0.
 
     # Parameters
 
     tokenizer : `Tokenizer`, optional (default = `SpacyTokenizer()`)
-        Splits passages and questions; must give `idx`. Without spaCy's `en_core_web_sm` the default
-        applies the same rules from a blank English pipeline; nothing is downloaded.
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
-        How tokens become ids; `{"tokens": SingleIdTokenIndexer()}` if not given.
+        Splits passages and questions; its tokens must have `idx`. If spaCy's `en_core_web_sm` is
+        not installed, the default uses the same rules from a blank English pipeline.
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     passage_length_limit : `int`, optional (default = `None`)
-        Passages are cut to so many tokens, that for "no answer" among them. An answer that is cut
-        off is no target any more; see `skip_impossible_questions`.
+        Truncates passages to this number of tokens, `no_answer_token` included. An answer that is
+        cut off is not used in the loss; see `skip_impossible_questions`.
     question_length_limit : `int`, optional (default = `None`)
-        Questions are cut to so many tokens.
+        Truncates questions to this number of tokens.
     skip_impossible_questions : `bool`, optional (default = `False`)
-        Whether a question whose answers are all cut off is left out, as is right in training. If
-        not, its target is the passage's last token; its texts still count in the metrics, or where
-        there is one `no_answer_token` in their place.
+        If true, leaves out questions whose answers are all cut off, which suits training. If false,
+        such a question's gold span is the passage's last token. The metrics still compare with its
+        answers, or with `no_answer_token` if that is set.
     no_answer_token : `str`, optional (default = `None`)
-        Is put behind each passage, the answer of questions with `is_impossible`.
+        Token that is appended to each passage: the answer to questions with `is_impossible`.
     max_passage_tokens : `int`, optional (default = `10000`)
-        A longer passage, after `passage_length_limit`, is an error: self-attention takes memory by
-        the square of it. `None` allows any.
+        Largest number of tokens in a passage after truncation; a longer one is an error. The memory
+        of self-attention grows with the square of the length. `None` allows any length.
 
     # Raises
 
     `ConfigurationError`
         If `passage_length_limit` leaves no token.
     `ValueError`
-        While reading, with path and question id: if the JSON has not SQuAD's form, a question or
-        passage is empty, a passage too long, a question has no answers, or an answer does not stand
-        at its `answer_start`.
+        If the file is not SQuAD's JSON, a question or passage is empty, a passage is too long, a
+        question has no answers, or an answer is not in the passage at its `answer_start`. The
+        message names the file and the question's id.
     """
 
     def __init__(
@@ -95,24 +97,10 @@ class SquadReader(DatasetReader):
         self._max_passage_tokens = max_passage_tokens
 
     @classmethod
-    def squad1(
-        cls,
-        tokenizer: Optional[Tokenizer] = None,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
-        passage_length_limit: Optional[int] = None,
-        question_length_limit: Optional[int] = None,
-        skip_impossible_questions: bool = False,
-        **kwargs: Any,
-    ) -> "SquadReader":
-        """The reader for SQuAD 1.1, registered as "squad1"; the arguments are `SquadReader`'s."""
-        return cls(
-            tokenizer,
-            token_indexers,
-            passage_length_limit,
-            question_length_limit,
-            skip_impossible_questions,
-            **kwargs,
-        )
+    @functools.wraps(__init__)
+    def squad1(cls, *arguments: Any, **named: Any) -> "SquadReader":
+        """Make the reader for SQuAD 1.1, registered as "squad1"; see `SquadReader`."""
+        return cls(*arguments, **named)
 
     @classmethod
     def squad2(
@@ -125,7 +113,7 @@ class SquadReader(DatasetReader):
         no_answer_token: str = SQUAD2_NO_ANSWER_TOKEN,
         **kwargs: Any,
     ) -> "SquadReader":
-        """The reader for SQuAD 2.0, registered as "squad2"; the arguments are `SquadReader`'s."""
+        """Make the reader for SQuAD 2.0, registered as "squad2"; see `SquadReader`."""
         return cls(
             tokenizer,
             token_indexers,
@@ -137,7 +125,7 @@ class SquadReader(DatasetReader):
         )
 
     def _read(self, file_path: str) -> Iterable[Instance]:
-        passage, passage_tokens = "", []  # tokenized once for all its questions
+        passage, passage_tokens = "", []  # a passage is tokenized once for all its questions
         for question in self.shard_iterable(read_questions(file_path)):
             if question.passage != passage:
                 passage, passage_tokens = (
@@ -170,36 +158,37 @@ class SquadReader(DatasetReader):
         additional_metadata: Optional[Dict[str, Any]] = None,
     ) -> Optional[Instance]:
         """
+        Make an instance from a question and its passage.
+
         # Parameters
 
-        question_text : `str`
-            Untokenized.
-        passage_text : `str`
+        question_text, passage_text : `str`
             Untokenized.
         is_impossible : `bool`, optional (default = `None`)
-            Whether the passage does not answer it.
+            True if the passage does not answer the question.
         char_spans : `Iterable[Tuple[int, int]]`, optional (default = `None`)
-            First character of each answer and the one behind it.
+            Character offsets `(start, end)` of each answer in the passage; `end` is exclusive.
         answer_texts : `List[str]`, optional (default = `None`)
-            The marked answers, for the metrics.
+            The annotators' answers, for the metrics.
         passage_tokens : `List[Token]`, optional (default = `None`)
-            The passage's tokens, if known.
+            The passage's tokens, if it has been tokenized for another question already.
         additional_metadata : `Dict[str, Any]`, optional (default = `None`)
-            Is added to `metadata`.
+            Added to the field `metadata`.
 
         # Returns
 
         `Optional[Instance]`
-            Fields `passage`, `question` and `metadata`, and with answers `span_start` and
-            `span_end`, the most frequent one's; `None` if the question is to be skipped. Metadata
-            holds `original_question`, `original_passage`, `token_offsets`, `question_tokens`,
-            `passage_tokens`, and with answers `answer_texts` and `token_spans` (first and last
-            token of each).
+            Fields `passage`, `question` and `metadata`. With answers also `span_start` and
+            `span_end`, the first and the last token of the most frequent answer. The metadata holds
+            `original_question`, `original_passage`, `token_offsets`, `question_tokens` and
+            `passage_tokens`. With answers it also holds `answer_texts` and `token_spans`, the first
+            and the last token of each answer. `None` if the question is left out
+            (`skip_impossible_questions`).
 
         # Raises
 
         `ValueError`
-            If passage or question hold no token, or the passage too many.
+            If passage or question has no token, or the passage too many.
         """
         passage = self._cut_passage(passage_tokens or self._tokenizer.tokenize(passage_text))
         question = self._tokenizer.tokenize(question_text)[: self.question_length_limit]
@@ -219,7 +208,7 @@ class SquadReader(DatasetReader):
             spans = [
                 _token_span(offsets, start, end)
                 for start, end in wanted
-                # Not cut off; blanks behind it are in no token.
+                # Keep answers that are not cut off, apart from blanks at their end.
                 if start + len(passage_text[start:end].rstrip()) <= passage_end
             ]
             if wanted and not spans:
@@ -248,14 +237,7 @@ class SquadReader(DatasetReader):
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """
-        Gives the text fields their indexers, after the instance has come from a worker process.
-
-        # Parameters
-
-        instance : `Instance`
-            As made by `text_to_instance`; changed in place.
-        """
+        """Attach this reader's token indexers to the instance."""
         for name in ("passage", "question"):
             instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
@@ -272,7 +254,7 @@ class SquadReader(DatasetReader):
             )
         if self.no_answer_token is None:
             return tokens
-        # Of no text, also where the passage was cut there.
+        # Place the no-answer token after the last kept token; it covers no characters.
         behind = 1 + _offsets(tokens[-1])[1]
         token = self.no_answer_token
         return [*tokens, Token(token, idx=behind, idx_end=behind, lemma_=token)]
@@ -283,18 +265,108 @@ DatasetReader.register("squad2", constructor="squad2", exist_ok=True)(SquadReade
 
 
 def _offsets(token: Token) -> Tuple[int, int]:
-    """First character and the one behind the last."""
+    """Return a token's character offsets `(start, end)`; `end` is exclusive."""
     if token.idx is None:
         raise ValueError(
             f"the token {token.text!r} has no idx, expected a tokenizer that gives offsets"
         )
-    # A tokenizer may write a token otherwise than the text does.
+    # Prefer `idx_end`: if the tokenizer changed the token's text, its length may be wrong.
     end = token.idx + len(token.text or "") if token.idx_end is None else token.idx_end
     return token.idx, end
 
 
 def _token_span(offsets: List[Tuple[int, int]], start: int, end: int) -> Tuple[int, int]:
-    """The first and the last token that share a character with the answer, both in the span."""
+    """Return the first and the last token that overlap the characters `start` to `end - 1`."""
     first = bisect_right(offsets, start, key=lambda offset: offset[1])
     last = bisect_left(offsets, end, key=lambda offset: offset[0]) - 1
     return min(first, len(offsets) - 1), max(first, last)
+
+
+class Question(NamedTuple):
+    """
+    A question on a passage. `char_spans` holds each answer's character offsets `(start, end)`,
+    where `end` is exclusive. Without answers, as in a hidden test set, `char_spans` and
+    `answer_texts` are `None`.
+    """
+
+    id: Optional[str]
+    text: str
+    passage: str
+    is_impossible: bool
+    char_spans: Optional[List[Tuple[int, int]]]
+    answer_texts: Optional[List[str]]
+
+
+def read_questions(file_path: str) -> Iterator[Question]:
+    """
+    Read and check a file of the form `{"data": [{"paragraphs": [{"context": ..., "qas": [{"id":
+    ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}`.
+
+    # Raises
+
+    `ValueError`
+        See `SquadReader`. Where a question has no id, the message names its place in the JSON.
+    """
+    text = "".join(line for _, line in read_lines(cached_path(file_path), file_path))
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file_path}: not SQuAD's JSON: {error}") from error
+    empty = True
+    for a, article in enumerate(_get(content, "data", list, f"{file_path}")):
+        where = f"{file_path}, data[{a}]"
+        for p, paragraph in enumerate(_get(article, "paragraphs", list, where)):
+            place = f"{where}.paragraphs[{p}]"
+            passage = _get(paragraph, "context", str, place)
+            for q, question in enumerate(_get(paragraph, "qas", list, place)):
+                empty = False
+                yield _question(question, passage, file_path, f"{place}.qas[{q}]")
+    if empty:
+        raise ValueError(f"{file_path}: no question found, expected some under data.paragraphs.qas")
+
+
+def _get(block: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(block, dict):
+        raise ValueError(f"{where}: found {quoted(block)}, expected an object with {key!r}")
+    value = block.get(key)
+    # In Python a bool is an int, but in JSON it is not a number.
+    if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+        expected = {list: "a list", str: "a string", int: "an integer", bool: "true or false"}
+        raise ValueError(
+            f"{where}: expected {expected[kind]} under {key!r}, found {quoted(value)}; "
+            f"the keys are {sorted(block)}"
+        )
+    return value
+
+
+def _question(question: Any, passage: str, file_path: str, place: str) -> Question:
+    text = _get(question, "question", str, place)
+    identity = question.get("id")
+    where = place if identity is None else f"{file_path}, question {identity!r}"
+    if not passage.strip():
+        raise ValueError(f"{where}: the passage is empty, expected text under 'context'")
+    is_impossible = "is_impossible" in question and _get(question, "is_impossible", bool, where)
+    spans, texts = None, None
+    if "answers" in question and not is_impossible:
+        answers = _get(question, "answers", list, where)
+        if not answers:
+            raise ValueError(
+                f"{where}: there are no answers, expected at least one, or is_impossible: true"
+            )
+        spans = [_char_span(answer, passage, where) for answer in answers]
+        texts = [answer["text"] for answer in answers]
+    return Question(identity, text.strip().replace("\n", ""), passage, is_impossible, spans, texts)
+
+
+def _char_span(answer: Dict[str, Any], passage: str, where: str) -> Tuple[int, int]:
+    text = _get(answer, "text", str, where)
+    start = _get(answer, "answer_start", int, where)
+    if not text.strip():
+        raise ValueError(f"{where}: found the answer {text!r}, expected text")
+    found = passage[start : start + len(text)] if start >= 0 else ""
+    if found != text:
+        raise ValueError(
+            f"{where}: at answer_start {start} the passage has {quoted(found)}, expected the "
+            f"answer {quoted(text)}"
+        )
+    return start, start + len(text)

@@ -1,4 +1,4 @@
-"""Reader of semantic roles in the columns of the CoNLL-2012 shared task (OntoNotes 5)."""
+"""Dataset reader for semantic role labelling data in CoNLL-2012 format (OntoNotes 5)."""
 
 import logging
 import re
@@ -11,30 +11,24 @@ from allennlp.data.dataset_readers.dataset_reader import PathOrStr
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
 
-from elmo_plugin.bilm.files.text import quoted, read_lines
-from elmo_plugin.data.coref_documents import BLANKS
+from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.data.gold_labels import GoldTagsField
+from elmo_plugin.data.readers.conll2012 import (
+    FIRST_PREDICATE_COLUMN,
+    WORD_COLUMN,
+    Row,
+    gold_conll_files,
+    read_sentence_rows,
+)
 
 logger = logging.getLogger(__name__)
 
-WORD_COLUMN = 3
-# Document, part, number, word, tag, parse, lemma, frameset, sense, speaker, named entity; then one
-# column per predicate; coreference last.
-FIRST_PREDICATE_COLUMN = 11
-MIN_COLUMNS = 12
 CELL = re.compile(r"(\([^()*]+)*\*\)*")
 SPAN_START = re.compile(r"\(([^()*]+)")
 
 
-class Row(NamedTuple):
-    """One line of a file: its number, from 1, and its columns."""
-
-    line_number: int
-    columns: List[str]
-
-
 class Sentence(NamedTuple):
-    """The words of a sentence, and the BIO tags of each predicate's arguments."""
+    """Words of a sentence, and for each predicate the BIO tags of its arguments."""
 
     words: List[str]
     frames: List[List[str]]
@@ -42,47 +36,17 @@ class Sentence(NamedTuple):
 
 def read_sentences(path: Path) -> Iterator[Sentence]:
     """
-    # Parameters
-
-    path : `Path`
-        A `*gold_conll` file. Blank lines and lines that start with `#` end a sentence.
-
-    # Returns
-
-    `Iterator[Sentence]`
-        One sentence at a time; no more of the file is held.
+    Yield the sentences of a file in CoNLL-2012 format.
 
     # Raises
 
     `ValueError`
-        With path and line: too few columns, a sentence whose rows differ in number of columns,
-        brackets that do not match.
+        If a row has too few columns, the rows of a sentence differ in their number of columns, or
+        brackets do not match. The message gives path and line.
     """
-    rows: List[Row] = []
-    for line_number, line in read_lines(path):
-        columns = BLANKS.split(line.strip(" \t\r\n"))
-        if columns[0] and not columns[0].startswith("#"):
-            rows.append(Row(line_number, columns))
-            _check_width(path, rows)
-        elif rows:
+    for rows, _, _ in read_sentence_rows(path):
+        if rows:
             yield _sentence(path, rows)
-            rows = []
-    if rows:
-        yield _sentence(path, rows)
-
-
-def _check_width(path: Path, rows: List[Row]) -> None:
-    line_number, columns = rows[-1]
-    if len(columns) < MIN_COLUMNS:
-        raise ValueError(
-            f"{path}, line {line_number}: found {len(columns)} columns, "
-            f"expected at least {MIN_COLUMNS}"
-        )
-    if len(columns) != len(rows[0].columns):
-        raise ValueError(
-            f"{path}, line {line_number}: found {len(columns)} columns, expected "
-            f"{len(rows[0].columns)} as in the sentence's first line, {rows[0].line_number}"
-        )
 
 
 def _sentence(path: Path, rows: List[Row]) -> Sentence:
@@ -102,7 +66,7 @@ def _sentence(path: Path, rows: List[Row]) -> Sentence:
 
 
 def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
-    """One bracketed column as BIO tags. Of nested spans, which BIO cannot say, the outer stay."""
+    """Convert a bracketed column to BIO tags. A span inside another span is dropped."""
     tags = []
     role, depth = "", 0
     for line_number, columns in rows:
@@ -134,32 +98,31 @@ def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
 @DatasetReader.register("srl", exist_ok=True)
 class SrlReader(DatasetReader):
     """
-    Reads directories of CoNLL-2012 files, one instance per predicate, sentence by sentence. Takes
-    every file whose name ends in `gold_conll`, at any depth, in the order of their paths.
+    Makes an instance from each predicate in a file in CoNLL-2012 format. Given a directory, it
+    reads all `*gold_conll` files below it, sorted by path.
 
-    An instance has `tokens`; `verb_indicator`, 1 where a tag ends in `-V`; `tags`, the predicate's
+    The fields are `tokens`; `verb_indicator`, 1 at the predicate and 0 elsewhere; `tags`, the
     arguments in BIO; and `metadata` with `words`, `verb`, `verb_index` and `gold_tags`. A sentence
-    without predicates is one instance whose tags are all `O`; a predicate without arguments is an
-    instance like any other, its only span `V`. A column with arguments and no `(V*` belongs to no
-    predicate: it is left out, with a warning.
+    without predicates is one instance with only `O` tags. If a column marks arguments but no
+    predicate (`(V*`), a warning is logged and the column is skipped.
 
     Registered as a `DatasetReader` with name "srl".
 
     # Parameters
 
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
-        `{"tokens": SingleIdTokenIndexer()}` if not given, or the indexer of `bert_model_name`.
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
+        With `bert_model_name` the default is that model's indexer.
     domain_identifier : `str`, optional (default = `None`)
-        Read only files in a directory of this name, such as `nw`.
+        Reads only files in a subdirectory of this name, such as `nw`.
     bert_model_name : `str`, optional (default = `None`)
-        A BERT model whose word pieces the tokens are then; tags and indicators are spread over
-        them, and `metadata` has `offsets`, each word's first piece. Lower-cases if the name says
-        `uncased`.
+        Name of a BERT model. Its word pieces become the tokens, and each piece gets its word's tag
+        and indicator. The metadata's `offsets` are the indices of each word's first piece. Words
+        are lower-cased if the name contains `uncased`.
 
     # Raises
 
     `ValueError`
-        When read: no `*gold_conll` file, or, with path and line, a file that is not well-formed.
+        While reading, if there is no file or a file is malformed. The message gives path and line.
     """
 
     def __init__(
@@ -188,24 +151,25 @@ class SrlReader(DatasetReader):
     def _read(self, file_path: str) -> Iterator[Instance]:
         for words, tags in self.shard_iterable(self._frames(cached_path(file_path))):
             verb_indicator = [int(tag.endswith("-V")) for tag in tags]
-            yield self.text_to_instance([Token(word) for word in words], verb_indicator, tags)
+            instance = self.text_to_instance([Token(word) for word in words], verb_indicator, tags)
+            # AllenNLP adds the indexers after workers have sent instances to the main process.
+            instance["tokens"].token_indexers = None  # type: ignore[attr-defined]
+            yield instance
 
-    def _frames(self, directory: PathOrStr) -> Iterator[Tuple[List[str], List[str]]]:
-        for path in self._files(Path(directory)):
+    def _frames(self, file_path: PathOrStr) -> Iterator[Tuple[List[str], List[str]]]:
+        for path in self._files(Path(file_path)):
             for sentence in read_sentences(path):
                 for tags in sentence.frames or [["O"] * len(sentence.words)]:
                     yield sentence.words, tags
 
-    def _files(self, directory: Path) -> Iterable[Path]:
-        found = sorted(path for path in directory.rglob("*gold_conll") if path.is_file())
-        if not found:
-            raise ValueError(f"{directory}: expected a directory that has *gold_conll files")
-        if self._domain_identifier is None:
+    def _files(self, path: Path) -> Iterable[Path]:
+        found = gold_conll_files(path)
+        if self._domain_identifier is None or not path.is_dir():
             return found
-        selected = [path for path in found if f"/{self._domain_identifier}/" in path.as_posix()]
+        selected = [file for file in found if f"/{self._domain_identifier}/" in file.as_posix()]
         if not selected:
             raise ValueError(
-                f"{directory}: none of {len(found)} *gold_conll files is in a directory "
+                f"{path}: none of {len(found)} *gold_conll files is in a directory "
                 f"{self._domain_identifier!r}, the domain_identifier"
             )
         return selected
@@ -214,18 +178,9 @@ class SrlReader(DatasetReader):
         self, tokens: List[Token], verb_label: List[int], tags: Optional[List[str]] = None
     ) -> Instance:
         """
-        # Parameters
-
-        tokens : `List[Token]`
-            The words.
-        verb_label : `List[int]`
-            1 for the predicate's words, else 0; one per token.
-        tags : `List[str]`, optional (default = `None`)
-            The predicate's arguments in BIO, one per token.
-
-        # Returns
-
-        `Instance`
+        Make an instance from a sentence and one of its predicates. `verb_label` is 1 at the
+        predicate's tokens, else 0. `tags` marks the predicate's arguments with a BIO tag for each
+        token.
         """
         words = [token.text or "" for token in tokens]
         verb_index = verb_label.index(1) if 1 in verb_label else None
@@ -238,7 +193,7 @@ class SrlReader(DatasetReader):
         if self.bert_tokenizer is not None:
             pieces = [self._word_pieces(word) for word in words]
             sizes = [len(word_pieces) for word_pieces in pieces]
-            # The first place belongs to [CLS].
+            # The first piece is [CLS].
             metadata["offsets"] = [1 + sum(sizes[:index]) for index in range(len(sizes))]
             indicator = _spread(verb_label, verb_label, sizes, outside=0)
             if tags is not None:
@@ -249,8 +204,7 @@ class SrlReader(DatasetReader):
                 Token(piece, text_id=self.bert_tokenizer.vocab[piece])
                 for piece in ["[CLS]", *(p for word_pieces in pieces for p in word_pieces), "[SEP]"]
             ]
-        # A worker process hands fields on without indexers; `apply_token_indexers` adds them.
-        text_field = TextField(tokens, None if self.get_worker_info() else self._token_indexers)
+        text_field = TextField(tokens, self._token_indexers)
         fields: Dict[str, Field] = {
             "tokens": text_field,
             "verb_indicator": SequenceLabelField(indicator, text_field),
@@ -262,12 +216,7 @@ class SrlReader(DatasetReader):
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """
-        # Parameters
-
-        instance : `Instance`
-            Its tokens get the reader's indexers.
-        """
+        """Attach this reader's token indexers to the instance."""
         instance["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _word_pieces(self, word: str) -> List[str]:
@@ -277,7 +226,10 @@ class SrlReader(DatasetReader):
 
 
 def _spread(first: List[Any], others: List[Any], sizes: List[int], outside: Any) -> List[Any]:
-    """A word's label for its first piece and for its others, `outside` for [CLS] and [SEP]."""
+    """
+    Return a label for each word piece: `first` for a word's first piece, `others` for its other
+    ones, and `outside` for [CLS] and [SEP]. `sizes` holds each word's number of pieces.
+    """
     spread = [outside]
     for head, other, size in zip(first, others, sizes, strict=True):
         spread += [head, *[other] * (size - 1)][:size]

@@ -1,4 +1,4 @@
-"""Reads sentences and phrases with sentiment labels from the Stanford Sentiment Treebank."""
+"""Dataset reader of the Stanford Sentiment Treebank: phrases with sentiment labels."""
 
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -13,7 +13,7 @@ from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("0", "1", "2", "3", "4")
-# What the treebank's labels 0 (very negative) to 4 (very positive) become; None: not read.
+# Maps the treebank's labels to labels of instances; None skips the phrase.
 GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
     "5-class": None,
     "3-class": {"0": "0", "1": "0", "2": "1", "3": "2", "4": "2"},
@@ -22,7 +22,7 @@ GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
 
 
 class Phrase(NamedTuple):
-    """A labelled node of a tree: the tokens from `start` up to `end`, which is excluded."""
+    """Labelled node of a tree. It covers the tokens `start` to `end - 1`."""
 
     label: str
     start: int
@@ -33,35 +33,32 @@ class Phrase(NamedTuple):
 class StanfordSentimentTreeBankDatasetReader(DatasetReader):
     """
     Reads the Stanford Sentiment Treebank (Socher et al. 2013, "Recursive deep models for semantic
-    compositionality over a sentiment treebank"): one bracketed tree per line, whose nodes carry
-    labels from 0 (very negative) to 4 (very positive), `(3 (2 It) (4 works))`. Files are streamed,
-    blank lines skipped.
+    compositionality over a sentiment treebank"): one bracketed tree per line, such as `(3 (2 It) (4
+    works))`, whose nodes have labels from 0 (very negative) to 4 (very positive).
 
     # Parameters
 
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `None`)
-        How tokens become ids; `{"tokens": SingleIdTokenIndexer()}` if not given.
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     tokenizer : `Tokenizer`, optional (default = `None`)
-        Splits the tokens, joined by spaces, anew; without it the treebank's tokens are kept.
+        Tokenizes the treebank's tokens, joined by spaces, anew. `None` keeps the treebank's tokens.
     use_subtrees : `bool`, optional (default = `False`)
-        Whether every labelled phrase is an instance, or only the whole sentence.
+        If true, every labelled phrase becomes an instance, else only the whole sentence.
     granularity : `str`, optional (default = `"5-class"`)
-        `"5-class"` takes the labels as they are; `"3-class"` makes 0 and 1 negative (`0`), 2
-        neutral (`1`), 3 and 4 positive (`2`); `"2-class"` leaves the neutral ones out, negative is
-        `0` and positive `1`.
+        `"5-class"` keeps the labels. `"3-class"` maps 0 and 1 to `0` (negative), 2 to `1`
+        (neutral), and 3 and 4 to `2` (positive). `"2-class"` leaves neutral phrases out and maps
+        negative ones to `0` and positive ones to `1`.
     min_phrase_length : `int`, optional (default = `1`)
-        How many of the treebank's tokens a phrase must have at least to be read with
-        `use_subtrees`; whole sentences count as phrases then. Peters et al. 2018 train on phrases
-        of at least 4 tokens (appendix).
+        With `use_subtrees`, phrases and sentences with fewer tokens are left out. Peters et al.
+        2018 train on phrases of at least 4 tokens (appendix).
 
     # Raises
 
     `ConfigurationError`
         If `granularity` is unknown, or `min_phrase_length` is less than 1, or more than 1 without
-        `use_subtrees`, where it would have nothing to do.
+        `use_subtrees`.
     `ValueError`
-        While reading, with path and line: if brackets do not balance, a node lacks its label or
-        tokens, or a label is not one of 0 to 4, or if the file holds no tree.
+        While reading, if brackets do not balance, a node lacks its label or tokens, or a label is
+        not one of 0 to 4. The message gives path and line. Also if the file holds no tree.
     """
 
     def __init__(
@@ -109,7 +106,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
 
     def _line_to_instances(self, line: str) -> List[Instance]:
         tokens, phrases = parse_tree(line)
-        for phrase in phrases:  # those too that are not read: the tree is one
+        for phrase in phrases:  # reject unknown labels, even of phrases that are not used
             self._coarsen(phrase.label)
         instances = [
             self.text_to_instance(tokens[phrase.start : phrase.end], phrase.label)
@@ -122,23 +119,14 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         self, tokens: Union[str, Sequence[Union[str, Token]]], sentiment: Optional[str] = None
     ) -> Optional[Instance]:
         """
-        # Parameters
-
-        tokens : `Union[str, Sequence[Union[str, Token]]]`
-            A sentence or phrase, tokenized; a string only if the reader has a tokenizer.
-        sentiment : `str`, optional (default = `None`)
-            The treebank's label.
-
-        # Returns
-
-        `Optional[Instance]`
-            Fields `tokens` and `label`; `None` for a neutral phrase with `"2-class"`.
+        Make an instance from a sentence or phrase and its label in the treebank, from 0 to 4. The
+        instance has the fields `tokens` and `label`. `tokens` may be a string if the reader has a
+        tokenizer. Return `None` for a neutral phrase with `"2-class"`.
 
         # Raises
 
         `ValueError`
-            If `tokens` is a string and there is no tokenizer, or there is no token, or if
-            `sentiment` is not one of 0 to 4.
+            If `tokens` is empty, or a string but there is no tokenizer, or `sentiment` is unknown.
         """
         if self._tokenizer is not None:
             text = tokens if isinstance(tokens, str) else " ".join(map(str, tokens))
@@ -169,36 +157,20 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         return sentiment if coarse is None else coarse[sentiment]
 
     def apply_token_indexers(self, instance: Instance) -> None:
-        """
-        Gives the text field its indexers, after the instance has come from a worker process.
-
-        # Parameters
-
-        instance : `Instance`
-            As made by `text_to_instance`; changed in place.
-        """
+        """Attach this reader's token indexers to the instance."""
         instance.fields["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
 def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
     """
-    Parses one bracketed tree in the Penn Treebank's notation.
-
-    # Parameters
-
-    text : `str`
-        A single tree such as `(3 (2 It) (4 works))`.
-
-    # Returns
-
-    `Tuple[List[str], List[Phrase]]`
-        The tokens from left to right, and the labelled phrases over them in the order in which
-        their brackets open: the whole sentence is the first.
+    Parse one bracketed tree in the Penn Treebank's notation, such as `(3 (2 It) (4 works))`. Return
+    the tokens, and the labelled phrases in the order of their opening brackets. The first phrase is
+    the whole sentence.
 
     # Raises
 
     `ValueError`
-        If `text` is no single balanced tree, or a node has no label or no token.
+        If `text` is not a single balanced tree, or a node has no label or no token.
     """
     tokens: List[str] = []
     phrases: List[Phrase] = []

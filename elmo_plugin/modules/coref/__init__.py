@@ -1,1 +1,1 @@
-"""Parts of the coreference model, each of one subject."""
+"""Parts of the coreference model."""

@@ -1,23 +1,179 @@
-"""Pairs of a kept span and a possible antecedent: their scores, and the loss."""
+"""Select antecedents for kept spans, and compute features, scores and loss of the pairs."""
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward, GatedSum
+from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import util
-from torch.autograd.function import once_differentiable
 
-from elmo_plugin.modules.coref.antecedents import Antecedents
+from elmo_plugin.bilm.kernels.gradients import hand_written
+from elmo_plugin.modules.coref.sentences import from_metadata
 from elmo_plugin.modules.coref.spans import after_first_layer
 
 PAIRS_AT_ONCE = 1024
 
 
+class Antecedents(NamedTuple):
+    """
+    Possible antecedents of each kept span. Kept spans are the candidates with the best mention
+    scores. All tensors have the shape `(batch_size, num_kept, num_antecedents)`.
+
+    # Parameters
+
+    indices : `torch.Tensor`
+        Indices of the antecedents among the kept spans.
+    mask : `torch.Tensor`
+        True for a real antecedent, false for padding.
+    scores : `torch.Tensor`
+        Mention score of the span plus that of the antecedent, plus their bilinear score if any.
+    """
+
+    indices: torch.Tensor
+    mask: torch.Tensor
+    scores: torch.Tensor
+
+    def select(self, values: torch.Tensor) -> torch.Tensor:
+        """
+        Return the values of each span's antecedents, shape `(batch_size, num_kept,
+        num_antecedents)`. `values` holds a value for each kept span, shape `(batch_size,
+        num_kept)`.
+        """
+        return values.gather(1, self.indices.flatten(1)).view_as(self.indices)
+
+
+def nearest_antecedents(mention_scores: torch.Tensor, number: int) -> Antecedents:
+    """
+    Choose as each kept span's antecedents the `number` kept spans before it, the nearest first.
+    `mention_scores` has a score for each kept span, shape `(batch_size, num_kept)`.
+    """
+    batch_size, num_kept = mention_scores.shape
+    position = torch.arange(num_kept, device=mention_scores.device)
+    indices = position.unsqueeze(1) - 1 - position[:number]
+    mask = (indices >= 0).expand(batch_size, -1, -1)
+    indices = indices.clamp(min=0).expand(batch_size, -1, -1)
+    antecedents = Antecedents(indices, mask, mention_scores)
+    scores = mention_scores.unsqueeze(2) + antecedents.select(mention_scores)
+    return antecedents._replace(scores=scores)
+
+
+def coarse_antecedents(
+    mention_scores: torch.Tensor,
+    kept_mask: torch.Tensor,
+    embeddings: torch.Tensor,
+    projected: torch.Tensor,
+    number: int,
+) -> Antecedents:
+    """
+    Choose each kept span's antecedents: the at most `number` earlier kept spans with the highest
+    coarse scores, in the order of the document. The coarse score is a bilinear score plus both
+    mention scores (Lee et al. 2018, section 4). The bilinear score is the dot product of the span's
+    row in `embeddings` and the antecedent's row in `projected`, which is a linear projection of
+    `embeddings`. Both have the shape `(batch_size, num_kept, span_dim)`.
+
+    `kept_mask` is true for real spans. It and `mention_scores` have the shape `(batch_size,
+    num_kept)`.
+    """
+    num_kept = mention_scores.size(1)
+    scores = mention_scores.unsqueeze(1) + mention_scores.unsqueeze(2)
+    scores = scores + embeddings @ projected.transpose(1, 2)
+    earlier = torch.ones(num_kept, num_kept, dtype=torch.bool, device=scores.device).tril(-1)
+    mask = kept_mask.unsqueeze(2) & earlier
+    number = min(number, num_kept)
+    scores, mask, indices = util.masked_topk(scores, mask, number)  # type: ignore[arg-type]
+    return Antecedents(indices, mask, scores)
+
+
+def speaker_ids(speakers: List[List[str]], spans: torch.Tensor) -> torch.Tensor:
+    """
+    Return an id for the speaker of each span's first token, shape `(batch_size, num_spans)`. Within
+    a document, equal names have equal ids. `speakers` holds a name for each token of each document;
+    `spans` are first and last tokens, shape `(batch_size, num_spans, 2)`.
+    """
+    rows = []
+    for names, starts in zip(speakers, spans[..., 0].tolist()):
+        ids = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        rows.append([ids[names[start]] for start in starts])
+    return torch.tensor(rows, device=spans.device)
+
+
+def genre_ids(metadata: Optional[List[Dict[str, Any]]], genres: List[str]) -> torch.Tensor:
+    """
+    Return the index of each document's genre in `genres`, shape `(batch_size,)`. The index of an
+    empty genre is -1.
+
+    # Raises
+
+    `ConfigurationError`
+        If a document's genre is not in `genres`.
+    """
+    ids = []
+    for index, genre in enumerate(from_metadata(metadata, "genre")):
+        if genre and genre not in genres:
+            key = metadata[index].get("document_key") if metadata else None
+            raise ConfigurationError(
+                f"found the genre {genre!r}{f' of document {key!r}' if key else ''}, expected one "
+                f"of the model's genres {genres}, or an empty one: genre not known"
+            )
+        ids.append(genres.index(genre) if genre else -1)
+    return torch.tensor(ids)
+
+
+def pair_features(
+    antecedents: Antecedents,
+    spans: torch.Tensor,
+    metadata: Optional[List[Dict[str, Any]]],
+    distance_embedding: Embedding,
+    speaker_embedding: Optional[Embedding],
+    genre_embedding: Optional[Embedding],
+    genres: Optional[List[str]],
+) -> torch.Tensor:
+    """
+    Embed the features of each pair of span and antecedent. These are their bucketed distance,
+    counted in kept spans, whether both have the same speaker, and the document's genre. Without a
+    speaker or a genre embedding, its feature is left out. `spans` holds each kept span's first and
+    last token, shape `(batch_size, num_kept, 2)`. `metadata` holds `speakers` and `genre` of each
+    document, if they are features. The genre must be one of `genres`, or empty.
+
+    Return the features of the pairs where `antecedents.mask` is true, in row-major order, shape
+    `(num_pairs, feature_dim)`.
+
+    # Raises
+
+    `ConfigurationError`
+        If a document's genre is not in `genres`.
+    `ValueError`
+        If the metadata lacks what a feature needs.
+    """
+    mask, indices = antecedents.mask, antecedents.indices
+    position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
+    distance = util.bucket_values(
+        (position - indices)[mask], num_total_buckets=distance_embedding.num_embeddings
+    )
+    features = [distance_embedding(distance)]
+    if speaker_embedding is not None:
+        speakers = speaker_ids(from_metadata(metadata, "speakers"), spans)
+        same = speakers.unsqueeze(2) == antecedents.select(speakers)
+        features.append(speaker_embedding(same[mask].long()))
+    if genre_embedding is not None and genres is not None:
+        ids = genre_ids(metadata, genres).to(mask.device)
+        vectors = genre_embedding(ids.clamp(min=0)) * (ids >= 0).unsqueeze(1)
+        features.append(vectors[mask.nonzero()[:, 0]])
+    return torch.cat(features, dim=-1)
+
+
+def _pair_product(
+    vectors: torch.Tensor, left: torch.Tensor, right: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    return (vectors[left] * vectors[right]) @ weight.t()
+
+
 class _PairProduct(torch.autograd.Function):
     """
-    `(vectors[left] * vectors[right]) @ weight.T`, of which no product is kept for the backward
-    pass: it is one multiplication to make again.
+    Autograd function of `_pair_product`. To save memory, the backward pass recomputes
+    `vectors[left] * vectors[right]`.
     """
 
     @staticmethod
@@ -29,20 +185,20 @@ class _PairProduct(torch.autograd.Function):
         weight: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(vectors, left, right, weight)
-        return (vectors[left] * vectors[right]) @ weight.t()
+        return _pair_product(vectors, left, right, weight)
 
     @staticmethod
-    @once_differentiable
+    @hand_written(lambda ctx, saved: (_pair_product, saved))
     def backward(
         ctx: torch.autograd.function.FunctionCtx, grad_output: torch.Tensor
     ) -> Tuple[torch.Tensor, None, None, torch.Tensor]:
         vectors, left, right, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        of_left, of_right = vectors[left], vectors[right]
-        grad_weight = grad_output.t() @ (of_left * of_right)
+        left_vectors, right_vectors = vectors[left], vectors[right]
+        grad_weight = grad_output.t() @ (left_vectors * right_vectors)
         grad_product = grad_output @ weight
         grad_vectors = torch.zeros_like(vectors)
-        grad_vectors.index_add_(0, left, of_right.mul_(grad_product))
-        grad_vectors.index_add_(0, right, of_left.mul_(grad_product))
+        grad_vectors.index_add_(0, left, right_vectors.mul_(grad_product))
+        grad_vectors.index_add_(0, right, left_vectors.mul_(grad_product))
         return grad_vectors, None, None, grad_weight
 
 
@@ -54,53 +210,42 @@ def pair_scores(
     scorer: torch.nn.Linear,
 ) -> torch.Tensor:
     """
-    The scores of Lee et al. 2017, equation 4: `scorer(feedforward([g_i; g_j; g_i * g_j; phi]))`.
+    Score each span with each of its antecedents (Lee et al. 2017, equations 2 and 4). The score is
+    the pair's entry in `antecedents.scores` plus `scorer(feedforward([g_i; g_j; g_i * g_j; phi]))`.
+    `g` stands for `embeddings`, the spans' vectors, shape `(batch_size, num_kept, span_dim)`, and
+    `phi` for `features`, the result of `pair_features`, shape `(num_pairs, feature_dim)`.
 
-    The first layer's weight is split, `W1 g_i + W2 g_j + W3 (g_i * g_j) + W4 phi`: the first two
-    are computed once for a span instead of for each pair, and the vectors of all pairs never exist
-    side by side. Only real pairs are computed.
+    The first layer's product is split: `W1 g_i + W2 g_j + W3 (g_i * g_j) + W4 phi`. The first two
+    terms are computed once per span instead of once per pair. The other two are computed only for
+    real pairs, a block of pairs at a time to save memory.
 
-    # Parameters
-
-    embeddings : `torch.Tensor`
-        Of the kept spans, shape `(batch_size, num_kept, span_dim)`.
-    antecedents : `Antecedents`
-    features : `torch.Tensor`
-        `phi` of the real pairs, in the order of `antecedents.mask`, shape
-        `(num_pairs, feature_dim)`.
-    feedforward : `FeedForward`
-    scorer : `torch.nn.Linear`
-
-    # Returns
-
-    `torch.Tensor`
-        Of no antecedent, 0, then of each: of both as mentions and as a pair; the least number where
-        there is no antecedent. Shape `(batch_size, num_kept, 1 + num_antecedents)`.
+    Return scores of shape `(batch_size, num_kept, 1 + num_antecedents)`. Column 0 stands for no
+    antecedent, with the score 0. Padding has the smallest value of the dtype.
     """
     batch_size, num_kept, span_dim = embeddings.shape
     first: Any = feedforward._linear_layers[0]
-    of_span, of_antecedent, of_product, of_features = first.weight.split(
+    span_weight, antecedent_weight, product_weight, feature_weight = first.weight.split(
         [span_dim, span_dim, span_dim, features.size(-1)], dim=1
     )
     vectors = embeddings.reshape(-1, span_dim)
-    span_hidden = torch.nn.functional.linear(vectors, of_span, first.bias)
-    antecedent_hidden = vectors @ of_antecedent.t()
+    span_hidden = torch.nn.functional.linear(vectors, span_weight, first.bias)
+    antecedent_hidden = vectors @ antecedent_weight.t()
     row = torch.arange(batch_size, device=vectors.device).view(-1, 1, 1) * num_kept
     position = torch.arange(num_kept, device=vectors.device).unsqueeze(1)
     mask = antecedents.mask
     left = (row + position).expand_as(mask)[mask]
     right = (row + antecedents.indices)[mask]
-    found = []
+    blocks = []
     for a, b, phi in zip(*(t.split(PAIRS_AT_ONCE) for t in (left, right, features))):
-        # Autocast has no rule for a function written by hand: it runs in the weights' precision.
+        # Cast to the weight's dtype: autocast does not cast for custom autograd functions.
         with torch.autocast(vectors.device.type, enabled=False):
-            hidden = _PairProduct.apply(vectors.to(of_product.dtype), a, b, of_product)
-        hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ of_features.t()
-        found.append(scorer(after_first_layer(feedforward, hidden)).squeeze(-1))
+            hidden = _PairProduct.apply(vectors.to(product_weight.dtype), a, b, product_weight)
+        hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ feature_weight.t()
+        blocks.append(scorer(after_first_layer(feedforward, hidden)).squeeze(-1))
     scores = antecedents.scores
     scores = scores.masked_fill(~mask, util.min_value_of_dtype(scores.dtype))
-    if found:
-        scores = scores.masked_scatter(mask, scores[mask] + torch.cat(found))
+    if blocks:
+        scores = scores.masked_scatter(mask, scores[mask] + torch.cat(blocks))
     return torch.cat([scores.new_zeros(batch_size, num_kept, 1), scores], dim=2)
 
 
@@ -108,19 +253,10 @@ def expected_antecedents(
     embeddings: torch.Tensor, antecedents: Antecedents, scores: torch.Tensor
 ) -> torch.Tensor:
     """
-    # Parameters
-
-    embeddings : `torch.Tensor`
-        Of the kept spans, shape `(batch_size, num_kept, span_dim)`.
-    antecedents : `Antecedents`
-    scores : `torch.Tensor`
-        Of no antecedent, then of each, shape `(batch_size, num_kept, 1 + num_antecedents)`.
-
-    # Returns
-
-    `torch.Tensor`
-        The embeddings of each span's antecedents, and its own for none, weighted by their
-        probabilities (Lee et al. 2018, equation 5), shape `(batch_size, num_kept, span_dim)`.
+    Return each span's expected antecedent, shape `(batch_size, num_kept, span_dim)`: the mean of
+    its antecedents' embeddings, weighted by their probabilities. The probability of no antecedent
+    weights the span's own embedding (Lee et al. 2018, section 3). `scores` is the result of
+    `pair_scores`.
     """
     weights = scores.softmax(dim=2)
     square = weights.new_zeros(*embeddings.shape[:2], embeddings.size(1))
@@ -138,22 +274,9 @@ def antecedent_scores(
     inference_order: int,
 ) -> torch.Tensor:
     """
-    Scores pairs, and anew after each move of the spans towards their expected antecedents (Lee et
-    al. 2018, section 3).
-
-    # Parameters
-
-    embeddings, antecedents, features, feedforward, scorer
-        As for `pair_scores`.
-    gated_sum : `GatedSum`, optional
-        Moves the spans; `None` where `inference_order` is 1.
-    inference_order : `int`
-        How often pairs are scored.
-
-    # Returns
-
-    `torch.Tensor`
-        The last scores, as `pair_scores` gives them.
+    Return the result of `pair_scores` after `inference_order` rounds (Lee et al. 2018, section 3).
+    Between two rounds, `gated_sum` replaces each span's embedding by a gated sum of itself and its
+    expected antecedent. `gated_sum` may be `None` if `inference_order` is 1.
     """
     scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
     if gated_sum is not None:
@@ -168,24 +291,15 @@ def marginal_loss(
     scores: torch.Tensor, labels: torch.Tensor, kept_mask: torch.Tensor, antecedents: Antecedents
 ) -> torch.Tensor:
     """
-    # Parameters
+    Return the negative log of the total probability of each span's gold antecedents, summed over
+    all spans (Lee et al. 2017, equation 9). Gold antecedents are in the span's cluster. If a span
+    has none, column 0, no antecedent, is gold.
 
-    scores : `torch.Tensor`
-        Of no antecedent, then of each, shape `(batch_size, num_kept, 1 + num_antecedents)`.
-    labels : `torch.Tensor`
-        The cluster of each kept span, -1 for none, shape `(batch_size, num_kept)`.
-    kept_mask : `torch.Tensor`
-        Which of them are real, shape `(batch_size, num_kept)`.
-    antecedents : `Antecedents`
-
-    # Returns
-
-    `torch.Tensor`
-        Minus the log of the probability of all right antecedents, none being right where there is
-        no other, summed over spans (Lee et al. 2017, equation 9).
+    `scores` is the result of `pair_scores`. `labels` holds the cluster number of each kept span, or
+    -1 for none. `kept_mask` is true for real spans. Both have the shape `(batch_size, num_kept)`.
     """
-    right = (antecedents.select(labels) == labels.unsqueeze(2)) & antecedents.mask
-    right = right & (labels >= 0).unsqueeze(2)
-    right = torch.cat([~right.any(dim=2, keepdim=True), right], dim=2)
-    right_scores = scores.masked_fill(~right, -math.inf)
-    return ((scores.logsumexp(dim=2) - right_scores.logsumexp(dim=2)) * kept_mask).sum()
+    gold = (antecedents.select(labels) == labels.unsqueeze(2)) & antecedents.mask
+    gold = gold & (labels >= 0).unsqueeze(2)
+    gold = torch.cat([~gold.any(dim=2, keepdim=True), gold], dim=2)
+    gold_scores = scores.masked_fill(~gold, -math.inf)
+    return ((scores.logsumexp(dim=2) - gold_scores.logsumexp(dim=2)) * kept_mask).sum()

@@ -1,4 +1,4 @@
-"""Documents cut into sentences, or to a window of sentences."""
+"""Split documents into sentences, and crop documents to a window of sentences."""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -9,21 +9,12 @@ from allennlp.data import TextFieldTensors
 
 def from_metadata(metadata: Optional[List[Dict[str, Any]]], key: str) -> List[Any]:
     """
-    # Parameters
-
-    metadata : `List[Dict[str, Any]]`, optional
-        One for each document.
-    key : `str`
-
-    # Returns
-
-    `List[Any]`
-        What stands under `key`, one for each document.
+    Return the value of `key` in each document's metadata.
 
     # Raises
 
     `ValueError`
-        If a document has no such key.
+        If a document's metadata lacks the key.
     """
     if metadata is None or any(key not in document for document in metadata):
         raise ValueError(
@@ -33,28 +24,27 @@ def from_metadata(metadata: Optional[List[Dict[str, Any]]], key: str) -> List[An
     return [document[key] for document in metadata]
 
 
+def _take(tensor: torch.Tensor, index: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Index `tensor`, flattened over batch and tokens; return 0 where `mask` is false."""
+    taken = tensor.flatten(0, 1)[index]
+    return taken.masked_fill(~mask.view(*mask.shape, *[1] * (taken.dim() - 2)), 0)
+
+
 def take_tokens(
     text: TextFieldTensors, index: torch.Tensor, mask: torch.Tensor
 ) -> TextFieldTensors:
     """
-    # Parameters
+    Rearrange the tokens of a batch of texts into other rows, such as sentences.
 
-    text : `TextFieldTensors`
-        Each tensor of shape `(batch_size, num_tokens, ...)`.
-    index : `torch.Tensor`
-        Which tokens, counted through the batch, shape `(rows, columns)`.
-    mask : `torch.Tensor`
-        Which of them are real, shape `(rows, columns)`.
-
-    # Returns
-
-    `TextFieldTensors`
-        The same with shape `(rows, columns, ...)`, padded with 0.
+    `index` holds the index of the token to put at each place of the new rows. It refers to the
+    batch flattened to `batch_size * num_tokens` tokens. `mask` is true for real tokens; both have
+    the shape `(rows, columns)`. The tensors of `text` have the shape `(batch_size, num_tokens,
+    ...)`, and those of the result `(rows, columns, ...)`, with 0 at padding.
 
     # Raises
 
     `ConfigurationError`
-        If an indexer's tensors do not have one row for each token.
+        If an indexer's tensors do not have the shape `(batch_size, num_tokens, ...)`.
     """
     shapes = {tensor.shape[:2] for tensors in text.values() for tensor in tensors.values()}
     if len(shapes) > 1:
@@ -64,29 +54,24 @@ def take_tokens(
         }
         raise ConfigurationError(
             f"found token indexers whose tensors have the shapes {found}, expected "
-            "(batch_size, num_tokens, ...): only such text can be cut into sentences"
+            "(batch_size, num_tokens, ...): only such text can be split into sentences"
         )
-
-    def take(tensor: torch.Tensor) -> torch.Tensor:
-        taken = tensor.flatten(0, 1)[index]
-        return taken.masked_fill(~mask.view(*mask.shape, *[1] * (taken.dim() - 2)), 0)
-
     return {
-        name: {key: take(tensor) for key, tensor in tensors.items()}
+        name: {key: _take(tensor, index, mask) for key, tensor in tensors.items()}
         for name, tensors in text.items()
     }
 
 
 class Sentences:
     """
-    The sentences of a batch of documents, as a batch of their own.
+    Converter between a batch of documents and the batch of all their sentences.
 
     # Parameters
 
     lengths : `List[List[int]]`
-        The tokens of each document's sentences.
+        Number of tokens in each sentence of each document.
     num_tokens : `int`
-        Of a document, padding included.
+        Number of tokens in a row of the document batch, padding included.
     device : `torch.device`
     """
 
@@ -101,35 +86,22 @@ class Sentences:
         sizes = torch.tensor([number for numbers in lengths for number in numbers])
         steps = torch.arange(int(sizes.max()))
         self.mask = (steps < sizes.unsqueeze(1)).to(device)
-        """Shape `(num_sentences, longest)`."""
+        """Mask of the sentence batch: true for real tokens, shape `(num_sentences, longest)`."""
         self._index = (torch.tensor(starts).unsqueeze(1) + steps).to(device) * self.mask
 
     def split(self, text: TextFieldTensors) -> TextFieldTensors:
-        """
-        # Parameters
-
-        text : `TextFieldTensors`
-            Of documents, `(batch_size, num_tokens, ...)`.
-
-        # Returns
-
-        `TextFieldTensors`
-            Of sentences, `(num_sentences, longest, ...)`.
-        """
+        """Return the sentences' text, with tensors of shape `(num_sentences, longest, ...)`."""
         return take_tokens(text, self._index, self.mask)
 
-    def join(self, vectors: torch.Tensor) -> torch.Tensor:
+    def split_vectors(self, vectors: torch.Tensor) -> torch.Tensor:
         """
-        # Parameters
-
-        vectors : `torch.Tensor`
-            Of sentences, shape `(num_sentences, longest, dim)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Of documents, shape `(batch_size, num_tokens, dim)`; 0 at padding.
+        Return the sentences' vectors, shape `(num_sentences, longest, dim)` and 0 at padding, from
+        the documents', shape `(batch_size, num_tokens, dim)`.
         """
+        return _take(vectors, self._index, self.mask)
+
+    def join_vectors(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the documents' vectors from the sentences': the inverse of `split_vectors`."""
         joined = vectors.new_zeros(self._num_documents * self._num_tokens, vectors.size(-1))
         joined = joined.index_copy(0, self._index[self.mask], vectors[self.mask])
         return joined.view(self._num_documents, self._num_tokens, -1)
@@ -137,8 +109,9 @@ class Sentences:
 
 class Documents(NamedTuple):
     """
-    What the model's `forward` takes: text, candidate spans of shape `(batch_size, num_spans, 2)`,
-    padded with -1, their clusters of shape `(batch_size, num_spans)`, and metadata.
+    Batch of documents, as passed to the coreference model's `forward`. `spans` holds the
+    candidates, shape `(batch_size, num_spans, 2)`, padded with -1. `span_labels` holds their
+    cluster numbers, shape `(batch_size, num_spans)`.
     """
 
     text: TextFieldTensors
@@ -149,18 +122,9 @@ class Documents(NamedTuple):
 
 def random_window(documents: Documents, max_sentences: int) -> Documents:
     """
-    Of every longer document so many sentences in a row, beginning anywhere (Lee et al. 2017;
-    e2e-coref at 53c4116, coref_model.py:122-145). Clusters of which one mention is left are left
-    out of the metadata.
-
-    # Parameters
-
-    documents : `Documents`
-    max_sentences : `int`
-
-    # Returns
-
-    `Documents`
+    Crop documents to at most `max_sentences` consecutive sentences, starting at a random sentence
+    (e2e-coref at 53c4116, coref_model.py:122-145). Clusters that shrink to a single mention are
+    removed from the metadata.
     """
     lengths = from_metadata(documents.metadata, "sentence_lengths")
     if all(len(numbers) <= max_sentences for numbers in lengths):
@@ -174,7 +138,7 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
         end = begin + sum(numbers[first : first + max_sentences])
         begins.append(begin)
         ends.append(end)
-        metadata.append(_cut(document, begin, end, numbers[first : first + max_sentences]))
+        metadata.append(_crop(document, begin, end, numbers[first : first + max_sentences]))
 
     spans = documents.spans
     num_tokens = next(iter(next(iter(documents.text.values())).values())).size(1)
@@ -186,8 +150,8 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
     index = (row * num_tokens + begin + steps) * mask
 
     inside = (spans[:, :, 0] >= begin) & (spans[:, :, 1] < end)
-    # The spans inside come first, in their order.
-    most = max(1, int(inside.sum(1).max()))  # where there is none at all, a padded one
+    # Move the spans inside the window to the front and keep their order.
+    most = max(1, int(inside.sum(1).max()))  # with no span, one column of padding
     kept = inside.int().argsort(dim=1, descending=True, stable=True)[:, :most]
     inside = inside.gather(1, kept)
     labels = documents.span_labels
@@ -200,8 +164,8 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
     )
 
 
-def _cut(document: Dict[str, Any], begin: int, end: int, lengths: List[int]) -> Dict[str, Any]:
-    """A document's metadata from one token to another."""
+def _crop(document: Dict[str, Any], begin: int, end: int, lengths: List[int]) -> Dict[str, Any]:
+    """Crop a document's metadata to the tokens `begin` to `end - 1`."""
     cut = {**document, "sentence_lengths": lengths}
     for key in ("original_text", "speakers"):
         if key in document:

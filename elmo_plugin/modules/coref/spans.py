@@ -1,7 +1,7 @@
-"""Candidate spans: their vectors, and their scores as mentions."""
+"""Embed candidate spans for coreference, score them as mentions, and choose those to keep."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, List, NamedTuple, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -12,16 +12,8 @@ from allennlp.nn import util
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:
     """
-    # Parameters
-
-    feedforward : `FeedForward`
-    hidden : `torch.Tensor`
-        What its first linear layer gives, shape `(..., hidden_dim)`.
-
-    # Returns
-
-    `torch.Tensor`
-        What it gives, shape `(..., output_dim)`.
+    Run a feedforward network from its first activation on. `hidden` is the output of the first
+    linear layer, shape `(..., hidden_dim)`. Return a tensor of shape `(..., output_dim)`.
     """
     layers = zip(feedforward._linear_layers, feedforward._activations, feedforward._dropout)
     for index, (linear, activation, dropout) in enumerate(layers):
@@ -35,20 +27,22 @@ def _rows(vectors: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 class SpanParts(NamedTuple):
     """
-    What the vectors `[start; end; width; head]` of spans are made of.
+    Parts from which the spans' vectors are computed (Lee et al. 2017, section 4.2). A vector is
+    `[start; end; width; head]`: the encoder's outputs at the first and the last token, the embedded
+    width, and the attention-weighted sum of the span's tokens.
 
     # Parameters
 
     spans : `torch.Tensor`
-        First and last token, shape `(batch_size, num_spans, 2)`; padding is not below 0.
+        First and last token, shape `(batch_size, num_spans, 2)`; padding must be valid indices.
     context : `torch.Tensor`
         The encoder's outputs, shape `(batch_size, num_tokens, context_dim)`.
     values : `torch.Tensor`
-        What heads are sums of, shape `(batch_size, num_tokens, value_dim)`.
+        Token vectors to sum for the head, shape `(batch_size, num_tokens, value_dim)`.
     widths : `torch.Tensor`
         Embedded widths, shape `(batch_size, num_spans, feature_size)`.
     attention : `torch.Tensor`
-        The share of a span's tokens in its head, shape `(batch_size, num_spans, widest)`.
+        Attention weights of each span's tokens, shape `(batch_size, num_spans, max_width)`.
     """
 
     spans: torch.Tensor
@@ -58,16 +52,7 @@ class SpanParts(NamedTuple):
     attention: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "SpanParts":
-        """
-        # Parameters
-
-        indices : `torch.Tensor`
-            Which spans, shape `(batch_size, num_selected)`.
-
-        # Returns
-
-        `SpanParts`
-        """
+        """Return the parts of the spans at `indices`, shape `(batch_size, num_selected)`."""
         return self._replace(
             spans=_rows(self.spans, indices),
             widths=_rows(self.widths, indices),
@@ -76,10 +61,8 @@ class SpanParts(NamedTuple):
 
     def embeddings(self) -> torch.Tensor:
         """
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_spans, 2 * context_dim + feature_size + value_dim)`.
+        Return the spans' vectors `[start; end; width; head]`, shape `(batch_size, num_spans, 2 *
+        context_dim + feature_size + value_dim)`.
         """
         starts, ends = self.spans.unbind(-1)
         return torch.cat(
@@ -94,17 +77,8 @@ class SpanParts(NamedTuple):
 
     def project(self, linear: torch.nn.Linear) -> torch.Tensor:
         """
-        A linear layer of the vectors, without making them: all but the width is projected once for
-        a token instead of for each of the spans that it is in.
-
-        # Parameters
-
-        linear : `torch.nn.Linear`
-
-        # Returns
-
-        `torch.Tensor`
-            `linear(self.embeddings())`, shape `(batch_size, num_spans, output_dim)`.
+        Return `linear(self.embeddings())`, shape `(batch_size, num_spans, output_dim)`. To save
+        operations, token vectors are projected once per token instead of once per span.
         """
         context_dim = self.context.size(-1)
         start, end, width, head = linear.weight.split(
@@ -119,7 +93,7 @@ class SpanParts(NamedTuple):
         )
 
     def _heads(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Sums of the spans' tokens, weighted by attention."""
+        """Sum the vectors of each span's tokens, weighted by attention."""
         heads = vectors.new_zeros(*self.spans.shape[:2], vectors.size(-1))
         for step in range(self.attention.size(-1)):
             index = (self.spans[..., 0] + step).clamp(max=vectors.size(1) - 1)
@@ -129,18 +103,10 @@ class SpanParts(NamedTuple):
 
 def head_attention(scores: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
     """
-    # Parameters
-
-    scores : `torch.Tensor`
-        Of the tokens, shape `(batch_size, num_tokens)`.
-    spans : `torch.Tensor`
-        First and last token, shape `(batch_size, num_spans, 2)`.
-
-    # Returns
-
-    `torch.Tensor`
-        A softmax over each span's tokens, 0 beyond its last, shape
-        `(batch_size, num_spans, widest)`.
+    Return each span's attention weights: the softmax of `scores` over the span's tokens, then 0.
+    Their shape is `(batch_size, num_spans, max_width)`, with entry `k` for the span's token `k`.
+    `scores` has the shape `(batch_size, num_tokens)`. `spans` holds each span's first and last
+    token, shape `(batch_size, num_spans, 2)`.
     """
     widths = spans[..., 1] - spans[..., 0] + 1
     steps = torch.arange(int(widths.max()), device=spans.device)
@@ -160,34 +126,25 @@ def span_parts(
     dropout: torch.nn.Dropout,
 ) -> SpanParts:
     """
-    # Parameters
+    Embed the spans' widths, compute their tokens' attention weights, and return `SpanParts`. See
+    that class for `spans`, `context` and `values`. Attention scores are computed from the token
+    vectors `scored`, shape `(batch_size, num_tokens, scored_dim)`. `dropout` is applied to the
+    embedded widths.
 
-    spans, context, values : `torch.Tensor`
-        As in `SpanParts`.
-    scored : `torch.Tensor`
-        What the scores of tokens in heads come from, shape `(batch_size, num_tokens, scored_dim)`.
-    endpoint_extractor : `EndpointSpanExtractor`
-        Whose width embedding is taken.
-    attentive_extractor : `SelfAttentiveSpanExtractor`
-        Whose scores of tokens are taken.
-    dropout : `torch.nn.Dropout`
-        On the embedded widths.
-
-    # Returns
-
-    `SpanParts`
+    Of AllenNLP's two extractors only parameters are used: from `endpoint_extractor` the width
+    embedding, and from `attentive_extractor` the linear layer that scores tokens.
 
     # Raises
 
     `ConfigurationError`
-        If a span is wider than widths are embedded.
+        If a span is wider than the width embedding allows.
     """
     widths = spans[..., 1] - spans[..., 0]
     width_embedding: Any = endpoint_extractor._span_width_embedding
     if int(widths.max()) >= width_embedding.num_embeddings:
         raise ConfigurationError(
             f"found a span of {int(widths.max()) + 1} tokens, expected at most "
-            f"{width_embedding.num_embeddings}, the model's max_span_width; the reader's is to be "
+            f"{width_embedding.num_embeddings}, the model's max_span_width; the reader's must be "
             "equal"
         )
     scores = attentive_extractor._global_attention(scored).squeeze(-1)
@@ -204,19 +161,77 @@ def mention_scores(
     candidates: SpanParts, feedforward: FeedForward, scorer: torch.nn.Linear
 ) -> torch.Tensor:
     """
-    The scores of Lee et al. 2017, equation 3: `scorer(feedforward(candidates.embeddings()))`.
-
-    # Parameters
-
-    candidates : `SpanParts`
-    feedforward : `FeedForward`
-    scorer : `torch.nn.Linear`
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(batch_size, num_spans)`.
+    Return each candidate's score as a mention, `scorer(feedforward(candidates.embeddings()))` (Lee
+    et al. 2017, equation 3), shape `(batch_size, num_spans)`.
     """
     first: Any = feedforward._linear_layers[0]
     hidden = after_first_layer(feedforward, candidates.project(first))
     return scorer(hidden).squeeze(-1)
+
+
+def kept_spans(
+    scores: torch.Tensor,
+    mask: torch.Tensor,
+    spans: torch.Tensor,
+    text_mask: torch.Tensor,
+    spans_per_word: float,
+    allow_crossing: bool,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    Choose the candidates with the highest mention scores, `spans_per_word` for each token of a
+    document. If `allow_crossing` is false, no kept span begins inside another kept span and ends
+    after it. If it is true, every document gets as many spans as the longest in the batch, as in
+    allennlp-models.
+
+    `mask` is true for real candidates; `scores` and `mask` have the shape `(batch_size,
+    num_spans)`. `spans` holds first and last tokens, shape `(batch_size, num_spans, 2)`.
+    `text_mask` is true for real tokens, shape `(batch_size, num_tokens)`. Return the indices of the
+    kept candidates in ascending order, and a mask that is false at padding, both of shape
+    `(batch_size, num_kept)`.
+    """
+    if allow_crossing:
+        number = max(1, math.floor(spans_per_word * text_mask.size(1)))
+        number = min(number, scores.size(1))
+        _, kept_mask, indices = util.masked_topk(scores, mask, number)  # type: ignore[arg-type]
+        return indices, kept_mask
+    numbers = [max(1, math.floor(spans_per_word * n)) for n in text_mask.sum(1).tolist()]
+    return _without_crossing(scores, mask, spans, numbers)
+
+
+def _without_crossing(
+    scores: torch.Tensor, mask: torch.Tensor, spans: torch.Tensor, numbers: List[int]
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    Return indices of the best `numbers[i]` candidates of document `i`, and their mask. A candidate
+    that crosses a better kept span is skipped (e2e-coref at 53c4116, coref_kernels.cc:146-214).
+    """
+    kept = []
+    best = (
+        scores.detach().masked_fill(~mask, -math.inf).argsort(dim=-1, descending=True, stable=True)
+    )
+    for order, real, pairs, number in zip(
+        best.tolist(), mask.sum(1).tolist(), spans.tolist(), numbers
+    ):
+        chosen: List[int] = []
+        # last_end[t]: largest end of the kept spans that start at token t.
+        # first_start[t]: smallest start of the kept spans that end at token t.
+        last_end = [-1] * (1 + max(end for _, end in pairs))
+        first_start = [len(last_end)] * len(last_end)
+        for index in order[:real]:
+            if len(chosen) == number:
+                break
+            start, end = pairs[index]
+            if any(last > end for last in last_end[start + 1 : end + 1]):
+                continue
+            if any(first < start for first in first_start[start:end]):
+                continue
+            chosen.append(index)
+            last_end[start] = max(last_end[start], end)
+            first_start[end] = min(first_start[end], start)
+        kept.append(sorted(chosen))
+    longest = max(1, *map(len, kept))  # if all are empty, one column of padding
+    indices = torch.tensor(
+        [chosen + [0] * (longest - len(chosen)) for chosen in kept], device=scores.device
+    )
+    lengths = torch.tensor([len(chosen) for chosen in kept], device=scores.device)
+    return indices, util.get_mask_from_sequence_lengths(lengths, longest)

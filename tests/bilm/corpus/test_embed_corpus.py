@@ -1,5 +1,6 @@
 """From text to parts: the vectors, the bytes, going on, and what is refused."""
 
+import gzip
 import hashlib
 import json
 import random
@@ -10,6 +11,7 @@ from dataclasses import replace
 import numpy
 import pytest
 import torch
+from tqdm import tqdm
 
 pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
 
@@ -17,7 +19,8 @@ from elmo_plugin import CorpusSettings, embed_corpus, read_corpus
 from elmo_plugin.bilm.corpus import embed, run
 from elmo_plugin.bilm.corpus.plan import Plan
 from elmo_plugin.bilm.extraction.extract import extract
-from elmo_plugin.bilm.extraction.settings import Extraction
+from elmo_plugin.bilm.extraction.vectors import Extraction
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.bilm.corpus.inline_engine import InlineEngine
 from tests.bilm.extraction.test_extract import text, vectors
@@ -119,6 +122,33 @@ def test_bytes_do_not_depend_on_who_works_in_which_order(tmp_path, corpus, monke
         assert (tmp_path / "one" / name).read_text() == (tmp_path / "three" / name).read_text()
 
 
+@pytest.mark.skipif(
+    library.variant() is None, reason="without the library the last bits may differ"
+)
+def test_bytes_do_not_depend_on_threads(tmp_path, corpus, capsys):
+    make(corpus, "one")
+    for threads in (2, 3):
+        make(corpus, str(threads), replace(SMALL, threads=threads))
+        assert digests(tmp_path / str(threads)) == digests(tmp_path / "one")
+    for part in sorted((tmp_path / "3").glob("part-*"))[::2]:
+        part.unlink()
+    (tmp_path / "3" / "complete.json").unlink()
+    make(corpus, "3", replace(SMALL, threads=2))
+    assert digests(tmp_path / "3") == digests(tmp_path / "one")
+    assert torch.get_num_threads() == 2
+    assert "resumed on" not in capsys.readouterr().err
+
+
+def test_threads_that_may_change_bits_are_noted(corpus, capsys, monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, library.NONE)
+    with tqdm() as progress:
+        make(corpus, progress=progress)
+        make(corpus, settings=replace(SMALL, threads=2), progress=progress)
+    said = capsys.readouterr().err
+    assert said.count("resumed on") == 1
+    assert "'threads': '2'" in said
+
+
 def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
     make(corpus, "whole")
     expected = digests(tmp_path / "whole")
@@ -169,16 +199,52 @@ def test_what_cannot_begin_again_leaves_what_is_there(tmp_path, corpus, inputs, 
     assert {"plan.json", "complete.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
-@pytest.mark.parametrize("name", ["part-000099.parquet", "complete.json", "plan.json"])
-def test_a_folder_is_not_thrown_away(tmp_path, corpus, name):
+@pytest.mark.parametrize("name", ["part-000099.parquet", "complete.json", "plan.json", "mine"])
+def test_force_removes_no_folder(tmp_path, corpus, name):
     make(corpus)
     path = tmp_path / "out" / name
     path.unlink(missing_ok=True)
     path.mkdir()
     before = sorted(one.name for one in path.parent.iterdir())
-    with pytest.raises(ValueError, match=rf"out/{name} is a folder, expected a file; nothing was"):
+    with pytest.raises(ValueError, match=rf"out holds {name}, which an earlier run did not make"):
         make(corpus, force=True)
-    assert sorted(one.name for one in path.parent.iterdir()) == sorted([*before, "lock"])
+    assert sorted(one.name for one in path.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["part-00000-9d3c.c000.parquet", "notes.txt", "lock"])
+def test_force_removes_no_foreign_file(tmp_path, corpus, name):
+    make(corpus)
+    (tmp_path / "out" / name).write_text("mine")
+    before = digests(tmp_path / "out")
+    with pytest.raises(ValueError, match=rf"{name} has 4 bytes|out holds {name}, which an earlier"):
+        make(corpus, force=True)
+    assert digests(tmp_path / "out") == before
+    assert (tmp_path / "out" / name).read_text() == "mine"
+
+
+def test_force_is_refused_in_a_folder_that_holds_an_input(tmp_path, corpus):
+    before = {path: path.read_bytes() for path in (tmp_path / "text").iterdir()}
+    with pytest.raises(ValueError, match=r"text holds .*a\.txt, which this command reads"):
+        make(corpus, "text", force=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "text").iterdir()} == before
+
+
+def test_force_removes_no_parts_without_a_plan(tmp_path, corpus):
+    make(corpus)
+    (tmp_path / "out" / "plan.json").unlink()
+    before = digests(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"out holds complete\.json but no plan\.json"):
+        make(corpus, force=True)
+    with pytest.raises(ValueError, match=r"out has complete\.json but no plan\.json, expected an"):
+        make(corpus)
+    assert digests(tmp_path / "out") == before
+
+
+def test_output_that_is_a_file_is_refused(tmp_path, corpus):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match=r"out is a file, expected a folder"):
+        make(corpus, force=True)
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_name_is_no_folder_of_that_name(tmp_path, corpus):
@@ -191,12 +257,11 @@ def test_a_name_is_no_folder_of_that_name(tmp_path, corpus):
     ("change", "message"),
     [
         ({"settings": replace(SMALL, layers="top")}, "layers was 'all' when .* and is 'top' now"),
-        ({"settings": replace(SMALL, threads=2)}, "threads was 1"),
         ({"inputs": ["text/b.txt"]}, "inputs was '2 files, text/a.txt in place 1'"),
         ({"inputs": ["text/a.txt"]}, "and is '1 files, none in place 2' now"),
         ({"seed": 2}, "the biLM's digest was"),
         ({"append": "more\n"}, r"bytes in text/b\.txt was \d+"),
-        ({"replace": ("the", "THE")}, r"lines from text/b\.txt:\d+ on: the text is another"),
+        ({"replace": ("the", "THE")}, r"lines from text/b\.txt:\d+ on: the text has changed"),
     ],
 )
 def test_a_run_goes_on_only_with_the_same(tmp_path, corpus, change, message):
@@ -219,7 +284,10 @@ def test_a_run_goes_on_only_with_the_same(tmp_path, corpus, change, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"state": "carry"}, "state is 'carry', in which a sentence goes on from the lines before"),
+        (
+            {"state": "carry"},
+            "state is 'carry', in which a sentence continues from the",
+        ),
         ({"state": "warm"}, "state is 'warm', expected one of"),
         ({"layers": "best"}, "layers is 'best', expected one of"),
         ({"dtype": "int8"}, "dtype is 'int8', expected one of"),
@@ -243,13 +311,35 @@ def test_what_else_is_refused(tmp_path, corpus):
         with pytest.raises(ValueError, match=message):
             make(corpus, **more)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "part-1.parquet").touch()
-    with pytest.raises(ValueError, match=r"other has part-1\.parquet and no plan\.json"):
+    (tmp_path / "other" / "part-000001.parquet").touch()
+    with pytest.raises(ValueError, match=r"other has part-000001\.parquet but no plan\.json"):
         make(corpus, "other")
     with pytest.raises(ValueError, match=r"not complete, expected complete\.json; it has no plan"):
         read_corpus("other")
-    with run.lock_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
+    with run.locked_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
         make(corpus, "other")
+
+
+def test_gzip_input_gives_the_same_lines_and_vectors(tmp_path, corpus):
+    """Shards are byte ranges of the decompressed text, also when a run is resumed."""
+    make(corpus, "plain")
+    for path in list((tmp_path / "text").iterdir()):
+        path.with_suffix(".txt.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    packed = {"inputs": ["text/*.txt.gz"]}
+    make(corpus, **packed)
+    assert len(digests(tmp_path / "out")) == len(digests(tmp_path / "plain")) > 5
+    for plain, line in zip(read_corpus("plain"), read_corpus("out"), strict=True):
+        assert (f"{plain.file}.gz", plain.line, plain.text) == line[:3]
+        numpy.testing.assert_array_equal(plain.array, line.array)
+    before = digests(tmp_path / "out")
+    (tmp_path / "out" / "part-000003.parquet").unlink()
+    make(corpus, **packed)
+    assert digests(tmp_path / "out") == before
+    changed = gzip.compress((tmp_path / "text" / "b.txt.gz").read_bytes()[:-1])
+    (tmp_path / "text" / "b.txt.gz").write_bytes(changed)
+    with pytest.raises(ValueError, match=r"bytes in text/b\.txt\.gz was"):
+        make(corpus, **packed)
 
 
 def test_a_plan_that_was_changed_is_refused(tmp_path, corpus):
@@ -273,7 +363,7 @@ def test_a_line_that_is_not_utf_8_is_an_error_before_anything_is_computed(tmp_pa
     (tmp_path / "text" / "c.txt").write_bytes(b"fine\n" * 100 + b"ol\xe9\n")
     with pytest.raises(ValueError, match=r"text/c\.txt, line 101: the byte 0xe9"):
         make(corpus)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["lock"]
+    assert list((tmp_path / "out").iterdir()) == []
     settings = CorpusSettings(layers="top", replace_bad_utf8=True)
     make(corpus, settings=settings)
     assert list(read_corpus("out"))[-1].text == "ol\ufffd"
@@ -288,14 +378,12 @@ def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monk
             raise OSError(28, "No space left on device", "/out")
 
     monkeypatch.setattr(embed, "embed_shard", failing)
-    monkeypatch.setattr(run, "is_whole", lambda path, plan, number: False)
-    notes = (
-        r"2 of \d+ shards failed 3 times: 3, 5; of shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
-    )
+    monkeypatch.setattr(run, "is_complete", lambda path, plan, number: False)
+    notes = r"2 of \d+ shards failed 3 times: 3, 5; shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
     with pytest.raises(OSError, match=notes + r": OSError: .*No space left"):
         make(corpus)
     assert not (tmp_path / "out" / "complete.json").exists()
-    with pytest.raises(ValueError, match=r"not complete, .*; embed-corpus goes on with it"):
+    with pytest.raises(ValueError, match=r"not complete, .*; run embed-corpus again"):
         read_corpus("out")
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -314,7 +402,7 @@ def test_another_bilm_on_a_worker_s_machine_is_refused(tmp_path, corpus, monkeyp
         return bilm
 
     monkeypatch.setattr(embed, "load_for", other)
-    with pytest.raises(OSError, match=r"failures in a row.*the digest of the biLM .* is \w+ here"):
+    with pytest.raises(OSError, match=r"failures in a row.*fingerprint of the biLM .* is \w+ here"):
         make(corpus)
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is n
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("faults"),  # they share `corpus`
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
 ]
 needs_ray = pytest.mark.skipif(

@@ -1,6 +1,8 @@
 """The parts, as other programs read them."""
 
+import contextlib
 import json
+import re
 from pathlib import Path
 
 import numpy
@@ -101,7 +103,7 @@ def test_a_page_that_was_damaged_is_an_error(parts, tmp_path):
     content = bytearray(path.read_bytes())
     content[column.data_page_offset + column.total_compressed_size - 8] ^= 1
     path.write_bytes(content)
-    with pytest.raises(OSError, match=r"part-000000\.parquet: .*CRC"):
+    with pytest.raises(OSError, match=r"part-000000\.parquet is damaged: .*CRC"):
         list(read_corpus(tmp_path))
 
 
@@ -110,7 +112,7 @@ def test_a_part_that_was_cut_is_named(parts, tmp_path, share):
     path = copied(parts, tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(OSError, match=r"part-000000\.parquet: Parquet "):
+    with pytest.raises(OSError, match=r"part-000000\.parquet is damaged: .*Parquet "):
         list(read_corpus(tmp_path))
 
 
@@ -118,3 +120,43 @@ def test_a_part_that_is_gone_is_named(parts, tmp_path):
     copied(parts, tmp_path).unlink()
     with pytest.raises(FileNotFoundError, match=r"part-000000\.parquet"):
         list(read_corpus(tmp_path))
+
+
+def test_flipped_bits_of_a_footer_are_an_error_that_names_the_part(parts, tmp_path):
+    path = copied(parts, tmp_path)
+    content = path.read_bytes()
+    expected = [line.array.tobytes() for line in read_corpus(Path(parts[0]).parent)]
+    length = int.from_bytes(content[-8:-4], "little")
+    refused = 0
+    for position in range(len(content) - 8 - length, len(content), 7):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        found: list[bytes] = []
+        with contextlib.suppress(OSError, ValueError):
+            found = [line.array.tobytes() for line in read_corpus(tmp_path)]
+        if found != expected:
+            with pytest.raises((OSError, ValueError), match=re.escape(str(path))):
+                list(read_corpus(tmp_path))
+            refused += 1
+    assert refused > 10
+
+
+@pytest.mark.parametrize("from_", ["another place", "another corpus"])
+def test_part_copied_over_another_is_refused(parts, tmp_path, from_):
+    path = copied(parts, tmp_path)
+    if from_ == "another place":
+        path.write_bytes(Path(parts[1]).read_bytes())
+    else:
+        complete = json.loads((tmp_path / "complete.json").read_text())
+        (tmp_path / "complete.json").write_text(json.dumps({**complete, "plan": "0" * 32}))
+    with pytest.raises(ValueError, match=r"part-000000\.parquet is part [01] of the plan"):
+        list(read_corpus(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"plan": "", "parts": [1]}'])
+def test_damaged_complete_file_is_named(parts, tmp_path, content):
+    copied(parts, tmp_path)
+    (tmp_path / "complete.json").write_text(content)
+    with pytest.raises(ValueError, match=r"complete\.json is damaged"):
+        read_corpus(tmp_path)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from elmo_plugin.bilm.corpus import ray_engine
-from elmo_plugin.bilm.corpus.embed import Event, Place
+from elmo_plugin.bilm.corpus.embed import Event, WorkerFiles
 from elmo_plugin.bilm.corpus.ray_engine import RayEngine
 
 
@@ -60,7 +60,7 @@ def heard(ray, *told):
     stream = iter(told)
     ray.ready = [stream] if told else []
     worker = SimpleNamespace(stream=stream)
-    events = list(RayEngine(Place("", "", None, None), 1, "local").wait([worker], 0.0))
+    events = list(RayEngine(WorkerFiles("", "", None, None), "local").wait([worker], 0.0))
     return worker, [event for _, event in events]
 
 
@@ -108,10 +108,10 @@ def test_a_cluster_that_is_lost_is_an_error_of_one_line(ray, monkeypatch):
 
 
 def test_only_a_cluster_of_this_run_is_ended(ray, monkeypatch):
-    RayEngine(Place("", "", None, None), 1, "local").close()
+    RayEngine(WorkerFiles("", "", None, None), "local").close()
     assert (ray.closed, ray.address) == (1, "local")
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    RayEngine(Place("", "", None, None), 1).close()
+    RayEngine(WorkerFiles("", "", None, None)).close()
     assert ray.closed == 1
 
 

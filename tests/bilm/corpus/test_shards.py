@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from elmo_plugin.bilm.corpus.shards import Range, check_shard, cut, find_files, read_shard
+from elmo_plugin.bilm.corpus.shards import Range, check_shards, cut_shards, find_files, read_shard
 from elmo_plugin.bilm.files.text import read_lines
 
 
 def shards_of(folder, shard_tokens, **more):
     files = find_files(["*.txt"], folder)
-    return files, list(cut(files, folder, shard_tokens, **more))
+    return files, list(cut_shards(files, folder, shard_tokens, **more))
 
 
 def read_back(folder, files, shards):
@@ -106,10 +106,12 @@ def test_another_text_is_seen(tmp_path):
     path.write_text("one two\nthree four\n")
     files, shards = shards_of(tmp_path, 2)
     path.write_text("one two\nthree FOUR\n")
-    check_shard(shards[0], files, tmp_path)
-    for look in (check_shard, lambda *arguments: list(read_shard(*arguments))):
-        with pytest.raises(ValueError, match=r"1 lines from a\.txt:2 on: the text is another"):
-            look(shards[1], files, tmp_path)
+    check_shards(shards[:1], files, tmp_path)
+    for read in (check_shards, lambda found, *more: list(read_shard(found[0], *more))):
+        with pytest.raises(
+            ValueError, match=r"1 lines from a\.txt:2 on: the text has changed since"
+        ):
+            read(shards[1:], files, tmp_path)
 
 
 def test_files_are_found_once_and_in_order(tmp_path):

@@ -99,7 +99,7 @@ def test_a_worker_that_stands_still_is_replaced():
     engine = Scripted(lambda worker, shard: GOOD[:1] if worker == 0 else GOOD)
     failed, done, notes, tokens = supervise_with(engine, range(3), size=1, timeout=0.2)
     assert (failed, sorted(done), tokens) == ({}, [0, 1, 2], 21)
-    assert notes == ["shard 0, try 1 of 3, it: nothing was heard of it for 0.2 s"]
+    assert notes == ["shard 0, try 1 of 3, it: no message for 0.2 s"]
     assert engine.killed == [0, 1]
 
 
@@ -108,7 +108,7 @@ def test_one_that_stands_still_while_it_loads_is_replaced_too():
     engine = Scripted(lambda *_: GOOD, lambda number: ready[:1] if number == 0 else ready)
     failed, done, notes, _ = supervise_with(engine, range(2), size=1, timeout=0.2)
     assert (failed, done) == ({}, [0, 1])
-    assert notes == ["it: nothing was heard of it for 0.2 s"]
+    assert notes == ["it: no message for 0.2 s"]
 
 
 def test_one_that_waits_for_a_place_is_waited_for(monkeypatch):

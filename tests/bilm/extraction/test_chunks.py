@@ -36,16 +36,6 @@ def test_chunks_are_the_whole_sentence(state, chunk_size):
         torch.testing.assert_close(torch.cat(chunks, dim=1), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_a_reset_backward_state_between_chunks_would_be_seen():
-    bilm = random_bilm()
-    sentence = words(23)
-    with torch.no_grad():
-        expected = whole(bilm, sentence)
-        bilm.reset_states()
-        cut = torch.cat([whole(random_bilm(), part) for part in (sentence[:12], sentence[12:])], 1)
-    assert (expected - cut).abs().max() > 1e-3
-
-
 def test_an_empty_sentence_has_no_chunks_and_moves_the_state():
     bilm, peer = random_bilm(), random_bilm()
     assert list(layers_in_chunks(bilm, [], 1)) == []

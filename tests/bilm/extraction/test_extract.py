@@ -17,7 +17,7 @@ from elmo_plugin.bilm.extraction.batches import Sentence, batches, read_sentence
 from elmo_plugin.bilm.extraction.extract import extract
 from elmo_plugin.bilm.extraction.journal import Journal
 from elmo_plugin.bilm.extraction.layouts import sentence_key
-from elmo_plugin.bilm.extraction.settings import Extraction
+from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.tiny_bilm import random_bilm, write
 
@@ -384,8 +384,8 @@ def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path
         (bilm_of(), lines, Extraction(max_tokens=11), "max_tokens was 10 when .* is 11 now"),
         (bilm_of("reset"), lines, wanted, "state was 'primed' when this run began"),
         (random_bilm(seed=2), lines, wanted, "bilm was '"),
-        (bilm_of(), ["other", *lines[1:]], wanted, "lines of the input are others"),
-        (bilm_of(), lines[:2], wanted, r"lines of the input are others .* \(2 were read\)"),
+        (bilm_of(), ["other", *lines[1:]], wanted, "lines of the input have changed"),
+        (bilm_of(), lines[:2], wanted, r"lines of the input have changed .* \(2 were read\)"),
     ):
         bilm.state = "reset" if "state was" in message else "primed"
         with pytest.raises(ValueError, match=message):
@@ -415,7 +415,7 @@ def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="no space left"):
         extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4))
     monkeypatch.setattr(extract_module, "write_file", write_file)
-    with pytest.raises(ValueError, match="the input has more than the 33 lines that were all"):
+    with pytest.raises(ValueError, match="the input has more than the 33 lines that it had"):
         extract(bilm, [*lines, "a"], tmp_path / "out", Extraction(batch_size=4), resume=True)
     assert extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4), resume=True) == 33
 
@@ -452,17 +452,26 @@ def test_a_file_in_place_of_the_journal(tmp_path, more):
 
 
 @pytest.mark.parametrize("more", [{"resume": True}, {"force": True}])
-def test_a_folder_in_the_journal_is_not_thrown_away(tmp_path, more):
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_foreign_files_in_the_journal_are_not_removed(tmp_path, more, kind):
     with pytest.raises(Stop):
         extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
-    (tmp_path / "out.partial" / "mine").mkdir()
+    foreign = tmp_path / "out.partial" / "mine"
+    foreign.mkdir() if kind == "folder" else foreign.write_text("mine")
     before = names(tmp_path / "out.partial")
-    with pytest.raises(
-        ValueError, match=r"out\.partial/mine is a folder, expected a file; nothing"
-    ):
+    with pytest.raises(ValueError, match=r"out\.partial holds mine, which an earlier run did not"):
         extract(bilm_of(), ["a"] * 9, tmp_path / "out", **more)
     assert names(tmp_path / "out.partial") == before
     assert len(before) > 3
+
+
+@pytest.mark.parametrize("more", [{}, {"resume": True}, {"force": True}])
+def test_folder_of_something_else_is_not_taken_for_a_journal(tmp_path, more):
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "vectors.bin").write_text("mine")
+    with pytest.raises(ValueError, match=r"out\.partial holds vectors\.bin but no settings\.json"):
+        extract(bilm_of(), ["a"], tmp_path / "out", **more)
+    assert (tmp_path / "out.partial" / "vectors.bin").read_text() == "mine"
 
 
 def test_two_runs_do_not_write_to_one_output(tmp_path):
@@ -480,7 +489,7 @@ def test_resume_of_a_finished_run_does_nothing(tmp_path):
     before = (tmp_path / "out").stat()
     assert extract(bilm_of(), lines, tmp_path / "out", resume=True) == 11
     assert (tmp_path / "out").stat().st_mtime_ns == before.st_mtime_ns
-    with pytest.raises(ValueError, match="out exists and is of another text"):
+    with pytest.raises(ValueError, match="out exists and was made from another text"):
         extract(bilm_of(), lines[1:], tmp_path / "out", resume=True)
 
 

@@ -60,7 +60,6 @@ def test_every_output_of_the_hub_is_allennlp_s(files):
         torch.testing.assert_close(found["default"], mean, **TOLERANCE)
 
 
-@pytest.mark.gold
 def test_the_command_writes_the_stored_outputs(tmp_path, bilm_fixture):
     rows = json.loads((bilm_fixture / "sentences.json").read_text())
     (tmp_path / "in").write_text("\n".join(row[number] for number in range(10) for row in rows))

@@ -1,7 +1,9 @@
 """bilm-tf's checkpoints, written by TensorFlow, to the released format."""
 
 import json
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import h5py
@@ -17,7 +19,8 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.training import export
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
+from tests.bilm.files.bilm_tf_run import tensorflow_stand_in
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS, shapes
 
 FIXTURE = Path(__file__).parent / "bilm_tf_run" / "checkpoint"
@@ -31,7 +34,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory):
+def converted(tmp_path_factory, tensorflow):
     folder = tmp_path_factory.mktemp("converted")
     vocabulary = str(FIXTURE / "vocabulary.txt")
     main(["convert-checkpoint", str(FIXTURE), str(folder), "--vocabulary", vocabulary])
@@ -78,7 +81,7 @@ def test_names_and_values_are_exact(converted):
             assert found[key].tobytes() == array.tobytes()
 
 
-def test_what_is_converted_is_read_by_all_that_reads_an_export(converted, tmp_path):
+def test_converted_files_load_like_an_export(converted, tmp_path):
     names = "OPTIONS_FILE", "WEIGHTS_FILE", "SOFTMAX_FILE", "CARD_FILE"
     assert [getattr(bilm_tf, name) for name in names] == [getattr(export, name) for name in names]
     bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
@@ -87,7 +90,7 @@ def test_what_is_converted_is_read_by_all_that_reads_an_export(converted, tmp_pa
     for key, array in once.items():
         numpy.testing.assert_allclose(again[key], array, rtol=0, atol=1e-6)
     softmax = WordSoftmax(len(WORDS), 3)
-    export.load_softmax(softmax, converted / "softmax.hdf5")
+    load_softmax(softmax, converted / "softmax.hdf5")
     assert torch.equal(softmax.bias[:, 0], torch.from_numpy(held()["lm/softmax/b"]))
     assert (converted / "vocabulary.txt").read_text().split() == WORDS
     card = json.loads((converted / "card.json").read_text())
@@ -95,43 +98,51 @@ def test_what_is_converted_is_read_by_all_that_reads_an_export(converted, tmp_pa
     assert card["training_options"]["n_tokens_vocab"] == len(WORDS)
 
 
-def test_accumulators_in_our_shapes(converted):
+def test_accumulators_have_the_shapes_of_parameters(converted):
     """Each is where the number is that it belongs to, without its sign and forget bias."""
     values, options = held(), read_options(converted / "options.json")
     found = read_accumulators(options, converted / "adagrad.hdf5")
     bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
-    assert {n: v.shape for n, v in found.bilm.items()} == {
-        n: p.shape for n, p in bilm.named_parameters()
+    assert {n: v.shape for n, v in found.items() if n.startswith("bilm.")} == {
+        f"bilm.{n}": p.shape for n, p in bilm.named_parameters()
     }
-    char = found.bilm["_token_embedder._char_embedding_weights"]
+    char = found["bilm._token_embedder._char_embedding_weights"]
     assert torch.equal(char[0], torch.ones(4))
     assert numpy.array_equal(char[1:], values["lm/char_embed/Adagrad"])
     bias = values["lm/RNN_1/rnn/multi_rnn_cell/cell_1/lstm_cell/bias/Adagrad"].reshape(4, 5)
-    ours = found.bilm["_elmo_lstm.backward_layer_1.state_linearity.bias"]
+    ours = found["bilm._elmo_lstm.backward_layer_1.state_linearity.bias"]
     assert numpy.array_equal(ours.reshape(4, 5), bias[[0, 2, 1, 3]])
     carry = values["lm/CNN_high_0/W_carry/Adagrad"]
-    assert numpy.array_equal(found.bilm["_token_embedder._highways._layers.0.weight"][7:], carry.T)
-    assert torch.equal(found.softmax_bias[:, 0], torch.from_numpy(values["lm/softmax/b/Adagrad"]))
+    highway = found["bilm._token_embedder._highways._layers.0.weight"]
+    assert numpy.array_equal(highway[7:], carry.T)
+    assert torch.equal(
+        found["softmax.bias"][:, 0], torch.from_numpy(values["lm/softmax/b/Adagrad"])
+    )
 
 
-def test_one_layer_and_the_names_of_tensorflow_1_0(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "old"), [("kernel", "kernel"), ("kernel", "weights"), ("bias", "biases")]
+)
+def test_names_of_a_single_layer_and_of_tensorflow_1_0(
+    folder, tmp_path, tensorflow, monkeypatch, name, old
+):
     """bilm-tf puts no `multi_rnn_cell` around a single layer."""
     options = json.loads((folder / "options.json").read_text())
     options["lstm"]["n_layers"] = 1
     (folder / "options.json").write_text(json.dumps(options))
-    checkpoint = BilmTfCheckpoint(folder)
-    both = checkpoint._checkpoint.variables
-    old = {"kernel": "weights", "bias": "biases"}
-    for name in list(both):
-        if "/cell_0/" in name:
-            short = name.replace("multi_rnn_cell/cell_0/", "")
-            for new, before in old.items():
-                short = short.replace(f"/{new}", f"/{before}")
-            both[short] = both.pop(name)
-    key = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"
-    assert checkpoint._name(key, (5, 3)) == "lm/RNN_1/rnn/lstm_cell/projection/weights"
-    with pytest.raises(ValueError, match=r"has shape \(5, 3\), the options want \(5, 4\)"):
-        checkpoint._name(key, (5, 4))
+    values = {}
+    for variable, value in held().items():
+        short = variable.replace("multi_rnn_cell/cell_0/", "")
+        values[re.sub(rf"/{name}(?=/Adagrad|$)", f"/{old}", short)] = value
+    reader = tensorflow_stand_in.Reader(folder / NAME)
+    reader.values = values
+    monkeypatch.setattr(tensorflow.train, "load_checkpoint", lambda prefix: reader)
+    BilmTfCheckpoint(folder).write(tmp_path / "out")
+    kernel = datasets(tmp_path / "out" / "weights.hdf5")[
+        "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
+    ]
+    expected = held()["lm/RNN_1/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel"]
+    assert numpy.array_equal(kernel, expected)
 
 
 def fails(capsys, arguments, message):
@@ -143,17 +154,23 @@ def fails(capsys, arguments, message):
     assert message in error
 
 
-def test_a_damaged_checkpoint_writes_nothing(folder, tmp_path, capsys):
+def test_damaged_checkpoint_writes_nothing(folder, tmp_path, capsys, tensorflow):
     data = folder / f"{NAME}.data-00000-of-00001"
     whole = data.read_bytes()
     data.write_bytes(whole[:9000] + bytes([whole[9000] ^ 1]) + whole[9001:])
-    fails(capsys, [folder, tmp_path / "out"], "is damaged: the checksum of lm/")
+    fails(capsys, [folder, tmp_path / "out"], "is not a whole TensorFlow checkpoint: TensorBundle")
     assert list((tmp_path / "out").iterdir()) == []
     data.unlink()
-    fails(capsys, [folder, tmp_path / "out"], "which the index names")
+    fails(capsys, [folder, tmp_path / "out"], "No such file or directory")
 
 
-def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys):
+def test_error_without_tensorflow_says_how_to_install_it(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    fails(capsys, [folder, tmp_path / "out"], "pip install 'elmo_plugin[tensorflow]'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys, tensorflow):
     out = tmp_path / "out"
     fails(capsys, [tmp_path / "none", out], "there is no directory")
     fails(capsys, [folder, out, "--checkpoint", "model.ckpt-9"], f"-9.index; {folder} has {NAME}")
@@ -178,18 +195,44 @@ def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_an_output_is_replaced_only_when_asked(folder, tmp_path, capsys):
+def test_output_is_replaced_only_with_force(folder, tmp_path, capsys, tensorflow):
     out = tmp_path / "out"
     main(["convert-checkpoint", str(folder), str(out)])
     assert "vocabulary.txt" not in capsys.readouterr().out
-    fails(capsys, [folder, out], "holds a biLM already; --force replaces it")
+    fails(capsys, [folder, out], "options.json exists, expected a new file; --force replaces it")
     main(["convert-checkpoint", str(folder), str(out), "--force"])
     options = (folder / "options.json").read_bytes()
     fails(capsys, [folder, folder, "--force"], "is the checkpoint's folder")
     assert (folder / "options.json").read_bytes() == options
 
 
-def test_accumulators_of_another_biLM_or_damaged(converted, tmp_path):
+def test_every_output_is_protected_without_force(folder, tmp_path, capsys, tensorflow):
+    for name in ("card.json", "softmax.hdf5", "vocabulary.txt"):
+        out = tmp_path / name
+        out.mkdir()
+        (out / name).write_text("mine")
+        fails(capsys, [folder, out], f"{name} exists, expected a new file")
+        assert [path.name for path in out.iterdir()] == [name]
+        assert (out / name).read_text() == "mine"
+
+
+def test_force_replaces_no_input_and_leaves_no_file_of_another_bilm(
+    folder, tmp_path, capsys, tensorflow
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    shutil.copy(folder / "vocabulary.txt", out / "vocabulary.txt")
+    arguments = [folder, out, "--force"]
+    fails(
+        capsys,
+        [*arguments, "--vocabulary", out / "vocabulary.txt"],
+        "vocabulary.txt is an input too, expected another file to write to",
+    )
+    fails(capsys, arguments, "vocabulary.txt belongs to another biLM")
+    assert [path.name for path in out.iterdir()] == ["vocabulary.txt"]
+
+
+def test_accumulators_of_another_bilm_or_damaged_are_refused(converted, tmp_path):
     from dataclasses import replace
 
     options = read_options(converted / "options.json")

@@ -34,11 +34,11 @@ def test_a_change_without_a_sign_is_seen_once_there_is_doubt(change, shape):
     bilm.extra = torch.nn.Parameter(weight, requires_grad=False)
     before = digest.of(bilm)
     assert digest.of(bilm) is before
-    digest.doubt()
+    digest.recheck()
     assert digest.of(bilm) is before  # it was not taken again
     change(bilm.extra.data)
     assert digest.of(bilm) is before
-    digest.doubt()
+    digest.recheck()
     after = digest.of(bilm)
     assert after != before
     assert after == WeightsDigest().of(bilm)
@@ -70,5 +70,5 @@ def test_the_same_in_another_place():
         parameter.data = moved.view_as(parameter)
     digest = WeightsDigest()
     assert digest.of(bilm) == expected
-    digest.doubt()
+    digest.recheck()
     assert digest.of(bilm) == expected

@@ -34,3 +34,9 @@ def test_a_file_system_without_locks_is_not_called_another_process(tmp_path, mon
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(ValueError, match=r"cannot be locked: .*Function not"):
         lock_folder(tmp_path)
+
+
+def test_file_of_another_program_is_not_taken_for_a_lock(tmp_path):
+    (tmp_path / NAME).write_text("mine")
+    with pytest.raises(ValueError, match=r"lock has 4 bytes, expected none or an empty lock file"):
+        lock_folder(tmp_path)

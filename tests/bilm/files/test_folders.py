@@ -165,6 +165,16 @@ ERRORS = {
         lambda path: rewritten(path, lambda entries: entries.update({"a.json": bytes(1 << 21)})),
         "145.zip: a.json has 2097152 bytes, expected at most 1048576",
     ),
+    "many small files": (
+        lambda path: rewritten(
+            path, lambda all: all.update({f"{i}.json": bytes(1 << 20) for i in range(17)})
+        ),
+        "145.zip has .* bytes of JSON files, expected at most 16777216",
+    ),
+    "weights larger than the options say": (
+        lambda path: rewritten(path, lambda all: all.update({"model.hdf5": bytes(5 << 20)})),
+        "145.zip: model.hdf5 has 5242880 bytes, expected at most 4[0-9]{6}$",
+    ),
     "many": (
         lambda path: rewritten(path, lambda all: all.update({f"{i}": b"" for i in range(1 << 13)})),
         "145.zip has 8197 entries, expected a biLM's",
@@ -196,6 +206,23 @@ def test_damaged_however_it_is_packed(nlpl, tmp_path, compression):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"145\.zip is not a whole ZIP, expected a biLM's"):
             load_bilm(path)
+
+
+def test_only_the_files_of_the_bilm_are_unpacked(nlpl, tmp_path, monkeypatch):
+    """Large entries beside them stay empty, whatever their names end with."""
+    path = zipped(nlpl, tmp_path / "145.zip")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("other.hdf5", "token_embedder.pkl.pkl", "words.dic", "a/model.hdf5"):
+            archive.writestr(name, bytes(1 << 24))
+    written = []
+
+    def copy(packed, file):
+        file.write(packed.read())
+        written.append(file.tell())
+
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
+    load_bilm(path)
+    assert sum(written) < 1 << 22
 
 
 def test_a_disk_that_is_full_is_no_damage(nlpl, tmp_path, monkeypatch):

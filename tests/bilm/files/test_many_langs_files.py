@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import zipfile
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from many_langs_model import write_many_langs
 from tiny_bilm import OPTIONS, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.files.many_langs import PROGRAMS_OWN, many_langs_options
+from elmo_plugin.bilm.files.many_langs import RELEASED_SIZES, many_langs_options
 from elmo_plugin.bilm.files.names import find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
@@ -41,7 +42,7 @@ def test_options(folder):
 @pytest.mark.parametrize("path", ["C:\\elmo\\configs\\{}", "/users4/conll18st/{}", "{}"])
 def test_sizes_that_came_with_the_program(folder, path):
     (folder / "sizes.json").unlink()
-    for name in PROGRAMS_OWN:
+    for name in RELEASED_SIZES:
         config = {"config_path": path.format(name)}
         (folder / "config.json").write_text(json.dumps(config))
         options = many_langs_options(folder)
@@ -251,3 +252,23 @@ def test_options_of_an_archive(folder):
     with pytest.raises(ValueError, match=r"many_langs.n_words is -1, expected 0 or more"):
         find_options({**options, "many_langs": {**options["many_langs"], "n_words": -1}})
     assert "many_langs" not in options_dict(OPTIONS) == options_dict(random_bilm().options)
+
+
+def test_flipped_bits_of_a_zipped_pickle_are_refused_or_change_nothing(folder):
+    path = folder / "token_embedder.pkl"
+    torch.save(torch.load(path), path)  # a ZIP, which has checksums
+    assert zipfile.is_zipfile(path)
+    expected = [one.clone() for one in load_bilm(folder).parameters()]
+    content = path.read_bytes()
+    refused = 0
+    for position in range(7, len(content), len(content) // 60):
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+        )
+        try:
+            found = list(load_bilm(folder).parameters())
+        except ValueError:
+            refused += 1
+        else:
+            assert all(map(torch.equal, found, expected))
+    assert refused > 20

@@ -282,3 +282,17 @@ def test_the_network_is_away(files, monkeypatch):
         FileNotFoundError, match=r"small.*example\.org cannot be reached: Network is unreachable"
     ):
         find_weights("small/options.json", "https://example.org/small.hdf5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("embedded", 1), "weight_file is 1, expected a path, a URL, or one of the names embedded"),
+        ((1, None), "options_file is 1, expected a path, a URL, or one of the names embedded"),
+        (("embedded", {}), "weight_file is {}, expected a path"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(arguments, message):
+    for find in (find_options, find_weights):
+        with pytest.raises(ValueError, match=message):
+            find(*arguments)

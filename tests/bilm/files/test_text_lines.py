@@ -1,4 +1,4 @@
-"""The one reader of text files."""
+import gzip
 
 import pytest
 
@@ -35,3 +35,27 @@ def test_quotes_are_short_and_printable():
     assert quoted("naïve\ud800\n") == r"'naïve\ud800\n'"
     assert quoted("x" * 81) == repr("x" * 80) + "..."
     assert quoted([1] * 100) == "[" + "1, " * 26 + "1..."
+
+
+def test_gzip_files_of_any_name_are_decompressed(tmp_path):
+    for name in ("text.gz", "text"):
+        (tmp_path / name).write_bytes(gzip.compress(b"\xef\xbb\xbfa b\r\n\nc"))
+        assert list(read_lines(tmp_path / name)) == [(1, "a b\r\n"), (2, "\n"), (3, "c")]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-9],
+        lambda data: data[:40] + bytes([data[40] ^ 255]) + data[41:],
+        lambda data: data[:-5] + b"xxxxx",
+        lambda data: data[:2],
+        lambda data: data + b"foreign",
+    ],
+    ids=["cut off", "flipped", "checksum", "two bytes", "more behind"],
+)
+def test_damaged_gzip_file_is_named(tmp_path, damage):
+    lines = "".join(f"line {number * 7919 % 1000}\n" for number in range(500))
+    (tmp_path / "text.gz").write_bytes(damage(gzip.compress(lines.encode())))
+    with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file: "):
+        list(read_lines(tmp_path / "text.gz"))

@@ -1,17 +1,34 @@
-"""Kernels in C++ that are compiled anew."""
+"""The library of kernels, with other files or other code."""
+
+import hashlib
+import json
+import shutil
+import subprocess
 
 import pytest
 
-from elmo_plugin.bilm.kernels import compiled, lstm_compiled, lstm_fused
+from elmo_plugin.bilm.kernels import library, lstm_fused
 
 
 @pytest.fixture
-def uncompiled(monkeypatch, tmp_path):
-    """Nothing is loaded or tried, and the cache is empty: the folder that is returned."""
-    if compiled.compiler() is None:
-        pytest.skip("no C++ compiler")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cached = compiled._library, compiled._function, lstm_compiled.works, lstm_fused.works
+def no_library(monkeypatch):
+    """PyTorch's operators run."""
+    monkeypatch.setenv(library.VARIABLE, library.NONE)
+
+
+@pytest.fixture
+def other_library(monkeypatch, tmp_path):
+    """A copy of the library's files, which is loaded anew: their folder."""
+    if not library.runnable_variants():
+        pytest.skip("no library of kernels")
+    for path in (library.PATH, library.MANIFEST):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(library, "PATH", tmp_path / library.PATH.name)
+    monkeypatch.setattr(library, "MANIFEST", tmp_path / library.MANIFEST.name)
+    cached = (
+        library._library, library._variant, library._function, library._passes_self_test,
+        lstm_fused.works,
+    )  # fmt: skip
     for function in cached:
         function.cache_clear()
     yield tmp_path
@@ -20,21 +37,34 @@ def uncompiled(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def written_wrong(uncompiled, monkeypatch):
-    """Puts one text in place of another in the sources that are compiled."""
+def written_wrong(other_library, monkeypatch):
+    """Builds the library with one text in place of another in its sources, without optimizing."""
+    compiler = shutil.which("c++")
+    if compiler is None or "x86-64-v3" not in library.runnable_variants():
+        pytest.skip("no compiler, or another processor")
+    source = library.Path(library.__file__).parent
 
     def write(text, wrong):
-        folder = uncompiled / "sources"
+        folder = other_library / "sources"
         folder.mkdir()
         found = False
-        for path in (*compiled.FOLDER.glob("*.cpp"), *compiled.FOLDER.glob("*.h")):
-            source = path.read_text()
-            found = found or text in source
-            (folder / path.name).write_text(source.replace(text, wrong))
+        for path in (*source.glob("*.cpp"), *source.glob("*.h")):
+            code = path.read_text()
+            found = found or text in code
+            (folder / path.name).write_text(code.replace(text, wrong))
         assert found
-        monkeypatch.setattr(compiled, "FOLDER", folder)
-        # Wrong without being optimised, too, and compiled in a quarter of the time.
-        flags = tuple("-O0" if flag == "-O3" else flag for flag in compiled.FLAGS)
-        monkeypatch.setattr(compiled, "FLAGS", flags)
+        flags = (
+            "-std=c++17", "-march=x86-64-v3", "-ffp-contract=off", "-fno-exceptions", "-fPIC",
+            "-shared", "-DVARIANT=x86_64_v3", f"-DELMO_ABI={library.ABI}",
+        )  # fmt: skip
+        # A library that is loaded keeps its name.
+        monkeypatch.setattr(library, "PATH", other_library / "wrong.so.1")
+        made = str(library.PATH)
+        subprocess.run([compiler, *flags, "-o", made, *folder.glob("*.cpp")], check=True)
+        content = library.PATH.read_bytes()
+        about = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        library.MANIFEST.write_text(json.dumps({"variants": ["x86-64-v3"], **about}))
+        for function in (library._library, library._variant, library._function):
+            function.cache_clear()
 
     return write

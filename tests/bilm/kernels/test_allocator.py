@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from elmo_plugin.bilm.kernels import tuning
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 
 COUNT_PAGES = """
 import resource, sys
 import torch
-from elmo_plugin.bilm.kernels.allocator import keep_freed_memory
+from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()

@@ -7,9 +7,8 @@ import weakref
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import derived as derived_module
-from elmo_plugin.bilm.kernels.derived import kept
-from elmo_plugin.bilm.kernels.processors import use_processor
+from elmo_plugin.bilm.kernels import library, tuning
+from elmo_plugin.bilm.kernels.derived import cached_names, derived
 from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -31,19 +30,20 @@ def cell_and_inputs(dtype=None):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_a_frozen_cell_equals_one_that_trains(operators, dtype):
+def test_a_frozen_cell_equals_one_that_trains(operators, dtype, monkeypatch):
+    monkeypatch.setattr(tuning, "MOST_EXACT", 0)
     cell, inputs = cell_and_inputs(dtype)
-    with use_processor("amx"):  # others keep so small weights as they are
-        frozen = cell(*inputs)
+    frozen = cell(*inputs)
     training = cell.requires_grad_()(*inputs)
     for ours, theirs in zip(frozen, training, strict=True):
         torch.testing.assert_close(ours, theirs, atol=TOLERANCE[dtype], rtol=0)
-    if dtype is not None:
+    # PyTorch's operators on a CPU multiply bfloat16 exactly.
+    if dtype == "int8" or (dtype is not None and operators == "library"):
         assert not torch.allclose(frozen[0], training[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_changed_parameters_are_seen(operators, dtype):
+def test_changed_parameters_are_noticed(operators, dtype):
     cell, inputs = cell_and_inputs(dtype)
     before = cell(*inputs)[0]
 
@@ -75,17 +75,17 @@ def test_changed_parameters_are_seen(operators, dtype):
         before = after
 
 
-def test_prepared_weights_are_in_no_copy_and_no_checkpoint():
+def test_derived_values_are_in_no_copy_and_no_checkpoint():
     cell, inputs = cell_and_inputs()
     keys = set(cell.state_dict())
     output = cell(*inputs)[0]
-    assert kept(list(cell.parameters()))
+    assert cached_names(list(cell.parameters()))
     assert set(cell.state_dict()) == keys
     for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
-        assert not kept(list(twin.parameters()))
+        assert not cached_names(list(twin.parameters()))
         assert torch.equal(twin(*inputs)[0], output)
     cell.to(torch.float64)
-    assert not kept(list(cell.parameters()))
+    assert not cached_names(list(cell.parameters()))
 
 
 # --- a whole biLM: prepacked weights, vectors of tokens, the state after the warm-up text --------
@@ -119,7 +119,7 @@ def swap_by_vector(bilm):
 @pytest.mark.parametrize("change", [swap_data, swap_data_twice, swap_by_vector])
 @pytest.mark.parametrize("state", ["reset", "primed"])
 @pytest.mark.parametrize("dtype", [None, "int8"])
-def test_another_tensor_as_data_is_seen_in_eval_mode(change, state, dtype):
+def test_another_tensor_as_data_is_noticed_in_eval_mode(change, state, dtype):
     bilm = frozen_and_run(state, dtype=dtype)
     before = bilm(IDS)["activations"]
     start = bilm.start_states(1)[0].cell
@@ -136,10 +136,9 @@ def test_another_tensor_as_data_is_seen_in_eval_mode(change, state, dtype):
 
 
 @pytest.mark.parametrize("state", ["reset", "primed"])
-def test_what_is_written_through_data_is_seen_when_told(state):
+def test_an_uncounted_write_to_one_element_is_used_after_forget_derived(state):
     bilm = frozen_and_run(state)
-    for parameter in bilm.parameters():
-        parameter.data.mul_(0.5)
+    bilm.lstm.layers("forward")[0].state_linearity.weight.data[1, 1] = 3.0
     bilm.forget_derived()
     fresh = random_bilm().requires_grad_(False)
     fresh.state = state
@@ -148,15 +147,14 @@ def test_what_is_written_through_data_is_seen_when_told(state):
         assert torch.equal(ours, theirs)
 
 
-def test_what_is_derived_goes_with_the_weights():
+def test_derived_values_are_freed_with_the_weights():
     bilm = frozen_and_run("primed")
-    first = bilm.char_cnn.char_embedding
-    number, reference = id(first), weakref.ref(first)
-    assert number in derived_module._known
-    del bilm, first
+    weight = bilm.char_cnn.char_embedding
+    value = weakref.ref(derived([weight], ("a value",), lambda: torch.zeros(3)))
+    assert value() is derived([weight], ("a value",), lambda: torch.ones(3))
+    del bilm, weight
     gc.collect()
-    assert reference() is None
-    assert number not in derived_module._known
+    assert value() is None
 
 
 def test_one_embedder_from_four_threads_gives_what_one_thread_gets(monkeypatch):
@@ -164,10 +162,12 @@ def test_one_embedder_from_four_threads_gives_what_one_thread_gets(monkeypatch):
     monkeypatch.setattr(bilm_module, "WARM_UP_TEXT", WARM_UP_TEXT.splitlines()[0])
     sentences = [batch[0] for batch in BATCHES]
     expected = embedded_by(random_bilm(), sentences, num_threads=1)
-    for _ in range(50):
+    # Without the library PyTorch's rounding depends on which tokens the cache still lacks.
+    tolerance = 1e-6 if library.variant() is None else 0
+    for _ in range(15):
         found = embedded_by(random_bilm(), sentences, num_threads=4)
         for ours, theirs in zip(found, expected, strict=True):
-            assert torch.equal(ours, theirs)
+            torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
 
 
 def embedded_by(bilm, sentences, num_threads):

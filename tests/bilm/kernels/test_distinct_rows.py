@@ -1,7 +1,7 @@
 import torch
 
-from elmo_plugin.bilm.kernels import distinct_rows as module
-from elmo_plugin.bilm.kernels.distinct_rows import _odd_numbers, distinct_rows, row_hashes
+from elmo_plugin.bilm.kernels import token_cache as module
+from elmo_plugin.bilm.kernels.token_cache import _odd_numbers, distinct_rows, row_hashes
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 48, "a"]

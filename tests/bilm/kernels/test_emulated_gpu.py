@@ -13,7 +13,7 @@ from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.kernels import lstm_fused, token_layer, triton_kernels, tuning
-from elmo_plugin.bilm.kernels.chooser import training_steps
+from elmo_plugin.bilm.kernels.fast import training_steps
 from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
 from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -257,7 +257,7 @@ def test_gradients_of_the_recurrence(emulation, dtype):
         tensors = [torch.randn(shape).to(device) for shape in shapes]
         context = Context()
         with torch.no_grad():
-            how = dtype, *training_steps(tensors[6], dtype)
+            how = dtype, training_steps(tensors[6], dtype)
             outputs = LstmLayerTraining.forward(context, *tensors, (4, 3, 1), 0.5, 0.3, *how)
             yield from outputs
             gradients = LstmLayerTraining.backward(context, torch.ones_like(outputs[0]), None, None)
@@ -304,7 +304,7 @@ def operators_of_a_step(emulation, dtype):
     start = torch.zeros(2, 3, device=GPU), torch.zeros(2, 6, device=GPU)
     weights = (cell.input_linearity.weight, *cell.state_linearity.parameters())
 
-    how = dtype, *training_steps(start[1], dtype)
+    how = dtype, training_steps(start[1], dtype)
 
     @torch.no_grad()
     def started(num_steps):

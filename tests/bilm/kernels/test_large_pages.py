@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels.large_pages import on_large_pages
+from elmo_plugin.bilm.kernels.compiled import on_large_pages
 
 
 def asks_for_large_pages(tensor):

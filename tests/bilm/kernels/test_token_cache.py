@@ -5,7 +5,7 @@ import torch
 from tiny_bilm import random_bilm
 
 from elmo_plugin.bilm.kernels import fast
-from elmo_plugin.bilm.kernels.derived import kept
+from elmo_plugin.bilm.kernels.derived import cached_names
 from elmo_plugin.bilm.kernels.token_cache import TokenCache
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
@@ -78,8 +78,10 @@ def test_a_frozen_char_cnn_computes_a_token_once(monkeypatch):
     cnn = frozen_cnn()
     first = cnn(TOKENS)
     asked = []
-    encode = fast.encode
-    monkeypatch.setattr(fast, "encode", lambda ids, *to: asked.append(len(ids)) or encode(ids, *to))
+    encode = fast._encode_frozen
+    monkeypatch.setattr(
+        fast, "_encode_frozen", lambda ids, *to: asked.append(len(ids)) or encode(ids, *to)
+    )
     more = batch_to_ids([["dog", "cat", "a"]])[0]
     torch.testing.assert_close(cnn(more)[1:], first[[1, 0]], rtol=0, atol=0)
     assert asked == [1]
@@ -111,7 +113,7 @@ def test_changed_parameters_are_seen(change):
 
 
 def token_vectors_kept(cnn):
-    return fast.TOKEN_VECTORS in [name for name, *_ in kept(list(cnn.parameters()))]
+    return fast.TOKEN_VECTORS in [name for name, *_ in cached_names(list(cnn.parameters()))]
 
 
 def test_nothing_is_held_where_gradients_are_wanted_nor_in_copies():

@@ -1,7 +1,13 @@
-"""The largest value over positions, and its gradient."""
+"""The token layer: the largest value over positions and its gradient; frozen, by the library."""
 
+import itertools
+import math
+
+import pytest
 import torch
 
+from elmo_plugin.bilm.kernels import fast, library, reference, tuning
+from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
 from elmo_plugin.bilm.kernels.token_layer import largest
 
 
@@ -23,3 +29,142 @@ def test_the_largest_can_be_differentiated_twice_over_one_graph():
     total = largest(convolved).sum()
     once = torch.autograd.grad(total, convolved, retain_graph=True)
     assert torch.equal(once[0], torch.autograd.grad(total, convolved)[0])
+
+
+# --- frozen, by the library ----------------------------------------------------------------------
+
+needs_library = pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
+# Largest error over the largest value.
+TOLERANCE = {None: 1e-6, "float16": 1e-3, "bfloat16": 0.05, "int8": 0.05}
+each_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
+each_variant = pytest.mark.parametrize("variant", library.runnable_variants())
+
+
+def random_weights(filters, num_highways, projection_dim, activation=torch.relu, dim=16):
+    def affine(*shape):
+        return Affine(torch.randn(shape) / math.prod(shape[1:]) ** 0.5, torch.randn(shape[0]) / 2)
+
+    width = sum(number for _, number in filters)
+    return TokenWeights(
+        torch.randn(262, dim),
+        [affine(number, dim, size) for size, number in filters],
+        activation,
+        [affine(2 * width, width) for _ in range(num_highways)],
+        affine(projection_dim, width) if projection_dim else None,
+        261,
+    )
+
+
+def random_ids(count, num_characters=50):
+    ids = torch.randint(1, 261, (count, num_characters))
+    # Some as long as there is room, and some all padding.
+    lengths = torch.randint(0, num_characters + 8, (count, 1))
+    return ids.masked_fill(torch.arange(num_characters) >= lengths, 261)
+
+
+SHAPES = [
+    (((1, 32), (2, 32), (3, 64)), 2, 32),
+    (((1, 3), (2, 4), (4, 5)), 1, 7),
+    (((7, 1),), 0, None),
+    (((3, 20), (1, 45)), 1, None),
+    (((2, 160), (7, 129)), 2, 130),
+]
+
+
+@needs_library
+@each_variant
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("activation", [torch.relu, torch.tanh])
+def test_against_the_definition(variant, dtype, shape, activation, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    torch.manual_seed(0)
+    weights = random_weights(*shape, activation)
+    with library.use_variant(variant):
+        layer = fast.frozen_token_layer(weights, dtype)
+        for count in (0, 1, 3, 70):
+            ids = random_ids(count)
+            found, expected = layer(ids), reference.token_layer(ids, weights)
+            assert found.shape == expected.shape
+            most = float(expected.abs().max()) if count else 1.0
+            torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype] * most, rtol=0)
+
+
+@needs_library
+@each_variant
+@each_dtype
+@pytest.mark.parametrize("scale", [1e3, 1e-20, 1e-41, 0.0])
+def test_extreme_weights(variant, dtype, scale, monkeypatch):
+    """Large, small, denormal and zero."""
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    torch.manual_seed(0)
+    weights = random_weights(((2, 33), (3, 1)), 1, 7)
+    for affine in (*weights.convolutions, *weights.highways, weights.projection):
+        affine.weight.mul_(scale)
+    ids = random_ids(5)
+    with library.use_variant(variant):
+        found = fast.frozen_token_layer(weights, dtype)(ids)
+    expected = reference.token_layer(ids, weights)
+    atol = TOLERANCE[dtype] * float(expected.abs().max())
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+@needs_library
+@each_variant
+@each_dtype
+def test_a_token_does_not_depend_on_the_tokens_beside_it_or_on_threads(variant, dtype):
+    torch.manual_seed(0)
+    weights = random_weights(((1, 32), (2, 70), (5, 64)), 2, 40)
+    ids = random_ids(70)
+    threads = torch.get_num_threads()
+    with library.use_variant(variant):
+        layer = fast.frozen_token_layer(weights, dtype)
+        together = layer(ids)
+        try:
+            for count, part in itertools.product((1, 2, 3, 5), (1, 2, 13)):
+                torch.set_num_threads(count)
+                found = torch.cat([layer(some) for some in ids.split(part)])
+                assert torch.equal(found, together)
+        finally:
+            torch.set_num_threads(threads)
+
+
+@needs_library
+def test_all_variants_give_the_same_bits():
+    torch.manual_seed(0)
+    weights, ids = random_weights(((1, 32), (3, 70)), 1, 40), random_ids(30)
+    for dtype in (None, "float16", "int8"):
+        found = []
+        for variant in library.runnable_variants():
+            with library.use_variant(variant):
+                found.append(fast.frozen_token_layer(weights, dtype)(ids))
+        assert all(torch.equal(found[0], other) for other in found)
+
+
+@needs_library
+@each_variant
+@each_dtype
+@pytest.mark.parametrize("place", ["embedding", "convolution", "highway", "projection", "bias"])
+def test_a_nan_weight_shows(variant, dtype, place, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
+    torch.manual_seed(0)
+    weights = random_weights(((1, 32), (3, 70)), 1, 40)
+    tensors = {
+        "embedding": weights.embedding, "convolution": weights.convolutions[1].weight,
+        "highway": weights.highways[0].weight, "projection": weights.projection.weight,
+        "bias": weights.convolutions[0].bias,
+    }  # fmt: skip
+    tensors[place].view(-1)[5 if place != "embedding" else 40 * 16] = torch.nan
+    ids = random_ids(6)
+    ids[:, 0] = 40
+    with library.use_variant(variant):
+        found = fast.frozen_token_layer(weights, dtype)(ids)
+    assert found.isnan().any(dim=1).all()
+
+
+@needs_library
+@pytest.mark.parametrize("wrong", [-1, 262])
+def test_an_id_without_an_embedding_is_an_error(wrong):
+    layer = fast.frozen_token_layer(random_weights(((1, 32),), 0, None), None)
+    with pytest.raises(IndexError, match=rf"character ids are .*{wrong}.*, expected 0 to 261"):
+        layer(torch.tensor([[5, wrong, 7]]))

@@ -3,7 +3,7 @@ import torch
 from tiny_bilm import random_bilm
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import prepacked_linear, token_layer, tuning
+from elmo_plugin.bilm.kernels import token_layer, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -54,12 +54,10 @@ def test_distinct_tokens_and_fewer_windows_give_the_definition(
             torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
 
 
-@pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_many_tokens_a_part_at_a_time(private, frozen, monkeypatch):
-    """By length, with weights laid out by oneDNN or not; in the order they came."""
-    if not private:
-        monkeypatch.setattr(prepacked_linear, "onednn_works", lambda dtype: False)
+def test_many_tokens_a_part_at_a_time(operators, frozen, monkeypatch):
+    """Their vectors come in the order of the tokens."""
+    monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_IN_LIBRARY", 3)
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE" if frozen else "TRAINED_TOKENS_AT_ONCE", 3)
     cnn = random_bilm().char_cnn.requires_grad_(not frozen)
     ids = batch_to_ids([TOKENS])[0]
@@ -108,7 +106,7 @@ def test_fewer_characters_than_the_widest_filter():
 
 def test_a_cut_that_is_too_short_is_seen(monkeypatch):
     """Without a window of padding alone, the maximum misses it."""
-    cnn = random_bilm().char_cnn
+    cnn = random_bilm().char_cnn  # which trains
     ids = batch_to_ids([TOKENS[:4]])[0]
     expected = plain(cnn, ids, torch.relu)
     monkeypatch.setattr(token_layer, "cut", lambda ids, widest, padding_id: ids[:, :5])

@@ -6,7 +6,6 @@ from allennlp.modules.lstm_cell_with_projection import (
 from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import tuning
-from elmo_plugin.bilm.kernels.lstm_inference import PlainLstm
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection, LstmState
 
 LENGTHS = [5, 3, 3, 1]
@@ -64,67 +63,6 @@ def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chu
     assert found[0].requires_grad is requires_grad
     assert not found[1].requires_grad
     assert not found[2].requires_grad
-
-
-@pytest.fixture
-def step_sizes(monkeypatch):
-    """Rows of each step that a frozen layer takes."""
-    sizes, step = [], PlainLstm._step
-
-    def counted(self, gates, hidden, cell):
-        sizes.append(len(hidden))
-        return step(self, gates, hidden, cell)
-
-    monkeypatch.setattr(PlainLstm, "_step", counted)
-    monkeypatch.setattr(tuning, "LEAST_SHARED", 2)
-    return sizes
-
-
-def begin_alike(inputs, hidden, cell_state):
-    inputs[:4], hidden[:], cell_state[:] = inputs[0], hidden[0], cell_state[0]
-
-
-def test_sentences_that_begin_alike_take_their_first_step_as_one(step_sizes):
-    cell, inputs, hidden, cell_state = cell_and_inputs()
-    begin_alike(inputs, hidden, cell_state)
-    expected = step_by_step(cell, inputs, hidden, cell_state)
-    before = hidden.clone(), cell_state.clone()
-    found = cell.requires_grad_(False)(inputs, BATCH_SIZES, hidden, cell_state)
-    assert_same(found, expected)
-    assert step_sizes == [1, *BATCH_SIZES[1:]]
-    assert torch.equal(hidden, before[0])
-    assert torch.equal(cell_state, before[1])
-
-
-def test_few_sentences_that_begin_alike_take_it_each(step_sizes, monkeypatch):
-    cell, *start = cell_and_inputs()
-    begin_alike(*start)
-    inputs, *states = start
-    monkeypatch.setattr(tuning, "LEAST_SHARED", 5)
-    cell.requires_grad_(False)(inputs, BATCH_SIZES, *states)
-    assert step_sizes == BATCH_SIZES
-
-
-@pytest.mark.parametrize("other", range(3))
-def test_sentences_that_do_not(other, step_sizes):
-    """One row of one of the three is another: a word, or a state that was carried."""
-    cell, *start = cell_and_inputs()
-    begin_alike(*start)
-    start[other][2, 1] += 1e-9
-    inputs, *states = start
-    expected = step_by_step(cell, inputs, *states)
-    assert_same(cell.requires_grad_(False)(inputs, BATCH_SIZES, *states), expected)
-    assert step_sizes == BATCH_SIZES
-
-
-def test_sentences_of_one_step(step_sizes):
-    cell, *start = cell_and_inputs()
-    begin_alike(*start)
-    inputs, *states = start
-    expected = cell(inputs[:4], [4], *states)
-    assert not step_sizes
-    assert_same(cell.requires_grad_(False)(inputs[:4], [4], *states), expected)
-    assert step_sizes == [1]
 
 
 @pytest.mark.parametrize(("cell_clip", "projection_clip"), CLIPS)

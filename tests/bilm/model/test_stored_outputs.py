@@ -1,4 +1,4 @@
-"""The biLM with stored outputs: a small one of bilm-tf's making, run by TensorFlow."""
+"""Our vectors of a biLM are those that another implementation stored."""
 
 import json
 
@@ -11,7 +11,7 @@ from numpy_bilm import NumpyBiLm
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
-pytestmark = [pytest.mark.gold, pytest.mark.usefixtures("either_backend")]
+pytestmark = pytest.mark.usefixtures("either_backend")
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +59,3 @@ def test_the_reference_in_numpy_gives_them_too(files, batches, bilm_fixture):
         for row, layers in enumerate(bilm(batch)):
             expected = stored_top_layer(bilm_fixture, row, number)
             numpy.testing.assert_allclose(layers[-1][1:-1], expected, atol=1e-6, rtol=1e-5)
-
-
-def test_a_state_that_is_not_carried_is_seen(files, batches, bilm_fixture):
-    with pytest.raises(AssertionError):
-        assert_stored_top_layer(load_bilm(*files, state="reset"), batches, bilm_fixture)
-
-
-def test_skip_connections_left_out_are_seen(files, batches, bilm_fixture):
-    bilm = load_bilm(*files)
-    bilm.lstm.use_skip_connections = False
-    with pytest.raises(AssertionError):
-        assert_stored_top_layer(bilm, batches, bilm_fixture)

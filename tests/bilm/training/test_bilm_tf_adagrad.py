@@ -8,10 +8,9 @@ import torch
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.weights import layout, save_weights
-from elmo_plugin.bilm.training.export import load_softmax
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.optimization import make_optimizer
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS
 from tests.bilm.files.test_bilm_tf import FIXTURE, held, released_name
 
@@ -25,7 +24,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.fixture
-def converted(tmp_path):
+def converted(tmp_path, tensorflow):
     BilmTfCheckpoint(FIXTURE).write(tmp_path)
     return tmp_path
 

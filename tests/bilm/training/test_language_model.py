@@ -12,9 +12,8 @@ from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair
-from elmo_plugin.bilm.training.text import Text
-from elmo_plugin.bilm.training.word_counts import vocabulary_of
+from elmo_plugin.bilm.training.streams import BatchPair, Text
+from elmo_plugin.bilm.training.vocabulary import vocabulary_of
 
 OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
 SHAPE = {"batch_size": 4, "num_steps": 10, "num_characters": 12}

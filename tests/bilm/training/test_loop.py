@@ -1,18 +1,20 @@
 """The loop by itself; `tests/training` has it behind both doors, stopped and in many processes."""
 
+import json
 import math
 
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels.processors import use_processor
+from elmo_plugin.bilm.kernels import machine
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.config import make_settings
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings, loop_settings
+from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.text import Text
+from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 WORDS = WordVocabulary([*SPECIAL_WORDS, *"abcd"])
@@ -63,12 +65,98 @@ def test_a_heldout_loss_that_is_no_number_is_no_epoch(pretraining):
     assert run.files.newest(clean=True) is None
 
 
-def test_another_text_is_no_text_to_go_on_with(pretraining, paths):
+def test_a_run_resumes_with_the_same_text_and_words_only(pretraining, paths, monkeypatch):
+    """Changed at equal size: sizes alone would not show it."""
     pretraining().run()
+    before = paths[1].read_text()
+
+    def refusal():
+        with pytest.raises(ValueError, match="inputs have changed since the run began") as error:
+            pretraining(settings={"num_epochs": 3}).run()
+        return str(error.value)
+
+    paths[1].write_text(before.replace("b b", "b a", 1))
+    assert ": b.txt (training text), b.txt (held-out text). A run" in refusal()
+    paths[1].write_text(before)
+    monkeypatch.setitem(globals(), "WORDS", WordVocabulary([*SPECIAL_WORDS, *"bacd"]))
+    assert ": the vocabulary. A run" in refusal()
+    monkeypatch.undo()
+    pretraining(settings={"num_epochs": 3}).run()
+
+
+def test_a_checkpoint_of_version_0_2_resumes_and_knows_the_sizes_of_its_text(pretraining, paths):
+    """It has no checksums, no curve and no step of the best epoch."""
+    run = pretraining()
+    run.run()
+    for path in run.files.directory.glob("checkpoint_*"):
+        state = torch.load(path, weights_only=True)
+        del state["inputs"], state["progress"]["curve"]
+        del state["progress"]["metrics"]["best_step"]
+        state["progress"]["files"] = {one.name: one.stat().st_size for one in paths}
+        torch.save(state, path)
+    before = paths[1].read_text()
     paths[1].write_text("b b\n" * 9)
-    longer = pretraining(settings={"num_epochs": 3})
-    with pytest.raises(ValueError, match=r"begun with 40 bytes of b\.txt, now it has 36"):
-        longer.run()
+    with pytest.raises(ValueError, match=r"b\.txt \(training text, 40 bytes then\)"):
+        pretraining(settings={"num_epochs": 3}).run()
+    paths[1].write_text(before)
+    again = pretraining(settings={"num_epochs": 2})
+    assert again.run()["best_step"] == 4 * (again.progress.metrics["best_epoch"] + 1)
+    assert pretraining(settings={"num_epochs": 3}).run()["epoch"] == 2
+
+
+def test_the_log_says_how_large_a_run_is_and_what_an_epoch_has_brought(pretraining, caplog):
+    caplog.set_level("INFO")
+    pretraining().run()
+    begun, *epochs, ended = (record.getMessage() for record in caplog.records)
+    assert begun.startswith("Pretraining begins: 0.0M parameters of the biLM")
+    assert "softmax over 7 words; 2 epochs of 96 tokens, 4 steps each, 8 steps in all" in begun
+    assert [one[:21] for one in epochs] == ["epoch 0 done (1 of 2)", "epoch 1 done (2 of 2)"]
+    assert "held-out perplexity" in epochs[0]
+    assert "the best so far" in epochs[0]
+    assert "exported the weights of epoch" in ended
+
+
+def test_what_is_exported_is_said_with_its_step_and_the_curve(pretraining, caplog):
+    """A run whose second epoch is worse: epoch 0 is exported."""
+    caplog.set_level("INFO")
+    run = pretraining()
+    step = run.stepper.step
+
+    def step_at_a_rate(pairs, number, *others):
+        run.stepper.rates = [0.5 if number <= 4 else 50.0]
+        return step(pairs, number, *others)
+
+    run.stepper.step = step_at_a_rate
+    metrics = run.run()
+    said = caplog.records[-1].getMessage()
+    best, last = metrics["best_validation_perplexity"], metrics["validation_perplexity"]
+    assert f"weights of epoch 0, step 4 of 8, the best one: held-out perplexity {best:.2f}" in said
+    assert f"it rose to {last:.2f} by the last epoch, 1" in said
+    card = json.loads((run.files.directory / "card.json").read_text())
+    assert (card["epoch"], card["steps"], card["steps_of_the_run"]) == (0, 4, 8)
+    assert card["heldout_perplexity_by_epoch"] == [best, last]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"frozen_steps": 8},
+            "frozen_steps is 8, so the biLM would never be trained; the run has",
+        ),
+        (
+            {"learning_rate_scheduler": {"type": "warmup_cosine", "warmup_steps": 8}},
+            "8 warmup_steps and 0 constant_steps, so the learning rate would never fall; the run",
+        ),
+    ],
+)
+def test_a_schedule_that_is_longer_than_the_run_is_refused_before_a_step(
+    pretraining, settings, message
+):
+    run = pretraining(settings=settings)
+    run.on_step = lambda step: pytest.fail("a step was made")
+    with pytest.raises(ValueError, match=message):
+        run.run()
 
 
 def test_a_norm_that_is_no_number_stops_the_loop(pretraining):
@@ -238,11 +326,11 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
     ("trainer", "message"),
     [
         ({}, "optimizer is None, expected a type"),
-        ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected of .*num_epochs"),
+        ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected one of .*num_epochs"),
         ({"checkpointer": {"keep": 1}}, "trainer.checkpointer: the key 'keep' is unknown"),
-        ({"callbacks": ["wandb"]}, "callbacks has 'wandb', expected export_bilm"),
-        ({"callbacks": [{"card": {}}]}, "callbacks has {'card': {}}, expected export_bilm"),
-        ({"checkpointer": "often"}, "checkpointer is 'often', expected its settings by name"),
+        ({"callbacks": ["wandb"]}, "callbacks has 'wandb', expected none"),
+        ({"callbacks": [{"card": {}}]}, "callbacks has {'card': {}}, expected none"),
+        ({"checkpointer": "often"}, "checkpointer is 'often', expected an object"),
         ({"num_epochs": 0}, "num_epochs is 0, expected at least 1"),
         ({"num_epochs": "7"}, "trainer: num_epochs is '7', expected int"),
         ({"tensorboard": "false"}, "trainer: tensorboard is 'false', expected bool"),
@@ -258,34 +346,37 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
 )
 def test_what_a_config_says_wrong_is_named(trainer, message):
     with pytest.raises(ValueError, match=message):
-        loop_settings({**({"optimizer": {"type": "sgd"}} if trainer else {}), **trainer})
+        make_settings(
+            {"trainer": {**({"optimizer": {"type": "sgd"}} if trainer else {}), **trainer}}
+        )
 
 
 def test_the_card_says_what_the_config_has_it_say():
     callbacks = ["export_bilm", {"type": "export_bilm", "card": {"data": "novels"}}]
     trainer = {"optimizer": {"type": "sgd"}, "callbacks": callbacks}
-    assert loop_settings(trainer, command=["pretrain"]).card == {
+    assert make_settings({"trainer": trainer}, command=["pretrain"]).card == {
         "command": "pretrain",
         "data": "novels",
     }
 
 
-@pytest.mark.parametrize(("begun_on", "expected"), [("amx", "bfloat16"), ("safe", "float32")])
-def test_auto_is_the_faster_type_where_the_run_begins_and_stays_it(pretraining, begun_on, expected):
-    def run(num_epochs, processor):
+@pytest.mark.parametrize(("fast_at_first", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_the_faster_type_where_the_run_begins_and_stays_it(
+    pretraining, fast_at_first, expected, monkeypatch
+):
+    def run(num_epochs, fast):
         run = pretraining(settings={"num_epochs": num_epochs})
         run.model.dtype = "auto"
-        with use_processor(processor):
-            metrics = run.run()
+        monkeypatch.setattr(machine, "is_fast_in_bfloat16", lambda: fast)
+        metrics = run.run()
         assert run.model.softmax.training_dtype == (None if expected == "float32" else expected)
         return metrics["training_dtype"]
 
-    assert run(1, begun_on) == expected
-    assert run(2, "safe" if begun_on == "amx" else "amx") == expected
+    assert run(1, fast_at_first) == expected
+    assert run(2, not fast_at_first) == expected
 
 
 def test_a_type_that_was_asked_for_is_not_chosen(pretraining):
     run = pretraining(settings={"num_epochs": 1})
-    with use_processor("amx"):
-        assert "training_dtype" not in run.run()
+    assert "training_dtype" not in run.run()
     assert run.model.softmax.training_dtype is None

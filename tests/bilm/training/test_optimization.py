@@ -4,7 +4,12 @@ import math
 import pytest
 import torch
 
-from elmo_plugin.bilm.training.optimization import check_takes_sparse, make_optimizer, rate_factor
+from elmo_plugin.bilm.training.optimization import (
+    check_schedule,
+    check_takes_sparse,
+    make_optimizer,
+    rate_factor,
+)
 
 
 def rates(steps, num_steps=100, **arguments):
@@ -31,8 +36,8 @@ def test_a_run_that_goes_on_may_be_longer_or_shorter_than_it_was_begun():
 
 
 def test_no_steps_left_for_the_cosine_is_refused():
-    with pytest.raises(ValueError, match="expected fewer together than the 100 steps"):
-        rates([1], constant_steps=80)
+    with pytest.raises(ValueError, match=r"20 warmup_steps and 80 constant.* has 100 steps"):
+        check_schedule({"type": "warmup_cosine", "warmup_steps": 20, "constant_steps": 80}, 0, 100)
 
 
 @pytest.mark.parametrize("wrong", [{"type": "noam"}, {"warmup": 3}])
@@ -76,11 +81,11 @@ def test_steps_are_adamws_and_fused():
         ),
         (
             {"type": "sgd", "parameter_groups": [[["biass"], {}]]},
-            r"parameter_groups has \['biass'\], expected what is found in the name of a parameter",
+            r"parameter_groups has \['biass'\], expected a match in the name of a parameter",
         ),
         (
             {"type": "sgd", "parameter_groups": [[["bias"], {}], [["bias"], {}]]},
-            "that no group before it has taken",
+            "that no earlier group has taken",
         ),
         (
             {"type": "sgd", "parameter_groups": [["bias", {"lr": 1.0}]]},
@@ -88,7 +93,7 @@ def test_steps_are_adamws_and_fused():
         ),
         (
             {"type": "sgd", "parameter_groups": [[["bias"], {"requires_grad": False}]]},
-            r"optimizer sgd: parameter_groups have \['requires_grad'\], expected of .*'momentum'",
+            r"optimizer sgd: parameter_groups have \['requires_grad'\], expected .*'momentum'",
         ),
     ],
 )

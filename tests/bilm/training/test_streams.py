@@ -5,18 +5,17 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin.bilm.model.characters import token_to_ids
-from elmo_plugin.bilm.training.shuffled_lines import shuffled_lines
-from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams
-from elmo_plugin.bilm.training.text import Text
+from elmo_plugin.bilm.training.streams import StreamPosition, Text, TokenStreams, shuffled_lines
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 NUM_CHARACTERS = 12
 VOCABULARY = WordVocabulary([*SPECIAL_WORDS, "a", "b", "c", "d", "e"])
 
 
-def streams(paths, direction="forward", **options):
+def streams(paths, direction="forward", own_rows=None, **options):
     defaults = {"batch_size": 2, "num_steps": 3, "shuffle": False, "num_characters": NUM_CHARACTERS}
-    return TokenStreams(paths, VOCABULARY, direction, **{**defaults, **options})
+    text = Text(paths, **{**defaults, **options})
+    return TokenStreams(text, VOCABULARY, direction, text.batch_size, own_rows)
 
 
 def words(batch):

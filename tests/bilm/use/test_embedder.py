@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import elmo_plugin
-from elmo_plugin.bilm.kernels.prepacked_linear import onednn_works
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.tiny_bilm import BATCHES, OPTIONS, write
 
@@ -130,11 +130,6 @@ def test_loaded_in_inference_mode_it_gives_the_same(files):
     assert (found == inside.embed_sentence(["a", "b"])).all()
 
 
-def test_state_is_checked(files):
-    with pytest.raises(ValueError, match="state is 'warm', expected one of"):
-        ElmoEmbedder(*files, state="warm")
-
-
 def test_other_sizes_than_the_published_ones(tmp_path):
     from tests.tiny_bilm import random_bilm
 
@@ -142,27 +137,72 @@ def test_other_sizes_than_the_published_ones(tmp_path):
     assert embedder.embed_sentence(["a", "b"]).shape == (4, 2, 12)
 
 
-def test_a_batch_has_a_sentence(files):
-    with pytest.raises(ValueError, match="batch_size is 0, expected 1 or more"):
-        ElmoEmbedder(*files).embed_sentences([["a"]], batch_size=0)
-
-
-def test_a_string_is_no_sentence():
-    embedder = ElmoEmbedder()
-    for call in (
-        lambda: embedder.embed_sentence("A dog ."),
-        lambda: embedder.embed_batch(["A dog ."]),
-        lambda: list(embedder.embed_sentences([["A"], "A dog ."])),
+def test_a_tokenizer_lets_strings_in(files):
+    embedder = ElmoEmbedder(*files, tokenizer=str.split)
+    expected = ElmoEmbedder(*files).embed_batch([["The", "cat"], ["Dogs"]])
+    for found in (
+        embedder.embed_batch(["The cat", "Dogs"]),
+        list(embedder.embed_sentences(iter(["The cat", ["Dogs"]]))),
+        [embedder.embed_sentence("The cat"), embedder.embed_sentence("Dogs")],
     ):
-        with pytest.raises(ValueError, match=r"the string 'A dog \.' .* \['A', 'dog', '\.'\]"):
-            call()
+        assert all(numpy.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True))
+    with pytest.raises(ValueError, match=r"sentence 1 is None, expected .* tokens or a string"):
+        embedder.embed_batch(["The cat", None])
+
+
+def test_sentence_vectors_are_pooled_over_real_tokens(files):
+    embedder = ElmoEmbedder(*files)
+    sentences = [["The", "cat", "sat"], [], ["Dogs"]]
+    for pooling, function in (("mean", numpy.mean), ("max", numpy.max)):
+        vectors = embedder.sentence_vectors(iter(sentences), pooling, batch_size=2)
+        assert vectors.shape == (3, 12)
+        assert vectors.dtype == numpy.float32
+        layers = embedder.embed_sentence(sentences[0])
+        numpy.testing.assert_allclose(vectors[0], function(layers.mean(axis=0), axis=0), atol=1e-6)
+        assert not vectors[1].any()
+    assert embedder.sentence_vectors([]).shape == (0, 12)
+
+
+def test_progress_counts_sentences(files, capsys):
+    list(ElmoEmbedder(*files).embed_sentences([["a"]] * 5, batch_size=2, progress=True))
+    assert "5/5" in capsys.readouterr().err
+
+
+def test_a_cache_runs_the_bilm_once_on_each_sentence(files, monkeypatch):
+    embedder = ElmoEmbedder(*files, cache="memory")
+    first = embedder.embed_batch([["a", "b"], ["c"]])
+    monkeypatch.setattr(embedder.elmo_bilm, "forward", None)
+    again = embedder.embed_batch([["c"], ["a", "b"]])
+    assert numpy.array_equal(again[0], first[1])
+    assert numpy.array_equal(again[1], first[0])
+
+
+def test_float16_that_has_no_effect_is_said(files, caplog, monkeypatch):
+    """The embedded biLM is so small that float16 would not be faster."""
+    sentence = ["The", "cat", "sat", "on", "the", "mat"]
+    exact = ElmoEmbedder("embedded").embed_sentence(sentence)
+    assert "float16" not in caplog.text
+    half = ElmoEmbedder("embedded", dtype="float16").embed_sentence(sentence)
+    assert "dtype 'float16' has no effect on the CPU for this biLM" in caplog.text
+    numpy.testing.assert_allclose(half, exact, atol=1e-6)
+    caplog.clear()
+    assert abs(ElmoEmbedder("embedded", dtype="int8").embed_sentence(sentence) - exact).max() > 1e-4
+    monkeypatch.setattr("elmo_plugin.bilm.files.load.LEAST_HALVED", 1)
+    ElmoEmbedder(*files, dtype="float16")
+    assert caplog.text == ""
+
+
+def test_dtype_reaches_the_bilm(files):
+    exact, rounded = ElmoEmbedder(*files), ElmoEmbedder(*files, dtype="int8")
+    assert rounded.elmo_bilm.dtype == "int8"
+    assert exact.elmo_bilm.dtype is None
 
 
 @pytest.mark.parametrize("state", ["reset", "primed"])
 def test_a_sentence_has_the_same_bits_alone_and_in_any_batch(state):
-    """In float32, where oneDNN multiplies; tokens are not remembered from one run to the other."""
-    if not onednn_works("float32"):
-        pytest.skip("oneDNN is not what runs")
+    """Tokens are not remembered from one run to the other."""
+    if library.variant() is None:
+        pytest.skip("no library of kernels")
     text = Path(__file__).parents[3] / "examples" / "text" / "heldout.txt"
     sentences = [line.split() for line in text.read_text(encoding="utf-8").splitlines()[:40]]
     embedder = ElmoEmbedder("embedded", state=state)

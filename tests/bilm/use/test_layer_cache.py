@@ -14,6 +14,7 @@ import torch
 from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files import blob_store
+from elmo_plugin.bilm.kernels.backend import WeightsModule
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
@@ -90,14 +91,15 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
     elif change == "state":
         bilm = frozen("primed")
     elif change == "dtype":
-        for module in bilm.lstm.layers("forward"):
-            module.dtype = "int8"
+        for module in bilm.modules():
+            if isinstance(module, WeightsModule):
+                module.dtype = "int8"
         bilm.eval()
     else:
         bilm.lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
         bilm.eval()
-        cache.weights.doubt()
-    cache.weights.doubt()
+        cache.weights.recheck()
+    cache.weights.recheck()
     found = cache.layers(bilm, ids)
     assert not torch.allclose(found["activations"][1], before[1], atol=1e-4)
     assert_same(found, bilm(ids))

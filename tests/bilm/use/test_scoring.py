@@ -8,11 +8,12 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
+from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.text import Text
+from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.scoring import LanguageScorer
 from tests.tiny_bilm import random_bilm
@@ -177,7 +178,9 @@ def test_substitutes_are_the_best_of_all_words(parts):
 
 def test_what_cannot_be_scored_is_an_error(parts):
     scorer = scorer_of(parts)
-    with pytest.raises(ValueError, match="found the string 'the cat' for a sentence"):
+    with pytest.raises(ValueError, match=r"the batch is the string 'the cat', expected a list"):
+        list(scorer.score("the cat"))
+    with pytest.raises(ValueError, match="sentence 0 is the string 'the cat'"):
         list(scorer.score(["the cat"]))
     with pytest.raises(ValueError, match="position is 2, expected 0 to 1"):
         scorer.substitutes(["the", "cat"], 2)
@@ -210,19 +213,43 @@ def test_the_command_sums_and_tells(folder, tmp_path, capsys):
     sentences, summary = table(capsys)
     assert sentences[0] == ["line", "tokens", "unknown", "forward", "backward", "perplexity"]
     assert [row[:3] for row in sentences[1:]] == [["1", "4", "0"], ["3", "2", "1"]]
-    assert summary[-1].startswith("2 sentences, 6 tokens, 1 of them scored as <UNK>: perplexity")
+    expected = "2 sentences, 6 tokens, 1 of them outside the vocabulary and scored as <UNK>: "
+    assert summary[-1].startswith(expected)
+    main(["score", str(folder), str(text), "--summary"])
+    assert capsys.readouterr().out.splitlines() == [summary[-1]]
     main(["score", str(folder), str(text), "--tokens", "--substitutes", "3"])
     tokens, again = table(capsys)
     assert summary == again
     assert tokens[0][-1] == "substitutes"
-    assert [row[2] for row in tokens[1:7]] == ["the", "cat", "sat", ".", "<S>", "</S>"]
-    assert all(len(row[6].split()) == 3 for row in tokens[1:5])
+    assert [row[2] for row in tokens[1:7]] == ["<S>", "the", "cat", "sat", ".", "</S>"]
+    assert [row[1] for row in tokens[1:7]] == ["-1", "0", "1", "2", "3", "4"]
+    assert all(len(row[6].split()) == 3 for row in tokens[2:6])
     for column in (4, 5):
         total = sum(float(row[column] or 0) for row in tokens[1:7])
         assert total == pytest.approx(float(sentences[1][column - 1]), abs=1e-3)
 
 
-def test_a_softmax_of_a_checkpoint(tmp_path, capsys):
+def test_a_scorer_is_made_of_a_folder_or_of_the_embedded_bilm(folder, monkeypatch):
+    """The embedded biLM can score once its softmax lies beside it."""
+    sentences = tokens_of(SENTENCES)
+    expected = list(LanguageScorer.from_directory(folder).score(sentences))
+    assert list(LanguageScorer(folder).score(sentences)) == expected
+    files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
+    monkeypatch.setitem(NAMED_BILMS, "embedded", files)
+    assert list(LanguageScorer("embedded").score(sentences)) == expected
+    (folder / "softmax.hdf5").unlink()
+    with pytest.raises(FileNotFoundError, match=r"embedded has no softmax\.hdf5, expected"):
+        LanguageScorer("embedded")
+
+
+def test_a_bilm_alone_makes_no_scorer(parts, folder):
+    with pytest.raises(ValueError, match="expected its softmax and vocabulary too"):
+        LanguageScorer(parts[0])
+    with pytest.raises(ValueError, match="expected the folder alone"):
+        LanguageScorer(folder, *parts[1:])
+
+
+def test_a_softmax_of_a_checkpoint(tmp_path, capsys, tensorflow):
     """From bilm-tf's checkpoint; its vocabulary given, since it was not converted along."""
     from tests.bilm.files.test_bilm_tf import FIXTURE
 

@@ -3,7 +3,6 @@ import random
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
 from allennlp.data.dataset_readers.conll2003 import Conll2003DatasetReader as StockReader
 from allennlp.data.fields import SequenceLabelField, TextField
 from allennlp.data.tokenizers import Token
@@ -56,10 +55,6 @@ def contents(instances):
 def tags(path, **arguments):
     arguments.setdefault("convert_to_coding_scheme", "BIOUL")
     return [instance["tags"].labels for instance in Conll2003DatasetReader(**arguments).read(path)]
-
-
-def test_registered_name_gives_this_reader():
-    assert DatasetReader.by_name("conll2003") is Conll2003DatasetReader
 
 
 @pytest.mark.parametrize("text", [IOB1, BIO], ids=["iob1", "bio"])
@@ -248,3 +243,82 @@ def test_sentences_are_read_one_at_a_time(written, monkeypatch):
     monkeypatch.setattr(Conll2003DatasetReader, "text_to_instance", counted)
     next(instances)
     assert len(seen) == 1
+
+
+# Name of a corpus: its columns, two sentences of it, and the tags of the second one.
+CORPORA = {
+    "wnut": (["word", "ner"], "#\tO\nRome\tB-location\n\nA\tO\nBo\tB-person\n", "O U-person"),
+    "jnlpba": (
+        ["word", "ner"],
+        "###MEDLINE:95369245\n\nIL-2\tB-DNA\ngene\tI-DNA\n\nCD28\tB-protein\nsurface\tO\n",
+        "U-protein O",
+    ),
+    "conll2002": (
+        ["word", "pos", "ner"],
+        "-DOCSTART- -DOCSTART- O\n\nDe Art O\n\nHet Art O\nNederlands Adj B-MISC\n",
+        "O U-MISC",
+    ),
+    "germeval": (
+        ["number", "word", "ner", "inner"],
+        "#\thttp://example.org\t[2009]\n1\tRom\tB-LOC\tO\n\n#\tx\ty\n1\tEr\tO\tO\n2\tBo\tB-PER\tO\n",
+        "O U-PER",
+    ),
+    "german conll2003": (
+        ["word", "lemma", "pos", "chunk", "ner"],
+        "-DOCSTART- -X- -X- -X- O\n\nRom Rom NE I-NC I-LOC\n\nBo Bo NE I-NC I-PER\n. . $. O O\n",
+        "U-PER O",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_other_corpora_are_read_by_their_columns(name, written):
+    columns, text, expected = CORPORA[name]
+    found = tags(written(text), columns=columns)
+    assert len(found) == 2
+    assert found[1] == expected.split()
+
+
+def test_a_token_that_looks_like_a_comment_is_a_token(written):
+    reader = Conll2003DatasetReader(columns=["word", "ner"])
+    (first, *_) = reader.read(written(CORPORA["wnut"][1]))
+    assert first["metadata"].metadata["words"] == ["#", "Rome"]
+
+
+def test_a_tab_alone_divides_where_a_line_has_one(written):
+    path = written("New York\tB-LOC\nis\tO\n")
+    (found,) = Conll2003DatasetReader(columns=["word", "ner"]).read(path)
+    assert found["metadata"].metadata["words"] == ["New York", "is"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        (["ner"], "expected word once"),
+        (["word", "ner", "ner"], "at most once"),
+        (["word"], "'ner'"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_refused(columns, match):
+    with pytest.raises(ConfigurationError, match=match):
+        Conll2003DatasetReader(columns=columns)
+
+
+def test_an_empty_column_is_refused(written):
+    reader = Conll2003DatasetReader(columns=["word", "pos", "ner"])
+    with pytest.raises(ValueError, match=r"data\.txt:1: 2 columns: .*; expected 3: word pos ner"):
+        list(reader.read(written("Rome\t\tO\n")))
+
+
+def test_four_columns_are_named_where_two_are_found(written):
+    with pytest.raises(ValueError, match=r"2 columns: .*the reader's argument `columns`"):
+        list(Conll2003DatasetReader().read(written("Rome B-LOC\n")))
+
+
+def test_bioes_becomes_bioul_and_is_named(written, caplog):
+    path = written("A O\nNew B-LOC\nYork I-LOC\nCity E-LOC\nBo S-PER\n")
+    with caplog.at_level(logging.INFO):
+        assert tags(path, columns=["word", "ner"]) == [["O", "B-LOC", "I-LOC", "L-LOC", "U-PER"]]
+    assert "the ner column is in BIOES" in caplog.text
+    with pytest.raises(ValueError, match=r"cannot stand here in BIOES.*expected S-X or B-X E-X"):
+        tags(written("New B-LOC\nBo S-PER\n"), columns=["word", "ner"])

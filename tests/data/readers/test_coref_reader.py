@@ -2,10 +2,8 @@ import re
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
 
-from elmo_plugin.data.coref_documents import read_documents
-from elmo_plugin.data.readers.coref import ConllCorefReader, merge_clusters
+from elmo_plugin.data.readers.coref import ConllCorefReader, merge_clusters, read_documents
 
 # Line, speaker, coreference: two sentences.
 TALK = """\
@@ -192,7 +190,3 @@ def test_arguments_that_do_not_fit_are_errors():
         reader.text_to_instance([[]])
     with pytest.raises(ValueError, match=r"found \[1\] speakers by sentence, expected .*\[2\]"):
         reader.text_to_instance([["a", "b"]], speakers=[["x"]])
-
-
-def test_registered_name_gives_ours():
-    assert DatasetReader.by_name("coref") is ConllCorefReader

@@ -10,8 +10,8 @@ import re
 import pytest
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from elmo_plugin.data.coref_documents import read_documents
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from elmo_plugin.data.readers.coref import read_documents
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader

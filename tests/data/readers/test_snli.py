@@ -3,6 +3,7 @@ import json
 import pytest
 from allennlp.common import Params
 from allennlp.common import util as allennlp_util
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
@@ -113,3 +114,16 @@ def test_files_are_streamed(tmp_path):
     path.write_text(json.dumps(PAIRS[0]) + "\nbroken\n", encoding="utf-8")
     instances = iter(SnliReader(tokenizer=WhitespaceTokenizer()).read(str(path)))
     assert label(next(instances)) == "neutral"
+
+
+def test_other_corpora_have_labels_of_their_own(tmp_path):
+    path = tmp_path / "scitail.jsonl"
+    pairs = [{**PAIRS[0], "gold_label": name} for name in ("entails", "neutral", "hidden", "-")]
+    path.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    found = read(path, labels=["entails", "neutral"])
+    assert list(map(label, found)) == ["entails", "neutral", None]
+    with pytest.raises(ValueError, match=r"'entails', expected .* argument `labels`"):
+        read(path)
+    with pytest.raises(ConfigurationError, match="collapse_labels and the labels"):
+        read(path, labels=["entails", "neutral"], collapse_labels=True)
+    assert label(read(path, labels=["entails", "neutral", "hidden"])[2]) == "hidden"

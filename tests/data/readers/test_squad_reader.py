@@ -1,5 +1,6 @@
 import copy
 import json
+from pathlib import Path
 
 import pytest
 from allennlp.common import Params
@@ -226,7 +227,7 @@ def of_passage(key, value):
         (of_answer("answer_start", "54"), r"'q1': expected an integer under 'answer_start'"),
         (of_answer("answer_start", True), r"'q1': expected an integer under 'answer_start'"),
         (of_answer("text", " "), r"'q1': found the answer ' ', expected text"),
-        (of_answer("text", None), r"'q1': expected a string under 'text', found 'None'"),
+        (of_answer("text", None), r"'q1': expected a string under 'text', found None"),
         (of_q1("answers", []), r"'q1': there are no answers, expected at least one"),
         (of_q1("answers", {}), r"'q1': expected a list under 'answers'"),
         (of_q1("answers", ["x"]), r"'q1': found 'x', expected an object with 'text'"),
@@ -252,7 +253,9 @@ def test_what_is_wrong_is_named_with_path_and_question(tmp_path, change, message
 def test_what_is_not_squads_json_is_named(tmp_path, content):
     path = tmp_path / "squad.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"squad\.json: (not SQuAD's JSON|found .*'data')"):
+    with pytest.raises(
+        ValueError, match=r"squad\.json:(1: not UTF-8| not SQuAD's JSON| found .*'data')"
+    ):
         read(str(path))
 
 
@@ -273,3 +276,10 @@ def test_the_old_name_of_an_argument_is_taken():
     with pytest.warns(DeprecationWarning, match="skip_impossible_questions"):
         reader = SquadReader(SpacyTokenizer(), skip_invalid_examples=True)
     assert reader.skip_impossible_questions
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path):
+    path = Path(write(tmp_path))
+    expected = [one["metadata"]["id"] for one in read(str(path))]
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [one["metadata"]["id"] for one in read(str(path))] == expected

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from allennlp.data import DatasetReader, Token, Vocabulary
+from allennlp.data import Token, Vocabulary
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from transformers import BertTokenizerFast
 
@@ -122,11 +122,8 @@ def test_too_few_columns(tmp_path):
 
 
 def test_directories_without_files_are_errors(tmp_path):
-    with pytest.raises(ValueError, match=r"expected a directory that has \*gold_conll files"):
+    with pytest.raises(ValueError, match=r"found no \*gold_conll file in this directory"):
         list(SrlReader().read(str(tmp_path)))
-    path = write(tmp_path / "a.gold_conll", QUIET)
-    with pytest.raises(ValueError, match="expected a directory"):
-        list(SrlReader().read(str(path)))
     with pytest.raises(FileNotFoundError):
         list(SrlReader().read(str(tmp_path / "missing")))
 
@@ -164,6 +161,14 @@ def test_workers_share_the_instances(tmp_path):
     write(tmp_path / "a.gold_conll", SAID, QUIET, SAID)
     loader = MultiProcessDataLoader(SrlReader(), str(tmp_path), batch_size=1, num_workers=2)
     assert len(list(loader.iter_instances())) == 5
+
+
+def test_a_single_file_of_any_name_is_read(tmp_path):
+    write(tmp_path / "a.gold_conll", SAID, QUIET)
+    whole = list(SrlReader().read(str(tmp_path)))
+    (tmp_path / "a.gold_conll").rename(tmp_path / "b.txt")
+    alone = list(SrlReader().read(str(tmp_path / "b.txt")))
+    assert [one["tags"].labels for one in alone] == [one["tags"].labels for one in whole]
 
 
 @pytest.fixture
@@ -215,20 +220,6 @@ def test_word_pieces_take_a_given_indexer(bert):
     assert "tags" not in instance.fields
     assert "gold_tags" not in instance["metadata"].metadata
     instance.index_fields(Vocabulary())
-
-
-def test_registered():
-    assert DatasetReader.by_name("srl") is SrlReader
-
-
-@pytest.mark.gold
-@pytest.mark.slow
-def test_real_data_is_read(shared):
-    directory = shared / "data/srl_ewt"
-    if not directory.is_dir():
-        pytest.skip("../shared/data/srl_ewt is not unpacked")
-    instances = list(SrlReader().read(str(directory / "dev")))
-    assert len(instances) > 4000
 
 
 @pytest.mark.peers

@@ -1,0 +1,163 @@
+"""Write a file atomically: readers see either the old content or all of the new content."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# Temporary names of version 0.2 have a process id, but no host name.
+_TEMPORARY = re.compile(
+    r"\.(?P<name>.+)\.(?:(?P<host>[^.]+)\.(?P<process>\d+)-\d+|(?P<old_process>\d+))\.part"
+)
+_numbers = itertools.count()
+_being_written: set[Path] = set()
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """
+    Context manager that yields an empty temporary file, and renames it to `path` if the block
+    succeeds.
+
+    The content is flushed to disk before the rename. If the block raises, `path` is unchanged and
+    the temporary file is removed. Temporary files for the same `path` that killed processes left
+    behind are removed too.
+
+    # Parameters
+
+    path : `str | Path`
+        The file to create or replace. The mode of an existing file is kept. If it is a symbolic
+        link, its target is replaced.
+
+    # Raises
+
+    `ValueError`
+        If `path` is a folder, a pipe or a device.
+    `OSError`
+        If the file cannot be written, for example because the disk is full; the message names
+        `path`.
+    """
+    check_replaceable(Path(path))
+    mode = _mode(Path(path))
+    path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+    temporary = path.with_name(f".{path.name}.{_host()}.{os.getpid()}-{next(_numbers)}.part")
+    _being_written.add(temporary)
+    try:
+        with contextlib.suppress(OSError):
+            remove_temporary_files(path.parent, path.name)
+        # O_EXCL: refuse a link that somebody planted under this name. Until the temporary file gets
+        # the mode of the file that it replaces, only its owner can read it.
+        first_mode = 0o666 if mode is None else 0o600
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, first_mode))
+        try:
+            yield temporary
+            if mode is not None:
+                with contextlib.suppress(PermissionError):  # on file systems without modes
+                    temporary.chmod(mode & 0o777)
+            _flush_to_disk(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except Exception as error:
+        # On a full disk, HDF5 and PyTorch raise a RuntimeError while they handle an OSError.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        # The block may read other files; their errors are not about `path`.
+        if not isinstance(cause, OSError) or cause.filename not in (None, str(temporary)):
+            raise
+        if cause.errno is None:
+            raise OSError(f"{path} could not be written: {cause}") from error
+        reason = f"could not be written ({os.strerror(cause.errno)})"
+        raise OSError(cause.errno, reason, str(path)) from error
+    finally:
+        _being_written.discard(temporary)
+    # The new name must be on disk before the caller removes an older file.
+    with contextlib.suppress(OSError):
+        _flush_to_disk(path.parent)
+
+
+def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
+    """Write a JSON file with `atomic_write`; `indent=None` writes one line without a newline."""
+    text = json.dumps(content, indent=indent) + ("" if indent is None else "\n")
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def check_replaceable(path: Path) -> None:
+    """
+    Raise a `ValueError` if `path` is a folder, a pipe or a device, which no file can replace.
+
+    Commands check their output with this function before a long computation.
+    """
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
+        raise ValueError(
+            f"{path} is a folder or a device, expected the name of a file to make or replace"
+        )
+
+
+def remove_temporary_files(folder: Path, name: str | None = None) -> None:
+    """
+    Remove the temporary files of `atomic_write` that killed processes of this machine left in a
+    folder.
+
+    Files of running processes, and of other machines that share the disk, are kept. With `name`,
+    remove only the temporary files that would have become the file `name`.
+    """
+    for other in folder.iterdir():
+        found = _TEMPORARY.fullmatch(other.name)
+        if (
+            found
+            and name in (None, found["name"])
+            and found["host"] in (None, _host())
+            and other not in _being_written
+            and not _is_another_alive(int(found["process"] or found["old_process"]))
+        ):
+            other.unlink(missing_ok=True)
+
+
+def name_of_temporary(name: str) -> str | None:
+    """
+    Return the final name of a file, given the name of its temporary file from `atomic_write`.
+
+    Return `None` if `name` is not the name of such a temporary file.
+    """
+    found = _TEMPORARY.fullmatch(name)
+    return found["name"] if found else None
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except OSError:  # no file, or an error that creating the file will report
+        return None
+
+
+def _host() -> str:
+    # Hash the whole host name, because names of cluster nodes often share a prefix.
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=6).hexdigest()
+
+
+def _is_another_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # the process belongs to another user
+        return True
+    return process != os.getpid()
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

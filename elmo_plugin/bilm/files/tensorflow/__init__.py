@@ -1,1 +1,0 @@
-"""TensorFlow's checkpoints, read without TensorFlow."""

@@ -1,0 +1,219 @@
+// The number formats of the GEMM: how input rows and a frozen weight are stored, multiplied and summed. `quantized.py` defines each in PyTorch.
+//
+// A panel, a packed block of a weight, consists of lanes of four bytes: one float32, two int16, two bfloat16 or four int8. The order of a sum depends
+// on the row's width alone. So a row's result is bitwise identical for any number of rows and threads, and in every variant of the library.
+//
+// Float32: 256 products at a time are summed, and these sums are added.
+//
+// Int16: each input row and each weight row has a scale. Blocks of 128 products are summed in int32, the sums of blocks in float32. No int32
+// overflows, since a sum is at most the product of two Euclidean norms (Cauchy-Schwarz). An input row is scaled so that the largest norm of its
+// blocks is 32,750. A weight row is scaled so that no block's norm exceeds 65,532 and no number exceeds 32,767. Rounding adds less than six to a
+// norm, and 65,538 * 32,756 < 2^31.
+//
+// Int8: each row is scaled so that its largest absolute value is 127. Weights are stored as unsigned bytes with a zero point of 128, since x86
+// multiplies unsigned by signed bytes. Sums are int32 and exact.
+//
+// BFloat16: input rows and weights are rounded to bfloat16; AMX tiles multiply them and sum in float32.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// Returns the larger of `magnitude` and the magnitude of `value` (its bits without the sign). They sort like absolute values, with NaN the largest.
+inline int32_t larger_magnitude(int32_t magnitude, float value) {
+  const int32_t bits = bits_of(value) & 0x7fffffff;
+  return bits > magnitude ? bits : magnitude;
+}
+
+// Rounds `value * scale` to an integer, in the low bits of the result: adding 1.5 * 2^23 moves it there.
+inline int32_t nearest(float value, float scale) { return bits_of(__builtin_fmaf(value, scale, 12582912.0f)); }
+
+struct Float32 {
+  // PER_LANE: weights in a lane of a panel. ROW_LANES: lanes of an input row that are multiplied by one lane of a panel.
+  static constexpr int PER_LANE = 1, ROW_LANES = 1;
+  // CACHE_LANES: lanes of a panel that stay in the L1 cache while all rows are multiplied by them. SUM_LANES: lanes that are summed in a register.
+  static constexpr int64_t CACHE_LANES = 256, SUM_LANES = 256;
+  // PARAMETERS: floats stored with each input row, such as its scale. SCALES: floats stored behind each panel, a scale for each column.
+  static constexpr int64_t PARAMETERS = 0, SCALES = 0;
+  // Whether AMX tiles multiply this format.
+  static constexpr bool TILES = false;
+  // Largest number of rows that are multiplied by several panels at a time, if vectors have 16 lanes.
+  static constexpr int FEW_ROWS = 3;
+  using Sums = Vector;
+  using Weights = Vector;
+
+  static Weights weights(const float* panel, int) { return load(panel); }
+  static Sums add(Sums sums, Weights weights, const float* row) { return multiply_add(broadcast(*row), weights, sums); }
+  static Sums initial(const float*) { return broadcast(0.0f); }
+  static Sums reload(const float*) { return broadcast(0.0f); }
+  static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
+  static Vector scaled(Vector sums, const float*, const float*) { return sums; }
+};
+
+struct Int16 {
+  static constexpr int PER_LANE = 2, ROW_LANES = 1;
+  static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 64;
+  static constexpr int64_t PARAMETERS = 1, SCALES = COLUMNS;
+  static constexpr bool TILES = false;
+  static constexpr int FEW_ROWS = 5;
+  using Sums = Integers;
+  using Weights = Integers;
+
+  static Weights weights(const float* panel, int) { return load_integers(panel); }
+  static Sums add(Sums sums, Weights weights, const float* row) { return add_pairs(sums, broadcast(bits_of(*row)), weights); }
+  static Sums initial(const float*) { return broadcast(0); }
+  static Sums reload(const float*) { return broadcast(0); }
+  static Vector partial(Sums sums, const float* before, bool first) {
+    const Vector sum = __builtin_convertvector(sums, Vector);
+    return first ? sum : sum + load(before);
+  }
+  static Vector scaled(Vector sums, const float* scales, const float* parameters) { return sums * (load(scales) * broadcast(parameters[0])); }
+
+  static void pack(const float* from, int64_t dim, float* to, float* parameters) {
+    int16_t* numbers = reinterpret_cast<int16_t*>(to);
+    constexpr int64_t NUMBERS = SUM_LANES * PER_LANE, SUMS = 16;
+    int32_t magnitude = 0;
+    for (int64_t start = 0; start < dim; start += NUMBERS) {
+      float squares[SUMS] = {};
+      for (int64_t k = start; k < start + NUMBERS && k < dim; k += SUMS)
+        for (int64_t j = 0; j < SUMS; ++j) squares[j] = __builtin_fmaf(from[k + j], from[k + j], squares[j]);
+      for (int64_t some = SUMS / 2; some > 0; some /= 2)
+        for (int64_t j = 0; j < some; ++j) squares[j] += squares[j + some];
+      magnitude = larger_magnitude(magnitude, squares[0]);
+    }
+    // At least 1e-15: squares of smaller numbers underflow in float32.
+    const float norm = __builtin_sqrtf(with_bits(magnitude));
+    parameters[0] = norm < 1e-15f ? 1e-15f : norm;
+    const float scale = 32750.0f / parameters[0];
+    for (int64_t k = 0; k < dim; ++k) numbers[k] = static_cast<int16_t>(nearest(from[k], scale));
+  }
+};
+
+struct Int8 {
+  static constexpr int PER_LANE = 4;
+  static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 128;
+  static constexpr int64_t PARAMETERS = 2, SCALES = COLUMNS;
+  static constexpr int FEW_ROWS = 5;
+  static constexpr int32_t ZERO_POINT = 128;
+#if defined(__AMX_INT8__)
+  static constexpr bool TILES = true;
+#else
+  static constexpr bool TILES = false;
+#endif
+  using Sums = Integers;
+  using Weights = Integers;
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+  static constexpr int ROW_LANES = 1;
+  static Weights weights(const float* panel, int) { return load_integers(panel); }
+  static Sums add(Sums sums, Weights weights, const float* row) {
+#if defined(__AVX512VNNI__)
+    return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, (__m512i)broadcast(bits_of(*row)));
+#else
+    return (Integers)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)weights, (__m256i)broadcast(bits_of(*row)));
+#endif
+  }
+#else
+  // Without VNNI the even and the odd bytes of a lane become two pairs of int16. `pack` stores a row's int8 as int16 in the same order.
+  static constexpr int ROW_LANES = 2;
+  static Weights weights(const float* panel, int odd) {
+    typedef uint16_t Pairs __attribute__((vector_size(4 * LANES)));
+    const Pairs bytes = (Pairs)load_integers(panel);
+    return (Weights)(odd ? bytes >> 8 : bytes & 0xff);
+  }
+  static Sums add(Sums sums, Weights weights, const float* row) {
+    sums = add_pairs(sums, broadcast(bits_of(*row)), weights);
+#if defined(__x86_64__)
+    // Stops the compiler from doing all multiplications before the additions, which would spill registers.
+    asm volatile("" : "+v"(sums));
+#endif
+    return sums;
+  }
+#endif
+
+  static Sums initial(const float* parameters) { return broadcast(-bits_of(parameters[1])); }
+  static Sums reload(const float* before) { return load_integers(before); }
+  static Integers partial(Sums sums, const float*, bool) { return sums; }
+  static Vector scaled(Integers sums, const float* scales, const float* parameters) {
+    return __builtin_convertvector(sums, Vector) * (load(scales) * broadcast(parameters[0]));
+  }
+
+  // Stores two parameters of a row: its largest absolute value, and what the zero point of the weights adds to each of the row's sums.
+  static void pack(const float* from, int64_t dim, float* to, float* parameters) {
+    int32_t magnitude = 0;
+    for (int64_t k = 0; k < dim; ++k) magnitude = larger_magnitude(magnitude, from[k]);
+    float largest = with_bits(magnitude);
+    largest = largest < 1e-30f ? 1e-30f : largest;
+    const float scale = 127.0f / largest;
+    int32_t total = 0;
+    if (ROW_LANES == 1) {
+      int8_t* numbers = reinterpret_cast<int8_t*>(to);
+      for (int64_t k = 0; k < dim; ++k) {
+        numbers[k] = static_cast<int8_t>(nearest(from[k], scale));
+        total += numbers[k];
+      }
+    } else {
+      int16_t* numbers = reinterpret_cast<int16_t*>(to);
+      for (int64_t k = 0; k < dim; k += PER_LANE) {
+        for (int64_t j = 0; j < PER_LANE; ++j) {
+          const int8_t number = static_cast<int8_t>(nearest(from[k + j], scale));
+          numbers[k + j % 2 * 2 + j / 2] = number;
+          total += number;
+        }
+      }
+    }
+    parameters[0] = largest;
+    parameters[1] = with_bits(total * ZERO_POINT);
+  }
+};
+
+#if defined(__AMX_BF16__)
+
+struct BFloat16 {
+  static constexpr int PER_LANE = 2, ROW_LANES = 1;
+  static constexpr int64_t PARAMETERS = 0, SCALES = 0;
+  static constexpr bool TILES = true;
+
+  static Vector initial(const float*) { return broadcast(0.0f); }
+  static Vector scaled(Vector sums, const float*, const float*) { return sums; }
+
+  static void pack(const float* from, int64_t dim, float* to, float*) {
+    uint16_t* numbers = reinterpret_cast<uint16_t*>(to);
+    for (int64_t k = 0; k < dim; ++k) numbers[k] = bfloat16_bits(from[k]);
+  }
+};
+
+#endif
+
+// Input rows of a product. The caller writes them as float32 at `data`, shape `(count, dim)`, and `pack` writes the converted rows behind them.
+// Float32 needs no packing: rows are multiplied where the caller writes them.
+template <class Format>
+struct Rows {
+  static constexpr bool PACKED = Format::PER_LANE > 1;
+  // Rows for which memory is reserved together: AMX tiles read whole groups of 32 rows.
+  static constexpr int64_t PADDING = Format::TILES ? 32 : 1;
+
+  float* data;
+  int64_t count, dim;
+
+  int64_t lanes() const { return dim / Format::PER_LANE; }
+  // Distance between rows, in lanes: one cache line more than a row has, so that rows fall into different cache sets.
+  static int64_t stride(int64_t dim) { return dim / Format::PER_LANE * Format::ROW_LANES + LINE / 4; }
+  static int64_t size(int64_t count, int64_t dim) {
+    return (PACKED ? round_up(count * (dim + Format::PARAMETERS), LINE / 4) : 0) + round_up(count, PADDING) * stride(dim);
+  }
+
+  float* at(int64_t row, int64_t column) const { return data + row * (PACKED ? dim : stride(dim)) + column; }
+  float* parameters(int64_t row) const { return data + count * dim + row * Format::PARAMETERS; }
+  float* numbers(int64_t row) const {
+    return data + (PACKED ? round_up(count * (dim + Format::PARAMETERS), LINE / 4) : 0) + row * stride(dim);
+  }
+
+  void pack(int64_t row) const {
+    if constexpr (PACKED) Format::pack(at(row, 0), dim, numbers(row), parameters(row));
+  }
+};
+
+}  // namespace

@@ -1,0 +1,301 @@
+// GEMM of rows with panels of a frozen weight: the micro-kernels for vectors and for AMX, and the loops around them.
+//
+// A block of a panel stays in the L1 cache while all rows are multiplied by it, in groups whose sums fit the registers. The next block is prefetched
+// meanwhile, so that arithmetic hides the time to read weights from memory. A small number of rows is multiplied by several panels at a time: one
+// panel would give too few independent sums to hide the latency of an addition.
+
+#pragma once
+
+#include "formats.h"
+
+namespace {
+
+// MAX_ROWS: rows of a group. PASS: vectors of a panel that a group is multiplied by at a time. Their sums fill three quarters of the registers.
+#if defined(__AVX512F__)
+constexpr int MAX_ROWS = 12, PASS = 2;
+#elif defined(__AVX2__)
+constexpr int MAX_ROWS = 6, PASS = 2;
+#else
+constexpr int MAX_ROWS = 6, PASS = 4;
+#endif
+// Number of gates of an LSTM; rows are multiplied by the panels of all gates together.
+constexpr int GATES = 4;
+
+constexpr int panels_at_once(int rows) {
+#if defined(__AVX512F__)
+  return rows <= 3 ? 4 : rows <= 5 ? 2 : 1;
+#else
+  return rows == 1 ? 2 : 1;
+#endif
+}
+
+// Largest number of rows that are multiplied by several panels at a time.
+template <class Format>
+constexpr int FEW_ROWS = VECTORS > 2 ? 3 : Format::FEW_ROWS;
+
+constexpr int vectors_at_once(int rows) { return rows * panels_at_once(rows) * VECTORS <= MAX_ROWS * PASS ? VECTORS : PASS; }
+
+// Prefetches `step` bytes of the next block for each lane that is multiplied, up to the 128 bytes of a panel's lane.
+struct Prefetch {
+  const char* first;
+  int64_t step;
+
+  void operator()(int64_t lane) const {
+    const char* here = first + lane * step;
+    __builtin_prefetch(here, 0, 2);
+    if (step > LINE) __builtin_prefetch(here + LINE, 0, 2);
+  }
+};
+
+struct Panels {
+  const float* first;
+  // Distance between panels, in floats.
+  int64_t stride;
+};
+
+// Multiplies `ROWS` rows by lanes `begin` to `end` of `PANELS` panels, of which it takes `WIDTH` vectors from vector `v` on. After the last lane
+// `sums` holds the products; until then it holds unscaled sums, to which the next call adds.
+template <class Format, int ROWS, int PANELS, int WIDTH, bool PREFETCH>
+inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels, int64_t begin, int64_t end, int v, float* sums,
+                         int64_t sums_stride, const Prefetch& prefetch) {
+  const int64_t lanes = rows.lanes();
+  const float* row_of[ROWS];
+#pragma GCC unroll 16
+  for (int row = 0; row < ROWS; ++row) row_of[row] = rows.numbers(start + row);
+  for (int64_t from = begin, to; from < end; from = to) {
+    to = minimum(from + Format::SUM_LANES, end);
+    typename Format::Sums sum[ROWS][PANELS][WIDTH];
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+      for (int panel = 0; panel < PANELS; ++panel)
+#pragma GCC unroll 8
+        for (int w = 0; w < WIDTH; ++w)
+          sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + row))
+                                         : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
+    for (int64_t lane = from; lane < to; ++lane) {
+      if (PREFETCH) prefetch(lane - begin);
+#pragma GCC unroll 4
+      for (int panel = 0; panel < PANELS; ++panel)
+#pragma GCC unroll 2
+        for (int part = 0; part < Format::ROW_LANES; ++part) {
+          typename Format::Weights weights[WIDTH];
+#pragma GCC unroll 8
+          for (int w = 0; w < WIDTH; ++w)
+            weights[w] = Format::weights(panels.first + panel * panels.stride + lane * COLUMNS + (v + w) * LANES, part);
+#pragma GCC unroll 16
+          for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 8
+            for (int w = 0; w < WIDTH; ++w)
+              sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], row_of[row] + lane * Format::ROW_LANES + part);
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+      for (int panel = 0; panel < PANELS; ++panel)
+#pragma GCC unroll 8
+        for (int w = 0; w < WIDTH; ++w) {
+          float* place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
+          const auto partial = Format::partial(sum[row][panel][w], place, from == 0);
+          const float* scales = panels.first + panel * panels.stride + lanes * COLUMNS + (v + w) * LANES;
+          if (to == lanes)
+            store(place, Format::scaled(partial, scales, rows.parameters(start + row)));
+          else
+            store(place, partial);
+        }
+  }
+}
+
+template <int VALUE>
+struct Constant {
+  static constexpr int value = VALUE;
+};
+
+// Calls `function` with `count` as a compile-time constant.
+template <int ROWS, class Function>
+inline void with_row_count(int64_t count, const Function& function) {
+  if constexpr (ROWS > 0) {
+    if (count == ROWS)
+      function(Constant<ROWS>());
+    else
+      with_row_count<ROWS - 1>(count, function);
+  }
+}
+
+// Number of groups, of about the same size, into which rows are divided.
+inline int64_t num_groups(int64_t count) { return (count + MAX_ROWS - 1) / MAX_ROWS; }
+
+// Multiplies the first `count` rows by a block of one panel, lanes `begin` to `end`, and prefetches the block at `next`.
+template <class Format>
+void multiply_block(const Rows<Format>& rows, int64_t count, Panels panel, int64_t begin, int64_t end, float* sums, int64_t sums_stride,
+                    const float* next) {
+  const int64_t groups = num_groups(count), step = COLUMNS * sizeof(float) / groups;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t start = group * count / groups, size = (group + 1) * count / groups - start;
+    const Prefetch prefetch{reinterpret_cast<const char*>(next) + group * (end - begin) * step, step};
+    with_row_count<MAX_ROWS>(size, [&](auto number) {
+      constexpr int ROWS = decltype(number)::value, WIDTH = vectors_at_once(ROWS);
+      float* place = sums + start * sums_stride;
+      micro_kernel<Format, ROWS, 1, WIDTH, true>(rows, start, panel, begin, end, 0, place, sums_stride, prefetch);
+      for (int v = WIDTH; v < VECTORS; v += WIDTH)
+        micro_kernel<Format, ROWS, 1, WIDTH, false>(rows, start, panel, begin, end, v, place, sums_stride, prefetch);
+    });
+  }
+}
+
+// --- AMX: a tile has 16 rows of 64 bytes; one instruction multiplies it by a tile of 16 columns ---
+
+template <class Format>
+constexpr bool USES_VECTORS = true;
+
+#if defined(__AMX_TILE__)
+
+// Vectors would sum bfloat16 in another order than tiles do, so bfloat16 uses tiles only. Sums of int8 are exact in any order.
+template <>
+constexpr bool USES_VECTORS<BFloat16> = false;
+
+// Least number of rows for which tiles multiply int8; vectors multiply fewer.
+constexpr int64_t MIN_TILED_ROWS = 4;
+
+// Configures the eight tiles of a thread; the destructor releases them.
+struct Tiles {
+  Tiles() {
+    struct alignas(LINE) {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } configuration;
+    for (int tile = 0; tile < 8; ++tile) {
+      configuration.bytes[tile] = LINE;
+      configuration.rows[tile] = 16;
+    }
+    _tile_loadconfig(&configuration);
+  }
+  ~Tiles() { _tile_release(); }
+};
+
+// Multiplies 16 rows, or 32 if `TWO`, by a panel. Tiles 0 to 3 hold the sums.
+template <class Format, bool TWO>
+inline void tile_kernel(const float* rows, int64_t row_stride, const float* panel, int64_t lanes, float* to) {
+  _tile_zero(0);
+  _tile_zero(1);
+  if (TWO) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t lane = 0; lane < lanes; lane += 16) {
+    _tile_loadd(6, panel + lane * COLUMNS, COLUMNS * sizeof(float));
+    _tile_loadd(7, panel + lane * COLUMNS + 16, COLUMNS * sizeof(float));
+    _tile_loadd(4, rows + lane, row_stride * sizeof(float));
+    if (TWO) _tile_loadd(5, rows + 16 * row_stride + lane, row_stride * sizeof(float));
+    if constexpr (Format::PER_LANE == 4) {
+      _tile_dpbsud(0, 4, 6);
+      _tile_dpbsud(1, 4, 7);
+      if (TWO) {
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+      }
+    } else {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      if (TWO) {
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+    }
+  }
+  constexpr int64_t BYTES = COLUMNS * sizeof(float);
+  _tile_stored(0, to, BYTES);
+  _tile_stored(1, to + 16, BYTES);
+  if (TWO) {
+    _tile_stored(2, to + 16 * COLUMNS, BYTES);
+    _tile_stored(3, to + 16 * COLUMNS + 16, BYTES);
+  }
+}
+
+// Does the work of `multiply` with tiles. Returns false, without any work done, if vectors should do it.
+template <int PANELS, class Format>
+bool multiply_tiles(const Rows<Format>& rows, int64_t count, Panels panels, float* sums, int64_t sums_stride) {
+  const int64_t lanes = rows.lanes();
+  if (USES_VECTORS<Format> && (count < MIN_TILED_ROWS || lanes % 16 != 0)) return false;
+  alignas(LINE) float products[32 * COLUMNS];
+  const int64_t stride = Rows<Format>::stride(rows.dim);
+  for (int panel = 0; panel < PANELS; ++panel) {
+    const float* const here = panels.first + panel * panels.stride;
+    for (int64_t start = 0; start < count; start += 32) {
+      const int64_t size = minimum(count - start, 32);
+      if (size > 16)
+        tile_kernel<Format, true>(rows.numbers(start), stride, here, lanes, products);
+      else
+        tile_kernel<Format, false>(rows.numbers(start), stride, here, lanes, products);
+      for (int64_t row = 0; row < size; ++row)
+        for (int v = 0; v < VECTORS; ++v) {
+          using Sums = decltype(Format::initial(sums));
+          Sums sum;
+          memcpy(&sum, products + row * COLUMNS + v * LANES, sizeof sum);
+          sum += Format::initial(rows.parameters(start + row));
+          store(sums + (start + row) * sums_stride + panel * COLUMNS + v * LANES,
+                Format::scaled(sum, here + lanes * COLUMNS + v * LANES, rows.parameters(start + row)));
+        }
+    }
+  }
+  return true;
+}
+
+#else
+
+struct Tiles {};
+
+template <int PANELS, class Format>
+bool multiply_tiles(const Rows<Format>&, int64_t, Panels, float*, int64_t) {
+  return false;
+}
+
+#endif
+
+// --- the loops ---
+
+// Multiplies the first `count` rows by `PANELS` panels. The products of one row with all panels are stored side by side.
+template <int PANELS, class Format>
+void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sums, int64_t sums_stride) {
+  if constexpr (Format::TILES) {
+    if (multiply_tiles<PANELS>(rows, count, panels, sums, sums_stride)) return;
+  }
+  if constexpr (USES_VECTORS<Format>) {
+    const int64_t lanes = rows.lanes();
+    if (PANELS > 1 && count <= FEW_ROWS<Format>) {
+      for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
+        const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+        with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
+          constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
+          for (int panel = 0; panel < PANELS; panel += AT_ONCE)
+            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), false>(
+                rows, 0, {panels.first + panel * panels.stride, panels.stride}, begin, end, 0, sums + panel * COLUMNS, sums_stride, Prefetch{});
+        });
+      }
+      return;
+    }
+    for (int panel = 0; panel < PANELS; ++panel) {
+      const Panels one{panels.first + panel * panels.stride, panels.stride};
+      for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
+        const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+        multiply_block(rows, count, one, begin, end, sums + panel * COLUMNS, sums_stride, one.first + end * COLUMNS);
+      }
+    }
+  }
+}
+
+// Multiplies the first `count` rows by 32 rows of a row-major weight, which it packs block by block, so that the weight needs no packed copy in
+// memory. With dozens of rows the packing takes a few percent of the time.
+inline void multiply_row_major(const Rows<Float32>& rows, int64_t count, const float* weight, float* sums, int64_t sums_stride) {
+  alignas(LINE) float part[Float32::CACHE_LANES * COLUMNS];
+  for (int64_t begin = 0; begin < rows.dim; begin += Float32::CACHE_LANES) {
+    const int64_t end = minimum(begin + Float32::CACHE_LANES, rows.dim);
+    pack_panel(weight + begin, rows.dim, end - begin, part);
+    const float* next = weight + COLUMNS * (rows.dim + begin);
+    multiply_block(rows, count, {part - begin * COLUMNS, 0}, begin, end, sums, sums_stride, next);
+  }
+}
+
+}  // namespace

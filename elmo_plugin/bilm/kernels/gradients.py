@@ -1,0 +1,186 @@
+"""Tools for hand-written gradients (with second derivatives), and linear layers for training."""
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+# Maps `ctx` and its saved tensors to the forward pass (a function of differentiable operators) and
+# the tensors to call it with, the first arguments of the autograd function.
+Definition = Callable[
+    [Any, Sequence[torch.Tensor]],
+    tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor | None]],
+]
+
+
+def hand_written(
+    definition: Definition | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """
+    Decorate the hand-written `backward` of a `torch.autograd.Function`.
+
+    `backward` runs without autocast, because its kernels rely on the tensors' dtypes. For
+    `create_graph=True`, which asks for a differentiable gradient, autograd differentiates
+    `definition` instead. PyTorch's `once_differentiable` is not enough: for a loss that is
+    linear in the outputs, it loses the second derivative without an error.
+
+    # Parameters
+
+    definition : `Definition | None`, optional (default = `None`)
+        Differentiable forward pass. Without it, `create_graph=True` raises a `RuntimeError`.
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def run(ctx: Any, *gradients: torch.Tensor) -> Any:
+            devices = [one.device.type for one in gradients if one is not None]
+            with torch.autocast(devices[0] if devices else "cpu", enabled=False):
+                if not torch.is_grad_enabled():
+                    return backward(ctx, *gradients)
+                return _differentiable_gradients(ctx, definition, gradients[0])
+
+        return run
+
+    return decorate
+
+
+def _differentiable_gradients(
+    ctx: Any, definition: Definition | None, gradient: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
+    if definition is None:
+        name = type(ctx).__name__.removesuffix("Backward")
+        raise RuntimeError(
+            f"the gradient of {name} is written by hand and cannot be differentiated again, as "
+            "create_graph=True asks for"
+        )
+    function, arguments = definition(ctx, ctx.saved_tensors)
+    # Views, because an input may itself depend on a weight: that path must not count here.
+    views: list[Any] = [None if one is None else one.view_as(one) for one in arguments]
+    needed = [index for index in range(len(views)) if ctx.needs_input_grad[index]]
+    found = torch.autograd.grad(
+        function(*views),
+        [views[index] for index in needed],
+        gradient,
+        create_graph=True,
+        allow_unused=True,
+    )
+    gradients: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+    for index, value in zip(needed, found):
+        gradients[index] = value
+    return tuple(gradients)
+
+
+def weight_gradient(grad_products: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """
+    Return the gradient of a weight `W` from the gradient of its products `rows W^T`.
+
+    # Parameters
+
+    grad_products : `torch.Tensor`
+        Shape `(num_rows, output_dim)`.
+    rows : `torch.Tensor`
+        Shape `(num_rows, input_dim)`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
+    if not len(rows):  # oneDNN refuses an empty matrix
+        return rows.new_zeros(grad_products.shape[1], rows.shape[1])
+    # oneDNN is many times slower if the second factor is a slice of a wider matrix.
+    grad_products, rows = grad_products.contiguous(), rows.contiguous()
+    # oneDNN copies the first factor, a transposed view: pass the smaller matrix first.
+    if grad_products.shape[1] > rows.shape[1]:
+        return functional.linear(rows.t(), grad_products.t()).t()
+    return functional.linear(grad_products.t(), rows.t())
+
+
+def sigmoid_backward(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+    """Write `gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
+    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)
+
+
+def rounded(tensor: torch.Tensor, training_dtype: str | None) -> torch.Tensor:
+    """Convert a tensor to `training_dtype`; `None` leaves it unchanged."""
+    return tensor if training_dtype is None else tensor.to(getattr(torch, training_dtype))
+
+
+def linear_of_rounded(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, result_dtype: torch.dtype
+) -> torch.Tensor:
+    """Return `rows W^T + bias` in `result_dtype`; `rounded` has converted rows and weight."""
+    if rows.dtype == result_dtype:
+        return functional.linear(rows, weight, bias)
+    products = functional.linear(rows, weight).to(result_dtype)
+    return products if bias is None else products.add_(bias)
+
+
+def training_linear(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    training_dtype: str | None = None,
+) -> torch.Tensor:
+    """
+    Compute `functional.linear` for training, with products in `training_dtype`.
+
+    # Parameters
+
+    rows, weight, bias : `torch.Tensor`
+        Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`.
+    training_dtype : `str | None`, optional (default = `None`)
+        `"bfloat16"` rounds both factors of each product, forward and backward; sums, bias and
+        result keep the weight's dtype. `None` means autocast's dtype, else the weight's.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(num_rows, output_dim)`.
+    """
+    device = rows.device.type
+    # Like PyTorch's autocast, leave float64 as it is.
+    if (
+        training_dtype is None
+        and weight.dtype != torch.float64
+        and torch.is_autocast_enabled(device)
+    ):
+        training_dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    with without_autocast(rows.device):
+        return _TrainingLinear.apply(rows.to(weight.dtype), weight, bias, training_dtype)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context manager that turns off autocast, so that products keep their dtype."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+class _TrainingLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        rows, weight, bias, training_dtype = arguments
+        result_dtype = rows.dtype
+        exact = rows, weight, bias
+        # Contiguous, because oneDNN cannot read the token layer's windows, which overlap in memory.
+        rows, weight = (rounded(one, training_dtype).contiguous() for one in (rows, weight))
+        ctx.save_for_backward(*exact, rows, weight)
+        return linear_of_rounded(rows, weight, bias, result_dtype)
+
+    @staticmethod
+    @hand_written(lambda ctx, saved: (functional.linear, saved[:3]))
+    def backward(ctx: Any, grad_products: torch.Tensor) -> tuple[Any, ...]:
+        *_, rows, weight = ctx.saved_tensors
+        needs, dtype = ctx.needs_input_grad, grad_products.dtype
+        grad_bias = grad_products.sum(dim=0) if needs[2] else None
+        grad_products = grad_products.to(rows.dtype).contiguous()
+        return (
+            functional.linear(grad_products, weight.t()).to(dtype) if needs[0] else None,
+            weight_gradient(grad_products, rows).to(dtype) if needs[1] else None,
+            grad_bias,
+            None,
+        )

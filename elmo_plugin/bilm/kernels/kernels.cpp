@@ -1,0 +1,462 @@
+// The entry points of a variant: a frozen LSTM layer, the products of the token layer, and the elementwise part of training steps.
+//
+// The caller pads widths to multiples of 32. Weights are packed into panels, in the number format that the entry point is named for. A float32 weight
+// is row-major instead if `row_major` is set.
+
+#include "gemm.h"
+
+namespace {
+
+// Input products and cells are prefetched this many rows ahead.
+constexpr int64_t PREFETCH_ROWS = 4;
+// Number of input rows that are multiplied together: they stay in the L2 cache while the weight streams through it.
+constexpr int64_t BLOCK_ROWS = 256;
+
+template <class Format>
+constexpr int64_t panel_size(int64_t dim) {
+  return dim / Format::PER_LANE * COLUMNS + Format::SCALES;
+}
+
+// A frozen weight, shape `(output_dim, dim)`.
+template <class Format>
+struct Weight {
+  const float* data;
+  int64_t dim;
+  bool row_major;
+
+  Panels panels(int64_t column, int64_t column_stride = COLUMNS) const {
+    const int64_t size = panel_size<Format>(dim);
+    return {data + column / COLUMNS * size, column_stride / COLUMNS * size};
+  }
+
+  // Computes the 32 output columns from `column` on, for the first `count` rows.
+  void multiply_by(const Rows<Format>& rows, int64_t count, int64_t column, float* products, int64_t stride) const {
+    if constexpr (Format::PER_LANE == 1) {
+      if (row_major) return multiply_row_major(rows, count, data + column * dim, products, stride);
+    }
+    multiply<1>(rows, count, panels(column), products, stride);
+  }
+};
+
+// Copies rows of `width` numbers, whose starts are `stride` apart, into `rows`; pads them with zeros to `rows.dim`, and packs them.
+template <class Format>
+void load_rows(const Team& team, const float* from, int64_t stride, int64_t width, const Rows<Format>& rows, int64_t count) {
+  team.each(count, [&](int64_t row, int) {
+    float* to = rows.at(row, 0);
+    memcpy(to, from + row * stride, width * sizeof(float));
+    if (width < rows.dim) memset(to + width, 0, (rows.dim - width) * sizeof(float));
+    rows.pack(row);
+  });
+}
+
+template <class Format>
+void pack_rows(const Team& team, const Rows<Format>& rows, int64_t count) {
+  if constexpr (Rows<Format>::PACKED) team.each(count, [&](int64_t row, int) { rows.pack(row); });
+}
+
+// --- a frozen LSTM layer ---
+
+// Applies the gates to 32 cells of a row. `sums` holds products of the state weight, 32 for each of `i, f, g, o`; `added` those of the input weight.
+__attribute__((noinline)) void apply_gates(const float* sums, const float* added, int64_t added_stride, float* cell, float* gated, float clip) {
+#pragma omp simd
+  for (int64_t j = 0; j < COLUMNS; ++j) {
+    float i = sums[j] + added[j];
+    float f = sums[COLUMNS + j] + added[added_stride + j];
+    float g = sums[2 * COLUMNS + j] + added[2 * added_stride + j];
+    float o = sums[3 * COLUMNS + j] + added[3 * added_stride + j];
+    gated[j] = lstm_gates(i, f, g, o, cell[j], clip);
+  }
+}
+
+void prefetch_columns(const float* place) {
+  for (int64_t j = 0; j < COLUMNS; j += LINE / 4) __builtin_prefetch(place + j, 1, 3);
+}
+
+// Weights of an LSTM layer, and the widths of its cell, output and input. `compiled.py` declares the same structure.
+struct Layer {
+  const float *input, *bias, *state, *projection;
+  int64_t width, dim, input_dim, row_major;
+  float cell_clip, projection_clip;
+};
+
+// Computes `inputs W^T + bias` in the shape `(4 * width / 32, count, 32)`, in which the columns that a step reads together are contiguous.
+template <class Format>
+void multiply_inputs(const Team& team, const Layer& layer, const float* inputs, int64_t count, float* outputs, float* scratch) {
+  const int64_t max_rows = minimum(count, BLOCK_ROWS);
+  const Rows<Format> rows{scratch, max_rows, layer.input_dim};
+  const Weight<Format> weight{layer.input, layer.input_dim, layer.row_major != 0};
+  for (int64_t start = 0; start < count; start += max_rows) {
+    const int64_t size = minimum(count - start, max_rows);
+    load_rows(team, inputs + start * layer.input_dim, layer.input_dim, layer.input_dim, rows, size);
+    team.ranges(4 * layer.width / COLUMNS, [&](int64_t begin, int64_t end, int) {
+      [[maybe_unused]] const Tiles tiles;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        float* output = outputs + column * count + start * COLUMNS;
+        weight.multiply_by(rows, size, column, output, COLUMNS);
+        for (int64_t row = 0; row < size; ++row)
+          for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += layer.bias[column + j];
+      }
+    });
+  }
+}
+
+// Runs `steps` steps from the input products of their `count` rows; step `t` has `sizes[t]` rows. `hidden`, shape `(sizes[0], dim)`, and `cell` hold
+// the states before the first step, and on return those after each row's last step.
+template <class Format>
+void run_steps(const Team& team, const Layer& layer, const float* products, int64_t count, float* hidden, float* cell, float* outputs,
+               const int64_t* sizes, int64_t steps, float* scratch) {
+  const int64_t width = layer.width, dim = layer.dim, max_rows = sizes[0];
+  const Rows<Format> before{scratch, max_rows, dim};
+  const Rows<Format> gated{scratch + Rows<Format>::size(max_rows, dim), max_rows, width};
+  constexpr int64_t WIDE = GATES * COLUMNS;
+  float* const all_sums = gated.data + Rows<Format>::size(max_rows, width);
+  const Weight<Format> state{layer.state, dim, false}, projection{layer.projection, width, false};
+  // Columns of the projection in an item of work: 128 if that leaves an item for each thread, else 32.
+  const int64_t columns = dim % WIDE == 0 && dim / WIDE >= team.threads ? WIDE : COLUMNS;
+  const int64_t gate_stride = width / COLUMNS * count * COLUMNS;
+  load_rows(team, hidden, dim, dim, before, max_rows);
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t size = sizes[step], staying = step + 1 < steps ? sizes[step + 1] : 0;
+    team.ranges(width / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
+      [[maybe_unused]] const Tiles tiles;
+      float* const sums = all_sums + thread * max_rows * WIDE;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        multiply<GATES>(before, size, state.panels(column, width), sums, WIDE);
+        for (int64_t row = 0; row < size; ++row) {
+          const float* added = products + row * COLUMNS + column * count;
+          for (int64_t gate = 0; gate < 4; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
+          prefetch_columns(cell + (row + PREFETCH_ROWS) * width + column);
+          apply_gates(sums + row * WIDE, added, gate_stride, cell + row * width + column, gated.at(row, column), layer.cell_clip);
+        }
+      }
+    });
+    pack_rows(team, gated, size);
+    team.ranges(dim / columns, [&](int64_t begin, int64_t end, int) {
+      [[maybe_unused]] const Tiles tiles;
+      for (int64_t column = begin * columns; column < end * columns; column += columns) {
+        float* output = outputs + column;
+        if (columns > COLUMNS)
+          multiply<GATES>(gated, size, projection.panels(column), output, dim);
+        else
+          multiply<1>(gated, size, projection.panels(column), output, dim);
+        for (int64_t row = 0; row < size; ++row) {
+          float* place = output + row * dim;
+          for (int64_t j = 0; j < columns; ++j) place[j] = clamp(place[j], layer.projection_clip);
+          memcpy(row < staying ? before.at(row, column) : hidden + row * dim + column, place, columns * sizeof(float));
+        }
+      }
+    });
+    pack_rows(team, before, staying);
+    products += size * COLUMNS;
+    outputs += size * dim;
+  }
+}
+
+// Runs an LSTM layer over packed rows, shape `(count, input_dim)`; `outputs` has shape `(count, dim)`. Input products are computed for several steps
+// at a time, about `elements` numbers.
+template <class Format>
+void run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps,
+               int64_t elements, int threads) {
+  const Team team(threads);
+  const int64_t max_rows = maximum(elements / (4 * layer.width), steps > 0 ? sizes[0] : 0);
+  int64_t count = 0;
+  for (int64_t step = 0; step < steps; ++step) count += sizes[step];
+  const int64_t max_size = steps > 0 ? sizes[0] : 0, at_once = minimum(count, max_rows);
+  const int64_t inputs_size = Rows<Format>::size(minimum(at_once, BLOCK_ROWS), layer.input_dim);
+  const int64_t steps_size = Rows<Format>::size(max_size, layer.dim) + Rows<Format>::size(max_size, layer.width) +
+                           team.threads * max_size * GATES * COLUMNS;
+  const int64_t products_size = round_up(at_once * 4 * layer.width, LINE / 4);
+  float* const products = elmo_scratch(products_size + maximum(inputs_size, steps_size));
+  for (int64_t step = 0, next; step < steps; step = next) {
+    int64_t rows = 0;
+    for (next = step; next < steps && (next == step || rows + sizes[next] <= max_rows); ++next) rows += sizes[next];
+    multiply_inputs<Format>(team, layer, inputs, rows, products, products + products_size);
+    run_steps<Format>(team, layer, products, rows, hidden, cell, outputs, sizes + step, next - step, products + products_size);
+    inputs += rows * layer.input_dim;
+    outputs += rows * layer.dim;
+  }
+}
+
+// --- the token layer ---
+
+// Convolutions of all widths as one weight of shape `(num_filters, depth)`. An input row holds the embeddings of `widest` characters, then zeros.
+struct Convolution {
+  const float *filters, *bias, *embedding;
+  // Width of each filter, in characters.
+  const int64_t* widths;
+  int64_t num_filters, depth, char_embedding_dim, widest, padding_id, is_tanh;
+};
+
+// Max pooling of 32 filters over the positions of a token. Windows that reach beyond the last character are left out.
+inline void max_pool(const float* products, int64_t positions, const int64_t* widths, int64_t num_characters, float* largest) {
+  for (int64_t j = 0; j < COLUMNS; ++j) largest[j] = -__builtin_inff();
+  for (int64_t position = 0; position < positions; ++position, products += COLUMNS)
+    for (int64_t j = 0; j < COLUMNS; ++j) {
+      const float value = products[j];
+      // NaN counts as the largest.
+      const bool takes = (value > largest[j]) | (value != value);
+      largest[j] = takes & (position + widths[j] <= num_characters) ? value : largest[j];
+    }
+}
+
+// Computes the filters' activations of tokens, shape `(count, num_filters)`, from character ids, shape `(count, num_characters)`. All windows of
+// padding alone give the same values, so only one is computed, at the end of each token.
+template <class Format>
+void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int threads) {
+  const Team team(threads);
+  const int64_t max_rows = maximum(BLOCK_ROWS, num_characters + 1);
+  const Rows<Format> rows{elmo_scratch(Rows<Format>::size(max_rows, layer.depth) + team.threads * max_rows * COLUMNS), max_rows, layer.depth};
+  float* const all_products = rows.data + Rows<Format>::size(max_rows, layer.depth);
+  const Weight<Format> filters{layer.filters, layer.depth, false};
+  const int64_t dim = layer.char_embedding_dim, width = layer.widest * dim;
+  for (int64_t start = 0, end; start < count; start = end) {
+    // Index of each token's first row in `rows`.
+    int64_t first[BLOCK_ROWS + 1] = {};
+    for (end = start; end < count && end - start < BLOCK_ROWS; ++end) {
+      int64_t length = num_characters;
+      while (length > 0 && ids[end * num_characters + length - 1] == layer.padding_id) --length;
+      first[end - start + 1] = first[end - start] + length + 1;
+      if (first[end - start + 1] > max_rows) break;
+    }
+    team.each(end - start, [&](int64_t token, int) {
+      const int64_t* own = ids + (start + token) * num_characters;
+      for (int64_t row = first[token]; row < first[token + 1]; ++row) {
+        float* to = rows.at(row, 0);
+        for (int64_t k = 0; k < layer.widest; ++k) {
+          const int64_t place = row - first[token] + k;
+          const int64_t id = place < num_characters ? own[place] : layer.padding_id;
+          memcpy(to + k * dim, layer.embedding + id * dim, dim * sizeof(float));
+        }
+        if (width < layer.depth) memset(to + width, 0, (layer.depth - width) * sizeof(float));
+        rows.pack(row);
+      }
+    });
+    team.ranges(layer.num_filters / COLUMNS, [&](int64_t begin, int64_t stop, int thread) {
+      [[maybe_unused]] const Tiles tiles;
+      float* const products = all_products + thread * max_rows * COLUMNS;
+      for (int64_t column = begin * COLUMNS; column < stop * COLUMNS; column += COLUMNS) {
+        filters.multiply_by(rows, first[end - start], column, products, COLUMNS);
+        for (int64_t token = start; token < end; ++token) {
+          float* output = outputs + token * layer.num_filters + column;
+          const int64_t row = first[token - start];
+          max_pool(products + row * COLUMNS, first[token - start + 1] - row, layer.widths + column, num_characters, output);
+          for (int64_t j = 0; j < COLUMNS; ++j) {
+            const float sum = output[j] + layer.bias[column + j];
+            output[j] = layer.is_tanh ? hyperbolic_tangent(sum) : sum < 0.0f ? 0.0f : sum;
+          }
+        }
+      }
+    });
+  }
+}
+
+// Packs inputs, shape `(count, dim)`, some rows at a time, and calls `block(rows, size, start, scratch)` after each time. `scratch` has room for
+// `more_per_row` floats for each row and thread.
+template <class Format, class Block>
+void over_rows(const Team& team, const float* inputs, int64_t count, int64_t dim, int64_t more_per_row, const Block& block) {
+  const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
+  const Rows<Format> rows{elmo_scratch(size_of_rows + team.threads * max_rows * more_per_row), max_rows, dim};
+  for (int64_t start = 0; start < count; start += max_rows) {
+    const int64_t size = minimum(count - start, max_rows);
+    load_rows(team, inputs + start * dim, dim, dim, rows, size);
+    block(rows, size, start, rows.data + size_of_rows);
+  }
+}
+
+// Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
+// gate.
+template <class Format>
+void run_highway(const Weight<Format>& weight, const float* bias, const float* inputs, float* outputs, int64_t count, int threads) {
+  const Team team(threads);
+  const int64_t dim = weight.dim;
+  constexpr int64_t BOTH = 2 * COLUMNS;
+  over_rows<Format>(team, inputs, count, dim, BOTH, [&](const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
+    team.ranges(dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
+      [[maybe_unused]] const Tiles tiles;
+      float* const products = all_products + thread * rows.count * BOTH;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        if (weight.row_major) {
+          weight.multiply_by(rows, size, column, products, BOTH);
+          weight.multiply_by(rows, size, dim + column, products + COLUMNS, BOTH);
+        } else {
+          multiply<2>(rows, size, weight.panels(column, dim), products, BOTH);
+        }
+        for (int64_t row = 0; row < size; ++row) {
+          const float* x = inputs + (start + row) * dim + column;
+          float* output = outputs + (start + row) * dim + column;
+#pragma omp simd
+          for (int64_t j = 0; j < COLUMNS; ++j) {
+            const float sum = products[row * BOTH + j] + bias[column + j];
+            const float transform = sum < 0.0f ? 0.0f : sum;
+            const float gate = sigmoid(products[row * BOTH + COLUMNS + j] + bias[dim + column + j]);
+            output[j] = __builtin_fmaf(gate, x[j] - transform, transform);
+          }
+        }
+      }
+    });
+  });
+}
+
+// Computes `inputs W^T + bias`, shape `(count, output_dim)`.
+template <class Format>
+void run_linear(const Weight<Format>& weight, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
+                int threads) {
+  const Team team(threads);
+  over_rows<Format>(team, inputs, count, weight.dim, 0, [&](const Rows<Format>& rows, int64_t size, int64_t start, float*) {
+    team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int) {
+      [[maybe_unused]] const Tiles tiles;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        float* output = outputs + start * output_dim + column;
+        weight.multiply_by(rows, size, column, output, output_dim);
+        for (int64_t row = 0; row < size; ++row)
+          for (int64_t j = 0; j < COLUMNS; ++j) output[row * output_dim + j] += bias ? bias[column + j] : 0.0f;
+      }
+    });
+  });
+}
+
+// --- the elementwise part of a training step and of its gradient; `triton_kernels.py` has the same for a GPU ---
+//
+// Matrices have `width` columns; those of the gates `i, f, g, o` have `4 * width`. Arithmetic is in float32, also for matrices stored in bfloat16.
+
+struct StoredBFloat16 {
+  uint16_t bits;
+};
+
+inline float read(const float* place) { return *place; }
+
+inline float read(const StoredBFloat16* place) { return with_bits(static_cast<int32_t>(uint32_t{place->bits} << 16)); }
+
+inline void write(float* place, float value) { *place = value; }
+
+inline void write(StoredBFloat16* place, float value) { place->bits = bfloat16_bits(value); }
+
+// BLOCK_COLUMNS: columns in an item of work. With fewer than MIN_SHARED_BLOCKS items one thread runs: waking others would take longer than they save.
+constexpr int64_t BLOCK_COLUMNS = 512, MIN_SHARED_BLOCKS = 16;
+
+template <class Body>
+void over_blocks(int64_t size, int64_t width, int threads, const Body& body) {
+  const int64_t blocks = (width + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, items = size * blocks;
+  const Team team(items < MIN_SHARED_BLOCKS ? 1 : threads);
+  team.each(items, [&](int64_t item, int) {
+    const int64_t start = item % blocks * BLOCK_COLUMNS;
+    body(item / blocks, start, minimum(start + BLOCK_COLUMNS, width));
+  });
+}
+
+template <class Product, class Gated>
+void forward_step(const Product* products, const float* addend, float* cell, Gated* gated, float* activations, float* new_cell, float clip,
+                  int64_t addend_stride, int64_t size, int64_t width, int threads) {
+  over_blocks(size, width, threads, [=](int64_t row, int64_t start, int64_t end) {
+    const Product* product = products + row * 4 * width;
+    const float* added = addend + row * addend_stride;
+    float* c = cell + row * width;
+    Gated* out = gated + row * width;
+    float* activation = activations ? activations + row * 4 * width : nullptr;
+    float* kept = new_cell + (activations ? row * width : 0);
+#pragma omp simd
+    for (int64_t j = start; j < end; ++j) {
+      float i = read(product + j) + added[j];
+      float f = read(product + width + j) + added[width + j];
+      float g = read(product + 2 * width + j) + added[2 * width + j];
+      float o = read(product + 3 * width + j) + added[3 * width + j];
+      float sum = c[j];
+      write(out + j, lstm_gates(i, f, g, o, sum, clip));
+      c[j] = sum;
+      if (activation) {
+        activation[j] = i;
+        activation[width + j] = f;
+        activation[2 * width + j] = g;
+        activation[3 * width + j] = o;
+        kept[j] = sum;
+      }
+    }
+  });
+}
+
+template <class Product>
+void backward_step(const Product* grad_gated, const float* activations, const float* cell, const float* previous_cell, float* grad_cell,
+                   Product* grad_gates, float clip, int64_t size, int64_t width, int threads) {
+  over_blocks(size, width, threads, [=](int64_t row, int64_t start, int64_t end) {
+    const float* activation = activations + row * 4 * width;
+    const int64_t first = row * width;
+    Product* out = grad_gates + row * 4 * width;
+#pragma omp simd
+    for (int64_t j = start; j < end; ++j) {
+      const float i = activation[j];
+      const float f = activation[width + j];
+      const float g = activation[2 * width + j];
+      const float o = activation[3 * width + j];
+      const float gated = read(grad_gated + first + j);
+      const float c = cell[first + j];
+      const float c_tanh = hyperbolic_tangent(c);
+      float grad = __builtin_fmaf(gated * o, 1.0f - c_tanh * c_tanh, grad_cell[first + j]);
+      grad = (c >= clip) | (c <= -clip) ? 0.0f : grad;
+      grad_cell[first + j] = grad * f;
+      write(out + j, grad * g * i * (1.0f - i));
+      write(out + width + j, grad * previous_cell[first + j] * f * (1.0f - f));
+      write(out + 2 * width + j, grad * i * (1.0f - g * g));
+      write(out + 3 * width + j, gated * c_tanh * o * (1.0f - o));
+    }
+  });
+}
+
+}  // namespace
+
+#define JOINED(NAME, VARIANT) NAME##_##VARIANT
+#define NAMED(NAME, VARIANT) JOINED(NAME, VARIANT)
+#define ENTRY(NAME) extern "C" void NAMED(NAME, VARIANT)
+
+// Packs a matrix of four-byte lanes, shape `(output_dim, lanes)`, into panels. Scales, if given, are stored behind each panel.
+ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t output_dim, int64_t lanes, int threads) {
+  const Team team(threads);
+  const int64_t size = lanes * COLUMNS + (scales ? COLUMNS : 0);
+  team.each(output_dim / COLUMNS, [&](int64_t panel, int) {
+    pack_panel(matrix + panel * COLUMNS * lanes, lanes, lanes, panels + panel * size);
+    if (scales) memcpy(panels + panel * size + lanes * COLUMNS, scales + panel * COLUMNS, COLUMNS * sizeof(float));
+  });
+}
+
+#define FROZEN(FORMAT, TYPE)                                                                                                              \
+  ENTRY(lstm_layer_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes,   \
+                             int64_t steps, int64_t elements, int threads) {                                                              \
+    run_layer<TYPE>(*layer, inputs, hidden, cell, outputs, sizes, steps, elements, threads);                                              \
+  }                                                                                                                                       \
+  ENTRY(convolution_##FORMAT)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs,        \
+                              int threads) {                                                                                              \
+    run_convolution<TYPE>(*layer, ids, count, num_characters, outputs, threads);                                                          \
+  }                                                                                                                                       \
+  ENTRY(highway_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,        \
+                          int64_t count, int threads) {                                                                                   \
+    run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, threads);                                        \
+  }                                                                                                                                       \
+  ENTRY(linear_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,         \
+                         int64_t count, int64_t output_dim, int threads) {                                                                \
+    run_linear(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, output_dim, threads);                             \
+  }
+
+FROZEN(float32, Float32)
+FROZEN(int16, Int16)
+FROZEN(int8, Int8)
+#if defined(__AMX_BF16__)
+FROZEN(bfloat16, BFloat16)
+#endif
+
+#define FORWARD_STEP(NAME, PRODUCT, GATED)                                                                                             \
+  ENTRY(NAME)(const PRODUCT* products, const float* addend, float* cell, GATED* gated, float* activations, float* new_cell, float clip, \
+              int64_t addend_stride, int64_t size, int64_t width, int threads) {                                                       \
+    forward_step(products, addend, cell, gated, activations, new_cell, clip, addend_stride, size, width, threads);                     \
+  }
+
+#define BACKWARD_STEP(NAME, PRODUCT)                                                                                              \
+  ENTRY(NAME)(const PRODUCT* grad_gated, const float* activations, const float* cell, const float* previous_cell, float* grad_cell, \
+              PRODUCT* grad_gates, float clip, int64_t size, int64_t width, int threads) {                                        \
+    backward_step(grad_gated, activations, cell, previous_cell, grad_cell, grad_gates, clip, size, width, threads);               \
+  }
+
+FORWARD_STEP(forward_step_float32_float32, float, float)
+FORWARD_STEP(forward_step_float32_bfloat16, float, StoredBFloat16)
+FORWARD_STEP(forward_step_bfloat16_float32, StoredBFloat16, float)
+FORWARD_STEP(forward_step_bfloat16_bfloat16, StoredBFloat16, StoredBFloat16)
+BACKWARD_STEP(backward_step_float32, float)
+BACKWARD_STEP(backward_step_bfloat16, StoredBFloat16)

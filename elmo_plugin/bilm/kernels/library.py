@@ -1,0 +1,250 @@
+"""
+Loads the C++ kernels: one shared library, built with the package (`setup.py`). It holds the same
+code several times, compiled for different instruction sets; each copy is called a variant.
+
+The library is loaded only from this folder, and only if its size and checksum match those that the
+build recorded. A variant must then pass a self-test. Otherwise PyTorch's operators run.
+"""
+
+import ctypes
+import functools
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmo_plugin.bilm.kernels import machine
+
+# Environment variable that sets the variant: one of `VARIANTS`, or `none` for PyTorch's operators.
+VARIABLE = "ELMO_PLUGIN_ISA"
+NONE = "none"
+# Variants of the code, the fastest first.
+VARIANTS = (
+    "x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3", "portable",
+)  # fmt: skip
+# Number formats, see `formats.h`; only the AMX variant has the last one.
+FORMATS = ("float32", "int16", "int8", "bfloat16")
+PATH = Path(__file__).with_name("libelmo_kernels.so.1")
+MANIFEST = PATH.with_name("libelmo_kernels.json")
+
+# Version of entry points and memory layouts, which `setup.py` compiles into the library.
+ABI = 1
+
+_POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64, ctypes.c_int
+_ARGUMENTS: dict[str, list[Any]] = {
+    "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
+    "lstm_layer": [*[_POINTER] * 6, _COUNT, _COUNT, _INT],
+    "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _INT],
+    "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _INT],
+    "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
+    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, _INT],
+    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _INT],
+}
+
+_DEFAULT_THREADS = torch.get_num_threads()
+_override: ContextVar[str | None] = ContextVar("variant", default=None)
+# Variant under self-test, which must run although it has not passed yet.
+_tested: ContextVar[str | None] = ContextVar("tested variant", default=None)
+
+
+def variant() -> str | None:
+    """
+    Return the name of the library's variant that runs here; `None` if PyTorch's operators run.
+
+    # Raises
+
+    `ValueError`
+        If `ELMO_PLUGIN_ISA` names no variant that this processor can run.
+    """
+    return _tested.get() or _variant(_override.get() or os.environ.get(VARIABLE))
+
+
+@contextmanager
+def use_variant(name: str) -> Iterator[None]:
+    """
+    Use another variant of the library within the block, in this thread. LSTM layers and
+    convolutions that were built before keep their variant.
+
+    # Parameters
+
+    name : `str`
+        One of `runnable_variants()`, or `"none"`.
+    """
+    token = _override.set(name)
+    try:
+        variant()
+        yield
+    finally:
+        _override.reset(token)
+
+
+def runnable_variants() -> list[str]:
+    """Return the variants that were built and that this processor can run, the fastest first."""
+    library, known = _library(), _built_variants()
+    if library is None:
+        return []
+    return [name for name in VARIANTS if name in known and library.elmo_supports(name.encode())]
+
+
+def formats() -> tuple[str, ...]:
+    """Return the number formats of the variant that runs here, see `formats.h`."""
+    name = variant()
+    if name is None:
+        return ()
+    return FORMATS if name.endswith("amx") else FORMATS[:-1]
+
+
+def description() -> str:
+    """Return one line for users that says which kernels run here."""
+    name = variant()
+    if name is not None:
+        return f"kernels for {name}"
+    if not MANIFEST.is_file():
+        return f"PyTorch's operators ({PATH.parent} has no compiled kernels)"
+    return "PyTorch's operators"
+
+
+def function(name: str, *types: str) -> Callable[..., None]:
+    """
+    Return an entry point (C function) of the variant that runs here, see `kernels.cpp`.
+
+    # Parameters
+
+    name : `str`
+    types : `str`
+        Number formats or dtypes that follow the name, such as `"int8"`.
+    """
+    found = variant()
+    assert found is not None
+    return _function(found, name, types)
+
+
+def pointer(tensor: torch.Tensor) -> int:
+    """
+    Return the address of a tensor's first element.
+
+    # Raises
+
+    `ValueError`
+        If the tensor is not contiguous.
+    """
+    if not tensor.is_contiguous():
+        shape, stride = tuple(tensor.shape), tensor.stride()
+        raise ValueError(f"a tensor of shape {shape} has strides {stride}, expected contiguous")
+    return tensor.data_ptr()
+
+
+def limit(clip: float | None) -> float:
+    """Return a clip as the C++ kernels expect it, infinity instead of `None`."""
+    return math.inf if clip is None else float(clip)
+
+
+def num_threads() -> int:
+    """
+    Return the number of threads of a kernel, which is PyTorch's. If no user has chosen that number,
+    the container's CPU quota limits it.
+    """
+    found = torch.get_num_threads()
+    return machine.within_quota(found) if found == _DEFAULT_THREADS else found
+
+
+def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | None) -> None:
+    """
+    Run the C++ counterpart of a kernel in `triton_kernels.py`, with the same arguments.
+
+    # Parameters
+
+    name : `str`
+        `"forward_step"` or `"backward_step"`.
+    like : `torch.Tensor`
+        Any tensor with the shape of the cell, `(size, cell_size)`.
+    arguments : `torch.Tensor | float | None`
+        Numbers and float32 CPU tensors; `products`, `gated` and their gradients may be bfloat16.
+
+    # Raises
+
+    `ValueError`
+        If a tensor is not contiguous.
+    """
+    typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
+    types = (str(one.dtype).removeprefix("torch.") for one in typed if torch.is_tensor(one))
+    pointers = (pointer(one) if torch.is_tensor(one) else one for one in arguments)
+    function(name, *types)(*pointers, *like.shape, num_threads())
+
+
+@functools.cache
+def _variant(wanted: str | None) -> str | None:
+    if wanted == NONE:
+        return None
+    if wanted and wanted not in VARIANTS:
+        raise ValueError(f"{VARIABLE} is {wanted!r}, expected one of {(*VARIANTS, NONE)}")
+    runnable = runnable_variants()
+    if wanted and runnable and wanted not in runnable:
+        raise ValueError(
+            f"{VARIABLE} is {wanted!r}, which this processor or this build does not have; expected "
+            f"one of {(*runnable, NONE)}"
+        )
+    found = next(iter([wanted] if wanted and runnable else runnable), None)
+    return found if found is None or _passes_self_test(found) else None
+
+
+@functools.cache
+def _passes_self_test(name: str) -> bool:
+    from elmo_plugin.bilm.kernels.self_test import wrong_results
+
+    token = _tested.set(name)
+    try:
+        # Shield the self-test from a caller's hooks: gradient checkpointing counts saved tensors.
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
+            wrong = wrong_results(formats())
+    finally:
+        _tested.reset(token)
+    if wrong:
+        _warn(f"{PATH} is not used, since its variant {name} gives wrong {', '.join(wrong)}")
+    return not wrong
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """Load the library; return `None` if it is missing or not the file that the build wrote."""
+    if not MANIFEST.is_file():
+        return None
+    try:
+        built = json.loads(MANIFEST.read_text(encoding="utf-8"))
+        # Checked before loading, because a truncated library would crash the process.
+        content = PATH.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if (len(content), digest) != (built["size"], built["sha256"]):
+            raise OSError("it is not the file that the build wrote")
+        library = ctypes.CDLL(str(PATH))
+        if library.elmo_abi() != ABI:
+            raise OSError(f"its version is {library.elmo_abi()}, expected {ABI}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _warn(f"{PATH} is not used: {error}; install the package again")
+        return None
+    return library
+
+
+def _built_variants() -> list[str]:
+    return json.loads(MANIFEST.read_text(encoding="utf-8"))["variants"] if _library() else []
+
+
+@functools.cache
+def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., None]:
+    library = _library()
+    assert library is not None
+    found = library["_".join((name, *types, variant.replace("-", "_")))]
+    found.argtypes, found.restype = _ARGUMENTS[name], None
+    return found
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}. PyTorch's operators run in its place, which is slower", stacklevel=4)

@@ -1,0 +1,112 @@
+"""Facts and settings of the machine: processor, the container's CPU quota, freed memory."""
+
+import ctypes
+import functools
+import os
+import platform
+import sys
+from pathlib import Path
+
+from elmo_plugin.bilm.kernels import tuning
+
+# Environment variables by which users choose a number of threads.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+CGROUP = Path("/sys/fs/cgroup")
+# Parameters of glibc's `mallopt`, from malloc.h.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_NEVER = 2**31 - 1
+
+
+def model_name() -> str:
+    """Return the processor's name, or its architecture if the name is not known."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@functools.cache
+def is_fast_in_bfloat16() -> bool:
+    """
+    Return whether PyTorch multiplies bfloat16 faster than float32 on this CPU. It does with AMX,
+    and on AMD CPUs with AVX-512 BF16, but not on Intel CPUs without AMX.
+    """
+    # These variables restrict the instructions that PyTorch uses; that case was not measured.
+    if os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("ATEN_CPU_CAPABILITY"):
+        return False
+    instructions = _cpuinfo("flags").split()
+    on_amd = _cpuinfo("vendor_id") == "AuthenticAMD"
+    return "amx_bf16" in instructions or (on_amd and "avx512_bf16" in instructions)
+
+
+def keep_to_cpu_quota() -> None:
+    """
+    Limit PyTorch's threads to the container's CPU quota, unless the environment sets their number.
+    If torch is not imported yet, processes that start later inherit the limit.
+    """
+    quota = cpu_quota()
+    if quota is None or _threads_are_chosen() or quota >= (os.cpu_count() or 1):
+        return
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(quota)
+    else:
+        os.environ["OMP_NUM_THREADS"] = str(quota)
+
+
+def within_quota(num_threads: int) -> int:
+    """Return `num_threads`, limited to the CPU quota unless the environment sets a number."""
+    quota = None if _threads_are_chosen() else _own_quota()
+    return num_threads if quota is None else min(num_threads, quota)
+
+
+def cpu_quota(root: Path = CGROUP) -> int | None:
+    """
+    Return how many CPUs' time this process's container may use, rounded up; `None` for no quota.
+
+    # Parameters
+
+    root : `Path`, optional (default = `CGROUP`)
+        Where the container's control group is mounted.
+    """
+    try:
+        if (root / "cpu.max").is_file():
+            quota, period = (root / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+            quota, period = ((root / "cpu" / one).read_text(encoding="utf-8") for one in names)
+        if quota == "max" or int(quota) <= 0:
+            return None
+        return max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+@functools.cache
+def _own_quota() -> int | None:
+    return cpu_quota()
+
+
+def keep_freed_memory() -> None:
+    """
+    Make glibc keep freed memory for later tensors, and let kernels process more rows at a time.
+
+    By default glibc returns large blocks to the system at once, and new memory is slow at first.
+    For programs, not for libraries: the process never shrinks. Without glibc nothing happens.
+    """
+    mallopt = getattr(ctypes.pythonapi, "mallopt", None)  # `CDLL(None)` fails on Windows
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, _NEVER)
+        mallopt(_M_TOP_PAD, 64 << 20)
+        tuning.INPUT_PRODUCT_ELEMENTS = tuning.INPUT_PRODUCT_ELEMENTS_KEPT
+        tuning.TOKENS_AT_ONCE = tuning.TOKENS_AT_ONCE_KEPT
+
+
+def _threads_are_chosen() -> bool:
+    return any(os.environ.get(name) for name in THREAD_VARIABLES)
+
+
+def _cpuinfo(key: str) -> str:
+    """Return the first value of `key` in /proc/cpuinfo; empty if there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")

@@ -1,0 +1,201 @@
+"""
+Products with a frozen weight in plain PyTorch, one class for each number format. They define the
+results of the C++ kernels, and run on GPUs and on machines without the C++ library.
+"""
+
+import torch
+from torch.nn import functional
+
+# Each int8 row is scaled to a largest absolute value of 127. Packed weights store int8 + 128.
+LARGEST_INT8 = 127
+ZERO_POINT = 128
+# int16 products are summed in int32 over blocks of 128 numbers. Scales limit the Euclidean norm of
+# each block, and the largest number of a weight row, so that no sum overflows.
+BLOCK = 128
+WEIGHT_NORM, ROW_NORM, LARGEST_INT16 = 65532.0, 32750.0, 32767.0
+
+
+def weight_in_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Quantize each row of a weight to int8 with a scale of its own.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+
+    # Returns
+
+    `tuple[torch.Tensor, torch.Tensor]`
+        Integers from -127 to 127 in the weight's dtype, and scales, shape `(output_dim,)`. A
+        product of integers, times its scale and the input row's largest absolute value, is the true
+        product.
+    """
+    largest = _largest(weight)
+    integers = (weight / largest).mul_(LARGEST_INT8).round_()
+    return integers, largest.squeeze(1) / LARGEST_INT8**2
+
+
+def weight_in_int16(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Quantize each row of a weight to int16 with a scale of its own.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+
+    # Returns
+
+    `tuple[torch.Tensor, torch.Tensor]`
+        Integers in the weight's dtype, and scales, shape `(output_dim,)`. A product of integers,
+        times its scale and the input row's largest block norm, is the true product.
+    """
+    largest = weight.abs().amax(dim=1, keepdim=True)
+    scale = torch.maximum(largest / LARGEST_INT16, _largest_norm(weight) / WEIGHT_NORM)
+    return (weight / scale).round_(), scale.squeeze(1) / ROW_NORM
+
+
+class LinearKernel:
+    """
+    Product `rows W^T` with a frozen weight, in PyTorch. Subclasses choose the number format.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`; must not change (see `derived.py`).
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """Dtype in which the factors are multiplied; rows in this dtype need no conversion."""
+        return self.weight.dtype
+
+    def product(self, rows: torch.Tensor) -> torch.Tensor:
+        """
+        Return `rows W^T`.
+
+        # Parameters
+
+        rows : `torch.Tensor`
+            Shape `(num_rows, input_dim)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(num_rows, output_dim)`, in a floating-point dtype that depends on the class.
+        """
+        return functional.linear(rows.to(self.weight.dtype), self.weight)
+
+    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Return `product` in the dtype of `rows`, plus a bias of shape `(output_dim,)`."""
+        product = self.product(rows).to(rows.dtype)
+        return product if bias is None else product.add_(bias)
+
+    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add `product` to `sums`, shape `(num_rows, output_dim)`."""
+        sums.add_(self.product(rows))
+
+
+class ExactLinear(LinearKernel):
+    """Product in the weight's own dtype."""
+
+    def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the product plus the bias, both in one operator."""
+        return functional.linear(rows, self.weight, bias)
+
+    def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add the product to `sums` in one operator."""
+        sums.addmm_(rows, self.weight.t())
+
+
+class RoundedLinear(LinearKernel):
+    """
+    Product of rows and a weight, both rounded to half precision.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    dtype : `torch.dtype`, optional (default = `torch.bfloat16`)
+        `torch.bfloat16` or `torch.float16`.
+    """
+
+    def __init__(self, weight: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__(weight.to(dtype))
+
+
+class BFloat16Linear(LinearKernel):
+    """
+    Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(weight.bfloat16().float())
+
+    def product(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product, in float32."""
+        return super().product(rows.bfloat16())
+
+
+class Int8Linear(LinearKernel):
+    """
+    Product of rows and a weight that are quantized to int8, each row with a scale of its own.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        integers, self._scales = weight_in_int8(weight.float())
+        super().__init__(integers)
+
+    def product(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return `rows` times the transposed weight. float32 holds the integers and their sums."""
+        exact = rows.float()
+        largest = _largest(exact)
+        integers = (exact * (LARGEST_INT8 / largest)).round_()
+        return super().product(integers) * (self._scales * largest)
+
+
+class Int16Linear(LinearKernel):
+    """
+    Product of rows and a weight that are quantized to int16, each row with its own scale.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        integers, self._scales = weight_in_int16(weight)
+        super().__init__(integers.double())
+
+    def product(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product, in float64, which holds sums of int16 products exactly."""
+        norm = _largest_norm(rows)
+        integers = (rows * (ROW_NORM / norm)).round_()
+        return super().product(integers) * self._scales.double() * norm
+
+
+def _largest(rows: torch.Tensor) -> torch.Tensor:
+    """Return each row's largest absolute value, shape `(num_rows, 1)`; never 0, to divide by it."""
+    return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
+
+
+def _largest_norm(rows: torch.Tensor) -> torch.Tensor:
+    """Return each row's largest block norm, shape `(num_rows, 1)`; never 0, to divide by it."""
+    padded = functional.pad(rows, (0, -rows.shape[1] % BLOCK))
+    norms = padded.unflatten(1, (-1, BLOCK)).norm(dim=2)
+    return norms.amax(dim=1, keepdim=True).clamp_min_(1e-15)

@@ -1,0 +1,89 @@
+"""Self-test of the C++ kernels: compares a small LSTM layer with its definition in PyTorch."""
+
+import torch
+
+from elmo_plugin.bilm.kernels import reference
+from elmo_plugin.bilm.kernels.compiled import CompiledLstm
+from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.quantized import (
+    BFloat16Linear,
+    ExactLinear,
+    Int8Linear,
+    Int16Linear,
+    LinearKernel,
+)
+
+# Largest allowed error in each number format: float rounding, or one step of quantization.
+TOLERANCE = {"float32": 1e-5, "int16": 1e-4, "int8": 2e-2, "bfloat16": 2e-2}
+DEFINITIONS: dict[str, type[LinearKernel]] = {
+    "float32": ExactLinear,
+    "int16": Int16Linear,
+    "int8": Int8Linear,
+    "bfloat16": BFloat16Linear,
+}
+
+
+def wrong_results(formats: tuple[str, ...]) -> list[str]:
+    """
+    Return the names of wrong results, such as `"outputs in int8"`.
+
+    # Parameters
+
+    formats : `tuple[str, ...]`
+        Number formats to test.
+    """
+    # Weights must not be inference tensors, even if a caller is in inference mode.
+    with torch.inference_mode(False), torch.no_grad():
+        return [
+            f"{name} in {number_format}"
+            for number_format in formats
+            for name in _wrong_in_layer(number_format)
+        ]
+
+
+def _wrong_in_layer(number_format: str) -> list[str]:
+    generator = torch.Generator().manual_seed(0)
+    # More columns than a block of int16 sums, and more rows than the kernels take at a time.
+    batch_sizes, cell_size, dim = [14, 7, 3, 1], 9 * 32, 5 * 32
+
+    def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        drawn = torch.randn(shape, generator=generator, device="cpu", dtype=torch.float32)
+        return drawn.mul_(scale)
+
+    shapes = (4 * cell_size, dim), (4 * cell_size, dim), (dim, cell_size)
+    inputs, state, projection = (random(*shape, scale=0.05) for shape in shapes)
+    weights = LstmWeights(inputs, state, random(4 * cell_size), projection, 0.8, 0.2)
+    start = random(sum(batch_sizes), dim), batch_sizes, random(14, dim), random(14, cell_size)
+    found = CompiledLstm(weights, number_format)(*start)
+    expected = lstm_layer(weights, DEFINITIONS[number_format], *start)
+    tolerance = TOLERANCE[number_format]
+    return [
+        name
+        for name, one, other in zip(("outputs", "hidden states", "cells"), found, expected)
+        if not torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+    ]
+
+
+def lstm_layer(
+    weights: LstmWeights,
+    define: type[LinearKernel],
+    inputs: torch.Tensor,
+    batch_sizes: list[int],
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute `reference.lstm_layer`, multiplying by `define(weight)` instead of each weight."""
+    by_input, by_state, project = (
+        define(one) for one in (weights.input, weights.state, weights.projection)
+    )
+    hidden, cell = hidden.clone(), cell.clone()
+    clip = weights.projection_clip
+    outputs = []
+    for x in inputs.split(batch_sizes):
+        size = len(x)
+        z = by_input(x) + by_state(hidden[:size]) + weights.bias
+        gated, cell[:size] = reference.lstm_gates(z, cell[:size], weights.cell_clip)
+        output = project(gated)
+        hidden[:size] = output if clip is None else output.clamp(-clip, clip)
+        outputs.append(hidden[:size].clone())
+    return torch.cat(outputs), hidden, cell

@@ -1,0 +1,201 @@
+// Vectors of 4-byte lanes, as wide as the instruction set allows; packing of weights into panels; elementwise functions.
+
+#pragma once
+
+#include "library.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+// Columns of a panel, the packed block of a weight that the GEMM reads. It holds 32 rows, transposed: a vector has weights of several outputs.
+constexpr int64_t COLUMNS = 32;
+// Bytes of a cache line.
+constexpr int64_t LINE = 64;
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX2__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+// Vectors in a row of a panel, which has 32 columns.
+constexpr int VECTORS = COLUMNS / LANES;
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
+
+inline Vector broadcast(float value) { return value - Vector{}; }
+inline Integers broadcast(int32_t value) { return value - Integers{}; }
+
+inline Vector load(const float* place) {
+  Vector value;
+  memcpy(&value, place, sizeof value);
+  return value;
+}
+
+inline Integers load_integers(const float* place) {
+  Integers value;
+  memcpy(&value, place, sizeof value);
+  return value;
+}
+
+template <class Value>
+inline void store(float* place, const Value& value) {
+  memcpy(place, &value, sizeof value);
+}
+
+// `a * b + c`, rounded once.
+inline Vector multiply_add(Vector a, Vector b, Vector c) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+  return (Vector)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  for (int lane = 0; lane < LANES; ++lane) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  return c;
+#endif
+}
+
+// Multiplies the two int16 in each lane of `a` by those of `b`, and adds both products to the lane of `sums`.
+inline Integers add_pairs(Integers sums, Integers a, Integers b) {
+#if defined(__AVX512VNNI__)
+  return (Integers)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)b, (__m512i)a);
+#elif defined(__AVX512BW__)
+  return sums + (Integers)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVXVNNI__)
+  return (Integers)_mm256_dpwssd_avx_epi32((__m256i)sums, (__m256i)b, (__m256i)a);
+#elif defined(__AVX2__)
+  return sums + (Integers)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+  return sums + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+inline int32_t bits_of(float value) {
+  int32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float with_bits(int32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Rounds to bfloat16, to nearest even; a NaN stays NaN.
+inline uint16_t bfloat16_bits(float value) {
+  const uint32_t bits = bits_of(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
+}
+
+// Transposes `LANES` x `LANES` lanes. It reads rows whose starts are `stride` lanes apart, and writes rows of a panel.
+inline void transpose(const float* from, int64_t stride, float* to) {
+#if defined(__AVX512F__)
+  Vector lines[LANES];
+#pragma GCC unroll 64
+  for (int row = 0; row < LANES; ++row) lines[row] = load(from + row * stride);
+  // Swaps the off-diagonal blocks of each size, from 1 x 1 to half the matrix.
+#pragma GCC unroll 4
+  for (int size = 1; size < LANES; size *= 2) {
+    int32_t upper[LANES], lower[LANES];
+#pragma GCC unroll 64
+    for (int lane = 0; lane < LANES; ++lane) {
+      upper[lane] = lane & size ? LANES + lane - size : lane;
+      lower[lane] = lane & size ? LANES + lane : lane + size;
+    }
+    const __m512i of_upper = _mm512_loadu_si512(upper), of_lower = _mm512_loadu_si512(lower);
+#pragma GCC unroll 64
+    for (int row = 0; row < LANES; ++row) {
+      if (row & size) continue;
+      const __m512 one = (__m512)lines[row], other = (__m512)lines[row + size];
+      lines[row] = (Vector)_mm512_permutex2var_ps(one, of_upper, other);
+      lines[row + size] = (Vector)_mm512_permutex2var_ps(one, of_lower, other);
+    }
+  }
+#pragma GCC unroll 64
+  for (int column = 0; column < LANES; ++column) store(to + column * COLUMNS, lines[column]);
+#elif defined(__AVX2__)
+  __m256 a[LANES], b[LANES];
+#pragma GCC unroll 8
+  for (int row = 0; row < LANES; ++row) a[row] = _mm256_loadu_ps(from + row * stride);
+#pragma GCC unroll 8
+  for (int row = 0; row < LANES; row += 2) {
+    b[row] = _mm256_unpacklo_ps(a[row], a[row + 1]);
+    b[row + 1] = _mm256_unpackhi_ps(a[row], a[row + 1]);
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < LANES; row += 4) {
+    a[row] = _mm256_shuffle_ps(b[row], b[row + 2], 0x44);
+    a[row + 1] = _mm256_shuffle_ps(b[row], b[row + 2], 0xee);
+    a[row + 2] = _mm256_shuffle_ps(b[row + 1], b[row + 3], 0x44);
+    a[row + 3] = _mm256_shuffle_ps(b[row + 1], b[row + 3], 0xee);
+  }
+#pragma GCC unroll 8
+  for (int column = 0; column < 4; ++column) {
+    _mm256_storeu_ps(to + column * COLUMNS, _mm256_permute2f128_ps(a[column], a[column + 4], 0x20));
+    _mm256_storeu_ps(to + (column + 4) * COLUMNS, _mm256_permute2f128_ps(a[column], a[column + 4], 0x31));
+  }
+#else
+  for (int column = 0; column < LANES; ++column)
+    for (int row = 0; row < LANES; ++row) to[column * COLUMNS + row] = from[row * stride + column];
+#endif
+}
+
+// Packs 32 rows of a weight into a panel: the first `lanes` lanes of each. The rows' starts are `stride` lanes apart.
+inline void pack_panel(const float* rows, int64_t stride, int64_t lanes, float* panel) {
+  const int64_t whole = lanes / LANES * LANES;
+  for (int64_t lane = 0; lane < whole; lane += LANES)
+    for (int v = 0; v < VECTORS; ++v) transpose(rows + v * LANES * stride + lane, stride, panel + lane * COLUMNS + v * LANES);
+  for (int64_t lane = whole; lane < lanes; ++lane)
+    for (int64_t row = 0; row < COLUMNS; ++row) panel[lane * COLUMNS + row] = rows[row * stride + lane];
+}
+
+// --- elementwise functions; fused multiply-adds are written out, so that every processor gives the same bits ---
+
+// Computes e^x to about the last bit, as 2^n e^r with x = n log 2 + r. e^r is a polynomial from the Cephes library.
+inline float exponential(float x) {
+  // Comparisons keep a NaN; `fmin` and `fmax` would drop it.
+  x = x > 88.0f ? 88.0f : x;
+  x = x < -87.0f ? -87.0f : x;
+  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+  const float n = __builtin_fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f;
+  float r = __builtin_fmaf(n, -0.693359375f, x);
+  r = __builtin_fmaf(n, 2.12194440e-4f, r);
+  float p = __builtin_fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
+  p = __builtin_fmaf(p, r, 8.3334519073e-3f);
+  p = __builtin_fmaf(p, r, 4.1665795894e-2f);
+  p = __builtin_fmaf(p, r, 1.6666665459e-1f);
+  p = __builtin_fmaf(p, r, 5.0000001201e-1f);
+  p = __builtin_fmaf(p, r * r, r + 1.0f);
+  return p * with_bits((static_cast<int32_t>(n) + 127) << 23);
+}
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+inline float hyperbolic_tangent(float x) { return 2.0f / (1.0f + exponential(-2.0f * x)) - 1.0f; }
+
+inline float clamp(float x, float clip) {
+  x = x > clip ? clip : x;
+  return x < -clip ? -clip : x;
+}
+
+// Overwrites the pre-activations with the gates' activations, and `cell` with the new cell. Returns the gated output `sigmoid(o) tanh(c)`.
+inline float lstm_gates(float& i, float& f, float& g, float& o, float& cell, float clip) {
+  i = sigmoid(i);
+  f = sigmoid(f);
+  g = hyperbolic_tangent(g);
+  o = sigmoid(o);
+  cell = clamp(__builtin_fmaf(f, cell, i * g), clip);
+  return o * hyperbolic_tangent(cell);
+}
+
+}  // namespace

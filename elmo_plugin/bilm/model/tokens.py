@@ -1,0 +1,75 @@
+"""Validation of tokenized input, for all functions that take sentences."""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+
+def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
+    """
+    Check a batch of tokenized sentences and return it as lists of strings.
+
+    # Parameters
+
+    batch : `Iterable[Iterable[Any]]`
+        Tokenized sentences, in lists, arrays, iterators or generators. A token is a string, or an
+        object with a string in `text`, such as the tokens of spaCy and AllenNLP.
+
+    # Raises
+
+    `ValueError`
+        If the batch or a sentence is a string, or a token has no text (`None`, NaN, a number). The
+        message names the sentence and the position, both counted from 0.
+    """
+    check_batch(batch)
+    return [tokenized_sentence(sentence, number) for number, sentence in enumerate(batch)]
+
+
+def check_batch(batch: Any) -> None:
+    """Raise a `ValueError` if a batch of sentences is a string or is not iterable."""
+    if isinstance(batch, str):
+        raise ValueError(
+            f"the batch is the string {_shown(batch)}, expected a list of tokenized sentences: "
+            f"[{batch.split()[:8]}]"
+        )
+    if not isinstance(batch, Iterable):
+        raise ValueError(f"the batch is {_shown(batch)}, expected a list of tokenized sentences")
+
+
+def tokenized_sentence(sentence: Iterable[Any], number: int | None = None) -> list[str]:
+    """
+    Return one sentence as a list of strings; see `tokenized_batch`.
+
+    # Parameters
+
+    sentence : `Iterable[Any]`
+        Its tokens.
+    number : `int | None`, optional (default = `None`)
+        Number of the sentence in its batch, for messages.
+    """
+    name = "the sentence" if number is None else f"sentence {number}"
+    if isinstance(sentence, str):
+        raise ValueError(
+            f"{name} is the string {_shown(sentence)}, expected its tokens: {sentence.split()[:8]}"
+        )
+    if isinstance(sentence, (bytes, Mapping, Set)) or not isinstance(sentence, Iterable):
+        raise ValueError(f"{name} is {_shown(sentence)}, expected a list of tokens")
+    return [
+        token if type(token) is str else _text(token, name, position)
+        for position, token in enumerate(sentence)
+    ]
+
+
+def _text(token: Any, name: str, position: int) -> str:
+    text = token if isinstance(token, str) else getattr(token, "text", None)
+    if not isinstance(text, str):
+        raise ValueError(
+            f"{name}, token {position} is {_shown(token)}, expected a string or a token with text"
+        )
+    return text
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of the value's `repr`, with its type unless it is a string or `None`."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+    return shown if value is None or isinstance(value, str) else f"{shown} ({type(value).__name__})"

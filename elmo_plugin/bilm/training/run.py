@@ -1,0 +1,224 @@
+"""A pretraining run in its folder: lock, config, vocabulary and training loop."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.folder_lock import locked_folder
+from elmo_plugin.bilm.training import config as configs
+from elmo_plugin.bilm.training.checkpoints import read_object
+from elmo_plugin.bilm.training.language_model import make_language_model
+from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+
+CONFIG, LOCK = "config.json", "lock"
+# Files that AllenNLP writes before the run begins.
+META, LOGS = "meta.json", re.compile(r"out(_worker\d+)?\.log")
+VOCABULARY = Path("vocabulary") / "words.txt"
+# Seconds until the other processes notice that a process was killed.
+TIMEOUT = 100.0
+# Files of a run before its first checkpoint.
+STARTED = re.compile(
+    r"config\.json|vocabulary/(words\.txt|non_padded_namespaces\.txt)|log/events\.out\..+"
+    rf"|\.[^/]+\.part|vocabulary/\.[^/]+\.part|meta\.json|{LOGS.pattern}"
+)
+# All files of a run, including those that `allennlp train` wrote in version 0.2.
+WRITTEN = re.compile(
+    rf"{STARTED.pattern}|checkpoint_e\d+_b\d+\.th|best\.th|metrics(_epoch_\d+)?\.json"
+    r"|options\.json|weights\.hdf5|vocabulary\.txt|softmax\.hdf5|card\.json"
+    r"|(model|training)_state_e\d+_b\d+\.th|model\.tar\.gz|elmo_options\.json"
+    r"|vocabulary/\.lock"
+)
+OWN_FOLDERS = ("vocabulary", "log")
+
+
+def pretrain(
+    config: dict[str, Any],
+    directory: str | Path,
+    *,
+    recover: bool = False,
+    force: bool = False,
+    source: str = "the config",
+    command: list[str] | None = None,
+    timeout: float = TIMEOUT,
+) -> dict[str, Any]:
+    """
+    Run pretraining from a config, in one process, or in several that torchrun has started.
+
+    # Parameters
+
+    config : `dict[str, Any]`
+        Parsed config; `docs/pretraining.md` describes its keys.
+    directory : `str | Path`
+        Folder of the run, visible to all processes.
+    recover : `bool`, optional (default = `False`)
+        Resume the run in the folder from its last checkpoint; begin a new run if there is none.
+    force : `bool`, optional (default = `False`)
+        Delete the files of the run in the folder, and begin a new run.
+    source : `str`, optional (default = `"the config"`)
+        File name of the config, for error messages. A new run needs it outside `directory`.
+    command : `list[str] | None`, optional (default = `None`)
+        Command line, which is stored in the exported card.
+    timeout : `float`, optional (default = `100.0`)
+        Seconds that a process waits for the others in a collective operation.
+
+    # Returns
+
+    `dict[str, Any]`
+        Metrics of the last and of the best epoch.
+
+    # Raises
+
+    `ValueError` or `OSError`
+        If config, files or folder are unusable.
+    `Stopped`
+        After Ctrl-C or SIGTERM, when a checkpoint is saved.
+    `RuntimeError`
+        If another process has died or does not answer.
+    """
+    configs.check_config(config, source)
+    settings = configs.make_settings(config, command)
+    text, heldout = configs.make_text(config), configs.make_text(config, heldout=True)
+    arguments, seed = configs.make_model_arguments(config), configs.seed_of(config)
+    folder = Path(directory)
+    device = _device(config["trainer"].get("cuda_device"))
+    with process_group(device, timeout), ExitStack() as held:
+        processes = Processes(device)
+        processes.run_on_first(
+            lambda: held.enter_context(prepared(folder, config, recover, force, source))
+        )
+        words = WordVocabulary.from_file(folder / VOCABULARY)
+        torch.manual_seed(seed)
+        model = make_language_model(words, **arguments).to(device)
+        return Pretraining(model, words, text, heldout, folder, settings, processes=processes).run()
+
+
+@contextmanager
+def prepared(
+    folder: Path, config: dict[str, Any], recover: bool, force: bool, source: str
+) -> Iterator[None]:
+    """
+    Context manager that locks a run's folder and writes config and vocabulary to it; see
+    `pretrain`.
+
+    Raises a `ValueError` if another process uses the folder. Also if it contains files that no run
+    writes, input files of this run, or a run with another config.
+    """
+    if recover and force:
+        raise ValueError("--recover and --force were given, expected one of them")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, expected a folder")
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked_folder(folder):
+            # After a failure, torchrun restarts all processes; they must resume.
+            resumes = recover or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+            found, words = _files_in(folder), None
+            if resumes and _has_checkpoint(found):
+                changed = configs.differences(config, read_object(folder / CONFIG))
+                if changed:
+                    raise ValueError(
+                        f"{folder / CONFIG} is of another run: {', '.join(changed)} differ, "
+                        "expected the config with which the run began"
+                    )
+            else:
+                words = configs.make_vocabulary(config)  # reads the text before anything is deleted
+                _check_replaceable(folder, found, config, source, force)
+                for name in sorted(found):
+                    if name != META and not LOGS.fullmatch(name):
+                        (folder / name).unlink(missing_ok=True)
+            (folder / VOCABULARY).parent.mkdir(exist_ok=True)
+            write_json(folder / CONFIG, config)
+            if words is not None:
+                words.save(folder / VOCABULARY)
+            yield
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _files_in(folder: Path) -> set[str]:
+    """
+    Return the relative paths of all files in a run's folder, except the lock file, and of folders
+    that no run creates.
+    """
+    found = set()
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not path.is_dir() or name not in OWN_FOLDERS:
+            found.add(name)
+    return found - {LOCK}
+
+
+def _has_checkpoint(found: set[str]) -> bool:
+    return CONFIG in found and any(
+        WRITTEN.fullmatch(name) and not STARTED.fullmatch(name) for name in found
+    )
+
+
+def _check_replaceable(
+    folder: Path, found: set[str], config: dict[str, Any], source: str, force: bool
+) -> None:
+    """Raise a `ValueError` unless everything in the folder belongs to a run that may be deleted."""
+    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
+    inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
+    foreign = sorted(name for name in found if not WRITTEN.fullmatch(name))
+    if inside:
+        problem = f"{inside[0]}, which this run reads"
+    elif foreign:
+        problem = f"{', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}, not of any run"
+    elif found and not ({CONFIG, VOCABULARY.as_posix()} <= found or {CONFIG, META} <= found):
+        problem = f"{', '.join(sorted(found)[:5])}, but no run"
+    elif _has_checkpoint(found) and not force:
+        raise ValueError(
+            f"{folder} holds a run; --recover resumes it, --force deletes its files and begins a "
+            "new one"
+        )
+    else:
+        return  # the folder is empty, or has a run without a checkpoint, or `force` is set
+    raise ValueError(
+        f"{folder} holds {problem}; give the run a folder of its own (nothing was deleted)"
+    )
+
+
+def _device(cuda_device: int | None) -> torch.device:
+    """
+    Return this process's device: the CPU if `cuda_device` is -1 or there is no GPU. Otherwise it is
+    the GPU that torchrun assigns, or GPU `cuda_device` (default 0).
+    """
+    if cuda_device == -1 or not torch.cuda.is_available():
+        return torch.device("cpu")
+    index = int(os.environ.get("LOCAL_RANK", cuda_device or 0))
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+@contextmanager
+def process_group(device: torch.device, timeout: float) -> Iterator[None]:
+    """
+    Context manager that joins torchrun's process group; it does nothing in a run of one process.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        yield
+        return
+    limit = timedelta(seconds=timeout)
+    store, rank, size = next(rendezvous("env://", timeout=limit))
+    # When torchrun restarts the processes, its store still has the addresses of the dead ones.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,149 @@
+"""Weights that trained models have learned for the biLM's layers (Peters et al. 2018, figure 2)."""
+
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from elmo_plugin.bilm.files.plain_tensors import first_line
+from elmo_plugin.bilm.use.html_page import END, start, table
+
+MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
+WEIGHTS = "weights.th"
+
+
+class LearnedMix(NamedTuple):
+    """
+    Weighted sum of a biLM's layers as a trained model has learned it.
+
+    `name`: name of the module in its model. `weights`: weights after the softmax, token layer
+    first. `gamma`: factor of the whole sum.
+    """
+
+    name: str
+    weights: list[float]
+    gamma: float
+
+
+def learned_mixes(path: str) -> list[LearnedMix]:
+    """
+    Read the learned mixes of a biLM's layers from a trained model, in the order of its parameters.
+
+    `path` is an archive, a serialization folder or a file of weights; no code in it is executed.
+    Raises a `FileNotFoundError` if there is no such file, and a `ValueError` if it holds no mix, or
+    cannot be read safely.
+    """
+    parameters = parameters_in(Path(path))
+    try:
+        mixes = mixes_in(parameters)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not mixes:
+        raise ValueError(
+            f"{path} holds no scalar_parameters among its {len(parameters)} tensors, expected a "
+            "model with ELMo"
+        )
+    return mixes
+
+
+def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
+    """
+    Return the learned mixes among a model's parameters; an empty list for a model without ELMo.
+
+    Raises a `ValueError` if a layer weight or gamma does not have shape `(1,)`.
+    """
+    mixes: dict[str, dict[int, torch.Tensor]] = {}
+    for key, value in parameters.items():
+        found = MIX.fullmatch(str(key))
+        if found and (scale := f"{found['mix']}.gamma") in parameters:
+            for name in (key, scale):
+                shape = tuple(getattr(parameters[name], "shape", ()))
+                if shape != (1,):
+                    raise ValueError(f"{name} has the shape {shape}, expected (1,)")
+            mixes.setdefault(found["mix"], {})[int(found["layer"])] = value
+    result = []
+    for name, by_layer in mixes.items():
+        before = torch.cat([by_layer[layer].float() for layer in sorted(by_layer)])
+        gamma = float(parameters[f"{name}.gamma"])
+        result.append(LearnedMix(_short(name), torch.softmax(before, dim=0).tolist(), gamma))
+    return result
+
+
+def parameters_in(path: Path) -> dict[str, Any]:
+    """
+    Read a model's parameters by name, from an archive, a serialization folder or a file of weights.
+
+    No code in the file is executed. Raises a `FileNotFoundError` if there is no such file, and a
+    `ValueError` if it cannot be read safely.
+    """
+    if path.is_dir():
+        files = [path / "model.tar.gz", path / "best.th"]
+        found = [file for file in files if file.is_file()]
+        if not found:
+            raise ValueError(
+                f"{path} holds neither {files[0].name} nor {files[1].name}, expected a folder of "
+                "`allennlp train -s`"
+            )
+        path = found[0]
+    content: Any = path
+    if path.name.endswith(".gz"):
+        try:
+            with tarfile.open(path, "r:gz") as archive:
+                member = archive.extractfile(WEIGHTS)
+                assert member is not None
+                content = io.BytesIO(member.read())
+        except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is no archive with {WEIGHTS} in it: {error}") from error
+    try:
+        parameters = torch.load(content, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{path}: the weights cannot be read safely: {first_line(error)}"
+        ) from error
+    if not isinstance(parameters, dict):
+        raise ValueError(f"{path} holds a {type(parameters).__name__}, expected parameters by name")
+    return parameters
+
+
+def _short(name: str) -> str:
+    """
+    Shorten the module name of a mix for a table.
+
+    `text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0` becomes `input`, and
+    `_elmo.scalar_mix_1` becomes `elmo 1`. In a model with ELMo at input and output, mix 0 is at the
+    input and mix 1 at the output.
+    """
+    if name.startswith("text_field_embedder."):
+        return "input"
+    return name.lstrip("_").replace(".scalar_mix_", " ")
+
+
+def layer_name(layer: int) -> str:
+    """Return the name of a layer for a table: `token` for layer 0, `LSTM 1` for layer 1."""
+    return "token" if layer == 0 else f"LSTM {layer}"
+
+
+def weights_page(rows: list[tuple[str, LearnedMix]]) -> str:
+    """Return an HTML page with a heat map of mixes: one row for each pair (label, mix)."""
+    num_layers = max(len(mix.weights) for _, mix in rows)
+    cells = []
+    for label, mix in rows:
+        weights = [_cell(weight) for weight in mix.weights]
+        weights += [""] * (num_layers - len(weights))
+        cells.append([label, *weights, f'<td class="number">{mix.gamma:.3f}</td>'])
+    header = ["", *map(layer_name, range(num_layers)), "γ"]
+    return start("Learned weights of the biLM's layers") + table(header, cells) + END
+
+
+def _cell(weight: float) -> str:
+    strong = " strong" if weight > 0.6 else ""
+    return (
+        f'<td class="number weight{strong}" style="--share: {100 * weight:.1f}%">{weight:.3f}</td>'
+    )

@@ -1,0 +1,75 @@
+"""Read files in CoNLL-2012 format (OntoNotes 5) sentence by sentence."""
+
+import re
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Tuple
+
+from elmo_plugin.bilm.files.text import read_lines
+
+# Columns: document, part, number, word, tag, parse, lemma, frameset, sense, speaker, named entity;
+# one for the arguments of each predicate; and coreference.
+WORD_COLUMN = 3
+SPEAKER_COLUMN = 9
+FIRST_PREDICATE_COLUMN = 11
+MIN_COLUMNS = 12
+# ASCII blanks only: a no-break space does not separate columns.
+BLANKS = re.compile(r"[ \t]+")
+
+
+class Row(NamedTuple):
+    """One line of a file: its number, counted from 1, and its columns."""
+
+    line_number: int
+    columns: List[str]
+
+
+def gold_conll_files(path: Path) -> List[Path]:
+    """
+    Return the files to read. If `path` is a directory, these are all `*gold_conll` files below it,
+    sorted; else it is `path` itself.
+
+    # Raises
+
+    `ValueError`
+        If the directory has no such file.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*gold_conll") if file.is_file())
+    if not found:
+        raise ValueError(f"{path}: found no *gold_conll file in this directory")
+    return found
+
+
+def read_sentence_rows(path: Path) -> Iterator[Tuple[List[Row], int, str]]:
+    """
+    Yield each sentence's rows, and the number and text of the line that ends it. A blank line, a
+    line that starts with `#`, and the end of the file all end a sentence. If two such lines follow
+    each other, the list of rows is empty.
+
+    # Raises
+
+    `ValueError`
+        If a row has too few columns, or not as many as the sentence's first row. The message gives
+        path and line.
+    """
+    rows: List[Row] = []
+    number = 0
+    for number, line in read_lines(path):
+        line = line.strip(" \t\r\n")
+        if not line or line.startswith("#"):
+            yield rows, number, line
+            rows = []
+            continue
+        rows.append(Row(number, BLANKS.split(line)))
+        found, first = len(rows[-1].columns), rows[0]
+        if found < MIN_COLUMNS:
+            raise ValueError(
+                f"{path}, line {number}: found {found} columns, expected at least {MIN_COLUMNS}"
+            )
+        if found != len(first.columns):
+            raise ValueError(
+                f"{path}, line {number}: found {found} columns, expected {len(first.columns)} as "
+                f"in the sentence's first line, {first.line_number}"
+            )
+    yield rows, number + 1, ""

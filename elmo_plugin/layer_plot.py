@@ -1,0 +1,41 @@
+"""Plot of learned layer weights, by Matplotlib."""
+
+from pathlib import Path
+
+from elmo_plugin.bilm.files.atomic_write import atomic_write
+from elmo_plugin.bilm.use.learned_mixes import LearnedMix, layer_name
+
+
+def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:
+    """
+    Draw layer weights as a heat map (Peters et al. 2018, figure 2) and write it to `path`, a `.png`
+    or `.svg` file. `rows` holds a label and the weights of each mix. The map has a column for each
+    mix and a row for each layer, the lowest layer at the bottom.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    layers = max(len(mix.weights) for _, mix in rows)
+    # Never narrower than the title.
+    width = max(5.2, 2 + 0.9 * len(rows))
+    figure = Figure(figsize=(width, 1.6 + 0.6 * layers), layout="constrained")
+    (FigureCanvasSVG if path.suffix == ".svg" else FigureCanvasAgg)(figure)
+    axes = figure.subplots()
+    missing = float("nan")
+    grid = [
+        [mix.weights[layer] if layer < len(mix.weights) else missing for _, mix in rows]
+        for layer in range(layers)
+    ]
+    image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for column, (_, mix) in enumerate(rows):
+        for layer, weight in enumerate(mix.weights):
+            color = "white" if weight > 0.6 else "black"
+            axes.text(column, layer, f"{weight:.2f}", ha="center", va="center", color=color)
+    axes.set_yticks(range(layers), [layer_name(layer) for layer in range(layers)])
+    labels = [f"{label}\nγ = {mix.gamma:.2f}" for label, mix in rows]
+    axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right")
+    axes.set_title("Learned weights of the biLM's layers")
+    figure.colorbar(image, ax=axes)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)

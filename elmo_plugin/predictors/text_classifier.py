@@ -1,0 +1,34 @@
+"""Predictor for text classification: the label of a text."""
+
+from typing import Any, Dict, List
+
+from allennlp.common.util import JsonDict
+from allennlp.data import Instance
+from allennlp.predictors import Predictor
+from allennlp.predictors import TextClassifierPredictor as AllenNlpTextClassifierPredictor
+
+from elmo_plugin.predictors.interpretable import InterpretablePredictor
+
+
+@Predictor.register("text_classifier", exist_ok=True)
+@Predictor.register("text-classifier", exist_ok=True)
+class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPredictor):
+    """
+    AllenNLP's `TextClassifierPredictor`, which AllenNLP's interpreters can also use with `bcn` and
+    other models that output `class_probabilities` instead of `probs`. The input is
+    `{"sentence": "..."}`.
+
+    Registered as a `Predictor` with name "text_classifier".
+    """
+
+    def _json_to_instance(self, json_dict: JsonDict) -> Instance:
+        if not isinstance(json_dict.get("sentence"), str):
+            raise ValueError(f"found the keys {sorted(json_dict)}, expected a string as `sentence`")
+        return super()._json_to_instance(json_dict)
+
+    def predictions_to_labeled_instances(
+        self, instance: Instance, outputs: Dict[str, Any]
+    ) -> List[Instance]:
+        """Return a copy of the instance with the most probable label as its gold label."""
+        probabilities = outputs["probs" if "probs" in outputs else "class_probabilities"]
+        return super().predictions_to_labeled_instances(instance, {"probs": probabilities})

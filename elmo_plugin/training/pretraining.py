@@ -1,0 +1,115 @@
+"""Pretraining by `allennlp train`, with the loop and the config of `elmo-plugin pretrain`."""
+
+import copy
+import sys
+from typing import Any, Dict
+
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+from elmo_plugin.bilm.training.config import TYPE, TYPES, check_config
+from elmo_plugin.bilm.training.run import pretrain
+from elmo_plugin.bilm.training.stop_request import Stopped
+from elmo_plugin.training.saved_interrupt import saved_interrupt
+
+
+@TrainModel.register(TYPE, exist_ok=True)
+class BilmPretraining(TrainModel):
+    """
+    Pretraining of a biLM by `allennlp train`, with the config of `elmo-plugin pretrain`.
+
+    The run's folder gets `options.json` and `weights.hdf5` instead of a `model.tar.gz`. AllenNLP's
+    key `distributed` is not supported: for several processes, start `elmo-plugin pretrain` with
+    torchrun.
+
+    # Parameters
+
+    config : `Dict[str, Any]`
+        The whole config; `docs/pretraining.md` describes it.
+    serialization_dir : `str`
+        Folder of the run.
+    recover : `bool`, optional (default = `True`)
+        Resume from a checkpoint in the folder, if there is one.
+    force : `bool`, optional (default = `False`)
+        Delete an earlier run's files in the folder first.
+
+    # Raises
+
+    `ConfigurationError`
+        If the config has a wrong or unknown key.
+    """
+
+    def __init__(
+        self,
+        config: Dict[str, Any],
+        serialization_dir: str,
+        recover: bool = True,
+        force: bool = False,
+    ) -> None:
+        self.config = config
+        self.serialization_dir = serialization_dir
+        self.recover, self.force = recover, force
+        try:
+            check_config(config, "the config")
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @classmethod
+    def from_params(  # type: ignore[override]
+        cls,
+        params: Params,
+        serialization_dir: str,
+        recover: bool = True,
+        force: bool = False,
+        **extras: Any,
+    ) -> "BilmPretraining":
+        """Make the instance from AllenNLP's config and command line."""
+        config: Dict[str, Any] = copy.deepcopy(params.as_dict(quiet=True))
+        params.params.clear()
+        return cls({**config, "type": TYPE}, serialization_dir, recover, force)
+
+    def run(self) -> Dict[str, Any]:
+        """
+        Pretrain the biLM, and return the metrics of the run.
+
+        # Raises
+
+        `ConfigurationError`
+            If the config, a file that it names, or the folder cannot be used.
+        `KeyboardInterrupt` or `SigTermReceived`
+            After Ctrl-C or SIGTERM, once a checkpoint is saved.
+        """
+        try:
+            return pretrain(
+                self.config,
+                self.serialization_dir,
+                recover=self.recover,
+                force=self.force,
+                source="",
+                command=["allennlp", *sys.argv[1:]],
+            )
+        except Stopped as stopped:
+            raise saved_interrupt(stopped.number, str(stopped)) from stopped
+        except (ValueError, OSError) as error:
+            raise ConfigurationError(str(error)) from error
+
+
+@DatasetReader.register(TYPES["dataset_reader"], exist_ok=True)
+class PretrainingArchiveReader(DatasetReader):
+    """
+    Dataset reader that only raises an error with the commands to use. Pretraining configs and
+    archives of version 0.2, which used AllenNLP's readers and models, name this type.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        raise ConfigurationError(
+            "this config or archive is of pretraining, which AllenNLP's models and data loaders "
+            "have no part in: `elmo-plugin score FOLDER TEXT --state carry` evaluates the run in "
+            "FOLDER on a text, `elmo-plugin pretrain` or `allennlp train` trains"
+        )
+
+    def text_to_instance(self, *inputs: Any) -> Any:
+        """Raise an error; no instance of this class exists."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Programs that made the tables and plots in `results/`; see README.md."""

@@ -1,0 +1,1 @@
+"""Comparison of frozen ELMo with other frozen vectors, as the input of a linear tagger."""

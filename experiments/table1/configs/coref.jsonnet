@@ -1,0 +1,1 @@
+(import '../../../training_config/table1/coref.jsonnet') + (import 'coref.libsonnet')

@@ -1,0 +1,1 @@
+(import '../../../training_config/table1/esim.jsonnet') + (import 'esim.libsonnet')

@@ -1,0 +1,12 @@
+// Both rows have the word vectors, as in the paper; training_config/table1/esim_elmo.jsonnet, AllenNLP's, drops them.
+local stand_in = import 'data.libsonnet';
+local options = import '../../../elmo_plugin/pretrained/options.json';
+
+(import '../../../training_config/table1/esim.jsonnet') + (import 'esim.libsonnet') + {
+  dataset_reader+: { token_indexers+: { elmo: { type: 'elmo_characters' } } },
+  model+: {
+    elmo: stand_in.elmo(options) { num_output_representations: 1, do_layer_norm: false, dropout: 0.0 },
+    use_input_elmo: true,
+    encoder+: { input_size+: 2 * options.lstm.projection_dim },
+  },
+}

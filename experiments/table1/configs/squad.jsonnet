@@ -1,0 +1,1 @@
+(import '../../../training_config/table1/squad.jsonnet') + (import 'squad.libsonnet')

@@ -1,0 +1,200 @@
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_bilm import random_bilm
+
+from elmo_plugin.bilm.files import atomic_write as module
+from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
+from elmo_plugin.bilm.files.weights import load_weights, save_weights
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_is_replaced_only_when_the_block_succeeds(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError), atomic_write(path) as temporary:
+        temporary.write_text("half" * 10_000 + "\ud800")
+    assert path.read_text() == "old"
+    with atomic_write(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def dead_process():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
+    dead, alive, host = dead_process(), os.getppid(), module._host()
+    swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}-3.part", f".a.txt.{os.getpid()}.part"]
+    kept = [
+        f".a.txt.{alive}.part",
+        f".a.txt.{host}.{alive}-0.part",
+        f".a.txt.another-host.{dead}-0.part",
+        f".b.txt.{dead}.part",
+        f".a.txt.{dead}.part.txt",
+    ]
+    for name in (*swept, *kept):
+        (tmp_path / name).write_text("half")
+    with atomic_write(tmp_path / "a.txt") as one, atomic_write(tmp_path / "a.txt") as other:
+        assert one != other
+        assert one.exists()
+    assert names(tmp_path) == sorted([*kept, "a.txt"])
+
+
+def test_hosts_with_a_common_prefix_are_told_apart(tmp_path, monkeypatch):
+    left = []
+    for number in range(2):
+        monkeypatch.setattr(socket, "gethostname", lambda n=number: f"elmo-train-worker-{n}")
+        left.append(f".a.txt.{module._host()}.{dead_process()}-0.part")
+        (tmp_path / left[-1]).write_text("half")
+    remove_temporary_files(tmp_path)  # as the second
+    assert names(tmp_path) == left[:1]
+
+
+def test_temporary_files_of_all_names_are_removed_from_a_folder(tmp_path):
+    dead, alive, host = dead_process(), os.getppid(), module._host()
+    swept = [f".a.txt.{dead}.part", f".b.th.{host}.{dead}-3.part"]
+    kept = [
+        f".b.th.{host}.{alive}-0.part",
+        f".b.th.another-host.{dead}-0.part",
+        "b.part",
+        "a.1.part",
+    ]
+    for name in (*swept, *kept):
+        (tmp_path / name).write_text("half")
+    remove_temporary_files(tmp_path)
+    assert names(tmp_path) == sorted(kept)
+
+
+def test_planted_link_is_not_written_through(tmp_path, monkeypatch):
+    (tmp_path / "mine.txt").write_text("mine")
+    monkeypatch.setattr(module, "_numbers", iter([0]))
+    planted = tmp_path / f".a.txt.{module._host()}.{os.getpid()}-0.part"
+    monkeypatch.setattr(
+        "elmo_plugin.bilm.files.atomic_write.remove_temporary_files", lambda *_: None
+    )
+    planted.symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(FileExistsError), atomic_write(tmp_path / "a.txt") as temporary:
+        temporary.write_text("theirs")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a folder"])
+def test_folders_and_pipes_are_not_replaced(tmp_path, kind):
+    path = tmp_path / "a"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        (tmp_path / "b").mkdir()
+        path.symlink_to(tmp_path / "b")
+    before, found = path.lstat(), names(tmp_path)
+    with (
+        pytest.raises(ValueError, match=r"a is a folder or a device, expected the name of a file"),
+        atomic_write(path),
+    ):
+        raise AssertionError("the block was run")
+    after = path.lstat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert names(tmp_path) == found
+
+
+def test_device_is_not_replaced():
+    with (
+        pytest.raises(ValueError, match=r"/dev/null is a folder or a device"),
+        atomic_write(os.devnull),
+    ):
+        raise AssertionError("the block was run")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_mode_of_the_file_is_kept(tmp_path, mode):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    with atomic_write(path) as temporary:
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+        temporary.write_text("new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_link_stays_and_its_target_is_written(tmp_path, is_there):
+    (tmp_path / "store").mkdir()
+    target, link = tmp_path / "store" / "b.txt", tmp_path / "a.txt"
+    if is_there:
+        target.write_text("old")
+    link.symlink_to(Path("store") / "b.txt")
+    with atomic_write(link) as temporary:
+        assert temporary.parent == target.parent
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["a.txt", "store"]
+    assert names(target.parent) == ["b.txt"]
+
+
+FULL = """
+import resource, signal, sys
+from tiny_bilm import random_bilm
+from elmo_plugin.bilm.files.weights import save_weights
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+bilm = random_bilm(cell_size=1000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_weights(bilm, sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+
+
+TESTS = Path(__file__).resolve().parents[2]
+
+
+def test_error_of_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "weights.hdf5"
+    save_weights(random_bilm(), path)
+    child = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}:{TESTS.parent}",
+        },
+    )
+    assert child.returncode == 0, child.stderr
+    assert f"{path}" in child.stdout
+    assert "could not be written" in child.stdout
+    assert names(tmp_path) == ["weights.hdf5"]
+    load_weights(random_bilm(seed=2), path)
+
+
+def test_errors_about_other_files_are_not_changed(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError, match=r"nowhere\.txt"),
+        atomic_write(tmp_path / "a.txt") as temporary,
+    ):
+        temporary.write_text((tmp_path / "nowhere.txt").read_text())
+    missing = tmp_path / "none" / "a.txt"
+    with (
+        pytest.raises(FileNotFoundError, match=rf"could not be written .*{missing}"),
+        atomic_write(missing),
+    ):
+        pass

@@ -1,0 +1,77 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.kernels.gradients import training_linear, weight_gradient
+
+
+def operands(kind=torch.float32, num_rows=6, input_dim=40, output_dim=24):
+    generator = torch.Generator().manual_seed(0)
+    shapes = (num_rows, input_dim), (output_dim, input_dim), (output_dim,)
+    return [torch.randn(shape, generator=generator).to(kind).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("output_dim", [8, 24, 100])  # the weight's gradient is taken two ways
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_value_and_gradients_are_linears(kind, output_dim, with_bias):
+    tensors = operands(kind, output_dim=output_dim)[: 3 if with_bias else 2]
+    found, expected = training_linear(*tensors), functional.linear(*tensors)
+    torch.testing.assert_close(found, expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(found.square().sum(), tensors),
+        torch.autograd.grad(expected.square().sum(), tensors),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
+
+
+def test_overlapping_windows():
+    _, weight, _ = (tensor.detach() for tensor in operands())
+    # One token's windows over its characters lie in one another.
+    windows = torch.arange(60.0).view(1, 60).unfold(1, 40, 4).flatten(0, 1).requires_grad_()
+    assert not windows.is_contiguous()
+    weight.requires_grad_()
+    training_linear(windows, weight).sum().backward()
+    torch.testing.assert_close(weight.grad, windows.detach().sum(dim=0).expand_as(weight))
+
+
+def test_weight_gradient():
+    rows, weight, _ = (tensor.detach() for tensor in operands())
+    for one, other in [(rows, rows @ weight.t()), (rows @ weight.t(), rows)]:
+        torch.testing.assert_close(weight_gradient(one, other), one.t() @ other)
+
+
+def test_weight_gradient_of_no_rows():
+    assert weight_gradient(torch.zeros(0, 8), torch.zeros(0, 4)).equal(torch.zeros(8, 4))
+
+
+def rounded(tensor):
+    return tensor.detach().bfloat16().float()
+
+
+def test_bfloat16_rounds_what_is_multiplied_and_nothing_else():
+    rows, weight, bias = operands()
+    gradient = torch.randn(6, 24, generator=torch.Generator().manual_seed(1))
+    found = training_linear(rows, weight, bias, "bfloat16")
+    sums = rounded(rows) @ rounded(weight).t()
+    # Their sum is rounded once, and the bias is not.
+    torch.testing.assert_close(found, rounded(sums) + bias, atol=0.0, rtol=2e-2)
+    assert found.dtype == torch.float32
+    assert not torch.allclose(found, functional.linear(rows, weight, bias), atol=1e-4)
+    found.backward(gradient)
+    for grad, expected in [
+        (rows.grad, rounded(gradient) @ rounded(weight)),
+        (weight.grad, rounded(gradient).t() @ rounded(rows)),
+    ]:
+        torch.testing.assert_close(grad, expected, atol=2e-2, rtol=2e-2)
+    torch.testing.assert_close(bias.grad, gradient.sum(dim=0))
+
+
+def test_autocast_says_the_type_where_none_is_given():
+    rows, weight, bias = operands()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = training_linear(rows, weight, bias)
+    assert torch.equal(found, training_linear(rows, weight, bias, "bfloat16"))
+    found.sum().backward()
+    assert {tensor.grad.dtype for tensor in (rows, weight, bias)} == {torch.float32}

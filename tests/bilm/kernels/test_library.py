@@ -1,0 +1,263 @@
+"""The library of kernels: which of its variants runs, what is refused, processes and threads."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.kernels import library, self_test
+from elmo_plugin.bilm.kernels.reference import lstm_gates
+
+needs_library = pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
+
+
+def test_the_variable_names_the_variant(monkeypatch):
+    for name in library.runnable_variants():
+        monkeypatch.setenv(library.VARIABLE, name)
+        assert library.variant() == name
+    monkeypatch.setenv(library.VARIABLE, "none")
+    assert library.variant() is None
+    assert library.formats() == ()
+
+
+def test_an_unknown_variant_is_an_error(monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, "pentium")
+    with pytest.raises(ValueError, match=r"ELMO_PLUGIN_ISA is 'pentium', expected one of \('x86"):
+        library.variant()
+
+
+@needs_library
+def test_a_variant_that_was_not_built_is_an_error(monkeypatch):
+    monkeypatch.setattr(library, "VARIANTS", (*library.VARIANTS, "pentium"))
+    monkeypatch.setenv(library.VARIABLE, "pentium")
+    with pytest.raises(ValueError, match="which this processor or this build does not have"):
+        library.variant()
+
+
+@needs_library
+def test_every_variant_passes_its_self_test():
+    for name in library.runnable_variants():
+        with library.use_variant(name):
+            assert library.variant() == name
+            assert self_test.wrong_results(library.formats()) == []
+
+
+def refused(match):
+    with pytest.warns(UserWarning, match=match) as warned:
+        assert [library.variant() for _ in range(2)] == [None, None]
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_library_that_was_cut_off_is_not_used(other_library, share):
+    content = library.PATH.read_bytes()
+    library.PATH.write_bytes(content[: int(len(content) * share)])
+    refused("is not used: it is not the file that the build wrote; install the package again")
+
+
+def test_a_library_with_a_flipped_bit_is_not_used(other_library):
+    content = bytearray(library.PATH.read_bytes())
+    content[len(content) // 3] ^= 16
+    library.PATH.write_bytes(content)
+    refused("is not the file that the build wrote")
+
+
+def test_a_library_of_another_version_is_not_used(other_library, monkeypatch):
+    monkeypatch.setattr(library, "ABI", 99)
+    refused(r"its version is \d+, expected 99")
+
+
+@pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"size": 3, "sha256": ""}'])
+def test_a_damaged_manifest(other_library, manifest):
+    library.MANIFEST.write_text(manifest)
+    refused("is not used")
+
+
+def test_a_missing_library_is_not_used(other_library):
+    library.PATH.unlink()
+    refused("No such file")
+
+
+def test_a_pure_python_install_says_nothing(other_library, recwarn):
+    library.MANIFEST.unlink()
+    assert library.variant() is None
+    assert library.description().endswith("has no compiled kernels)")
+    assert not recwarn.list
+
+
+FAULTS = [
+    "__builtin_fmaf(f, cell, i * g)>i * g",
+    "clamp(place[j], layer.projection_clip)>place[j]",
+    "first ? sums : sums + load(before)>sums",
+    "return broadcast(-bits_of(parameters[1]));>return broadcast(0);",
+    "SUM_LANES = 64>SUM_LANES = 4096",
+    "32750.0f / parameters[0]>32000.0f / parameters[0]",
+    "sizes[step + 1] : 0>sizes[step + 1] : size",
+    "] += layer.bias[column + j]>] += layer.bias[j]",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_library_is_not_used(written_wrong, fault):
+    written_wrong(*fault.split(">"))
+    refused("is not used, since its variant x86-64-v3 gives wrong")
+
+
+# --- processes and threads -----------------------------------------------------------------------
+
+LAYER = """
+import os, sys, threading, torch
+from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.compiled import CompiledLstm
+torch.set_num_threads(2)
+torch.manual_seed(0)
+shapes = (512, 64), (512, 96), (512,), (96, 128)
+weights = LstmWeights(*(torch.randn(shape) / 10 for shape in shapes), 3.0, 3.0)
+start = torch.randn(90, 64), [30, 30, 20, 10], torch.randn(30, 96), torch.randn(30, 128)
+layer = CompiledLstm(weights, "int8")
+expected = layer(*start)
+def same():
+    return all(one.equal(other) for _ in range(20) for one, other in zip(layer(*start), expected))
+"""
+
+
+def run(program):
+    done = subprocess.run(
+        [sys.executable, "-c", LAYER + program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@needs_library
+def test_a_fork_after_first_use():
+    program = """
+child = os.fork()
+if child == 0:
+    grandchild = os.fork()
+    os._exit(0 if same() and (grandchild == 0 or os.waitpid(grandchild, 0)[1] == 0) else 1)
+print(same(), os.waitpid(child, 0)[1])
+"""
+    assert run(program) == ["True", "0"]
+
+
+@needs_library
+def test_a_fork_while_another_thread_computes():
+    """The child's threads, started slowly since they are many, leave the parent's job alone."""
+    program = """
+import signal
+from elmo_plugin.bilm.kernels import library
+from elmo_plugin.bilm.kernels.compiled import CompiledLinear
+from elmo_plugin.bilm.kernels.interface import Affine
+linear = CompiledLinear(Affine(torch.randn(64, 8192), torch.randn(64)), "float32")
+rows, outputs = torch.randn(400, 8192), torch.zeros(400, 64)
+pointers = library.pointer(rows), library.pointer(outputs)
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        library.function("linear", "float32")(*linear.arguments, *pointers, *outputs.shape, 2)
+worker = threading.Thread(target=work)
+worker.start()
+statuses = []
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(40)
+        outputs.zero_()
+        torch.set_num_threads(64)
+        os._exit(0 if same() and not outputs.any() else 1)
+    statuses.append(os.waitpid(child, 0)[1])
+    if statuses[-1]:
+        break
+stop.set()
+worker.join()
+print(*set(statuses), same())
+"""
+    assert run(program) == ["0", "True"]
+
+
+@needs_library
+def test_several_threads_at_once():
+    program = """
+found = []
+threads = [threading.Thread(target=lambda: found.append(same())) for _ in range(5)]
+for one in threads: one.start()
+for one in threads: one.join()
+print(*set(found), len(found))
+"""
+    assert run(program) == ["True", "5"]
+
+
+@needs_library
+def test_two_processes_at_once():
+    processes = [
+        subprocess.Popen([sys.executable, "-c", LAYER + "print(same())"], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert [one.communicate(timeout=120)[0] for one in processes] == [b"True\n"] * 2
+
+
+# --- the elementwise part of training steps ------------------------------------------------------
+
+
+def forward(sums, cell, clip, gated_dtype=torch.float32):
+    cell, gated = cell.clone(), torch.empty_like(cell, dtype=gated_dtype)
+    zeros = torch.zeros(sums.shape[1])
+    library.launch("forward_step", cell, sums, zeros, cell, gated, None, None, clip, 0)
+    return gated, cell
+
+
+@needs_library
+def test_a_tensor_that_is_not_contiguous():
+    with pytest.raises(ValueError, match=r"shape \(2, 12\) has strides \(1, 2\), expected contig"):
+        forward(torch.zeros(12, 2).t(), torch.zeros(2, 3), 3.0)
+
+
+@needs_library
+def test_gates_against_the_definition_in_float64():
+    """To a few units of the last place of 1, over all that a gate may be."""
+    torch.manual_seed(0)
+    sums, cell = torch.randn(64, 4 * 1000) * 8, torch.randn(64, 1000) * 2
+    expected = lstm_gates(sums.double(), cell.double(), 3.0)
+    for found, exact in zip(forward(sums, cell, 3.0), expected, strict=True):
+        assert float((found - exact).abs().max()) < 5e-7
+
+
+@needs_library
+@pytest.mark.parametrize("value", [0.0, 1e-30, 87.5, 500.0, torch.inf])
+def test_extreme_gates(value):
+    for sign in (1, -1):
+        sums = torch.full((1, 4 * 20), sign * value)
+        expected = lstm_gates(sums.double(), torch.ones(1, 20).double(), None)
+        for found, exact in zip(forward(sums, torch.ones(1, 20), torch.inf), expected, strict=True):
+            torch.testing.assert_close(found.double(), exact, atol=1e-6, rtol=1e-6)
+
+
+@needs_library
+def test_bfloat16_is_rounded_to_the_nearest():
+    torch.manual_seed(0)
+    sums, cell = torch.randn(8, 4 * 700), torch.randn(8, 700)
+    sums[0, :3] = torch.nan
+    exact, rounded = (forward(sums, cell, 3.0, kind)[0] for kind in (torch.float32, torch.bfloat16))
+    assert exact[0, :3].isnan().all()
+    assert torch.equal(exact.bfloat16().isnan(), rounded.isnan())
+    assert torch.equal(exact.bfloat16().nan_to_num(), rounded.nan_to_num())
+
+
+@needs_library
+@pytest.mark.parametrize("width", [5, 16, 512, 1030])
+def test_a_step_does_not_depend_on_the_rows_beside_it_or_on_threads(width):
+    torch.manual_seed(0)
+    sums, cell = torch.randn(37, 4 * width), torch.randn(37, width)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = forward(sums, cell, 0.5)
+        torch.set_num_threads(1)
+        alone = [forward(sums[row : row + 1], cell[row : row + 1], 0.5) for row in range(37)]
+    finally:
+        torch.set_num_threads(threads)
+    for whole, rows in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(rows))

@@ -1,0 +1,84 @@
+"""Products with frozen weights by PyTorch, in lower precision."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from elmo_plugin.bilm.kernels.fast import linear_kernel
+from elmo_plugin.bilm.kernels.quantized import (
+    BFloat16Linear,
+    ExactLinear,
+    Int8Linear,
+    Int16Linear,
+    RoundedLinear,
+)
+
+# Largest error over the largest value.
+TOLERANCE = {
+    ExactLinear: 2e-6,
+    Int16Linear: 2e-4,
+    RoundedLinear: 0.01,
+    BFloat16Linear: 0.01,
+    Int8Linear: 0.02,
+}
+
+
+def rows_and_weight(num_rows=9, input_dim=70, output_dim=48):
+    torch.manual_seed(0)
+    weight = torch.randn(output_dim, input_dim) * torch.rand(output_dim, 1)
+    return torch.randn(num_rows, input_dim) * 3 * torch.rand(num_rows, 1), weight
+
+
+@pytest.mark.parametrize("kernel", TOLERANCE)
+@pytest.mark.parametrize("num_rows", [0, 1, 9, 300])
+def test_the_product(kernel, num_rows):
+    rows, weight = rows_and_weight(num_rows)
+    product, bias = kernel(weight), torch.randn(48)
+    before = rows.clone()
+    expected = functional.linear(rows, weight, bias)
+    atol = TOLERANCE[kernel] * float((rows @ weight.t()).abs().max()) if num_rows else 0
+    torch.testing.assert_close(product(rows, bias), expected, atol=atol, rtol=0)
+    torch.testing.assert_close(product(rows) + bias, expected, atol=atol, rtol=0)
+    assert torch.equal(rows, before)
+    sums = bias.repeat(num_rows, 1)
+    product.add_to(sums, rows)
+    torch.testing.assert_close(sums, expected, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", [Int8Linear, Int16Linear])
+def test_a_rows_scale_does_not_depend_on_the_rows_beside_it(kernel):
+    rows, weight = rows_and_weight(40)
+    product = kernel(weight)
+    together = product(rows)
+    rows[1:] *= 1000
+    torch.testing.assert_close(product(rows)[:1], together[:1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [Int8Linear, Int16Linear])
+def test_rows_of_zeros(kernel):
+    _, weight = rows_and_weight()
+    assert torch.equal(kernel(weight)(torch.zeros(3, 70)), torch.zeros(3, 48))
+    assert torch.equal(kernel(weight * 0)(torch.ones(3, 70)), torch.zeros(3, 48))
+
+
+@pytest.mark.parametrize("kernel", TOLERANCE)
+def test_a_nan_weight_shows(kernel):
+    rows, weight = rows_and_weight()
+    weight[7, 3] = torch.nan
+    assert kernel(weight)(rows)[:, 7].isnan().all()
+
+
+def test_int8_by_hand():
+    """Scales are 2 / 127 and 4 / 127; 1.0 becomes 63.5, which is rounded to the even 64."""
+    product = Int8Linear(torch.tensor([[2.0, 1.0]]))(torch.tensor([[4.0, -4.0]]))
+    assert product.item() == pytest.approx((127 - 64) * 127 * 2 * 4 / 127**2)
+
+
+def test_which_product_runs_without_the_library():
+    _, weight = rows_and_weight()
+    kinds = [type(linear_kernel(weight, dtype)) for dtype in (None, "float16", "bfloat16", "int8")]
+    assert kinds == [ExactLinear] * 3 + [Int8Linear]
+    assert type(linear_kernel(weight, "int8", precise=True)) is ExactLinear
+    meta = weight.to("meta")
+    kinds = [linear_kernel(meta, dtype).product_dtype for dtype in (None, "float16", "bfloat16")]
+    assert kinds == [torch.float32, torch.float16, torch.bfloat16]

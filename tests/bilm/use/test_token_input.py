@@ -1,0 +1,127 @@
+"""Everything that takes sentences takes the same ones, and refuses the same ones."""
+
+import functools
+import importlib.util
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin import Elmo, ElmoEmbedder, ElmoHub, ElmoTransformer, LanguageScorer, batch_to_ids
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from tests.tiny_bilm import random_bilm, write
+
+SENTENCES = [["It", "rained"], ["Yes"]]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+def score(scorer, sentences):
+    return torch.tensor([one.log_probability for one in scorer.score(sentences)])
+
+
+@pytest.fixture(
+    params=["batch_to_ids", "Elmo", "ElmoEmbedder", "ElmoHub", "LanguageScorer", "ElmoTransformer"]
+    + ["ElmoTokens"] * (importlib.util.find_spec("sentence_transformers") is not None)
+)
+def embed(request, files):
+    """A function of sentences, for each of those that take them."""
+    if request.param == "batch_to_ids":
+        return batch_to_ids
+    if request.param == "Elmo":
+        return Elmo(*files).batch_to_ids
+    if request.param == "ElmoEmbedder":
+        return lambda sentences: torch.cat(
+            [torch.from_numpy(one).flatten() for one in ElmoEmbedder(*files).embed_batch(sentences)]
+        )
+    if request.param == "ElmoHub":
+        return lambda sentences: ElmoHub(*files)(sentences)["elmo"].detach()
+    if request.param == "ElmoTransformer":
+        transformer = ElmoTransformer(options_file=files.options, weight_file=files.weights)
+        return lambda sentences: torch.from_numpy(transformer.fit_transform(sentences))
+    if request.param == "ElmoTokens":
+        from elmo_plugin.sentence_transformers import ElmoTokens
+
+        return lambda texts: ElmoTokens(*files).preprocess(texts)["character_ids"]
+    words = ["<S>", "</S>", "<UNK>", "It", "rained", "Yes"]
+    torch.manual_seed(0)
+    scorer = LanguageScorer(random_bilm(), WordSoftmax(6, 6), WordVocabulary(words))
+    scorer.bilm.state = "reset"
+    return functools.partial(score, scorer)
+
+
+def spacy_docs():
+    spacy = pytest.importorskip("spacy")
+    return [spacy.tokens.Doc(spacy.blank("en").vocab, words) for words in SENTENCES]
+
+
+def allennlp_tokens():
+    from allennlp.data import Token
+
+    return [[Token(word) for word in words] for words in SENTENCES]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tuple(map(tuple, SENTENCES)),
+        lambda: iter([iter(words) for words in SENTENCES]),
+        lambda: ((word for word in words) for words in SENTENCES),
+        lambda: [numpy.array(words) for words in SENTENCES],
+        lambda: [numpy.array(words, dtype=object) for words in SENTENCES],
+        spacy_docs,
+        allennlp_tokens,
+    ],
+    ids=["tuples", "iterators", "generators", "arrays", "objects", "spacy", "allennlp"],
+)
+def test_tokens_of_every_kind_are_taken(embed, make):
+    torch.testing.assert_close(embed(make()), embed(SENTENCES), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ([["a"], ["b", None]], r"sentence 1, token 1 is None, expected a string or a token with t"),
+        ([["a", float("nan")]], r"sentence 0, token 1 is nan \(float\), expected a string"),
+        ([["a"], [3]], r"sentence 1, token 0 is 3 \(int\), expected a string"),
+        ([[b"a"]], r"sentence 0, token 0 is b'a' \(bytes\), expected a string"),
+        ([[SimpleNamespace(text=None)]], r"sentence 0, token 0 is namespace\(text=None\)"),
+        ([[SimpleNamespace(text=5)]], r"sentence 0, token 0 is namespace\(text=5\)"),
+        ([["a"], None], r"sentence 1 is None, expected a list of tokens"),
+        ([["a"], float("nan")], r"sentence 1 is nan \(float\), expected a list of tokens"),
+        ([{"tokens": ["a"]}], r"sentence 0 is \{'tokens': \['a'\]\} \(dict\), expected a list"),
+        ([b"It rained"], r"sentence 0 is b'It rained' \(bytes\), expected a list of tokens"),
+    ],
+)
+def test_what_is_no_token_is_named_with_its_place(embed, sentences, message):
+    with pytest.raises(ValueError, match=message):
+        embed(sentences)
+
+
+def test_a_string_is_no_sentence(files):
+    """Where strings are not split: its letters would be the tokens."""
+    embedder = ElmoEmbedder(*files)
+    said = r"sentence {} is the string 'A dog \.', expected its tokens: \['A', 'dog', '\.'\]"
+    for call, number in (
+        (lambda: batch_to_ids(["A dog ."]), 0),
+        (lambda: Elmo(*files).batch_to_ids([["A"], "A dog ."]), 1),
+        (lambda: embedder.embed_sentence("A dog ."), 0),
+        (lambda: embedder.batch_to_embeddings(["A dog ."]), 0),
+        (lambda: list(embedder.embed_sentences([["A"]] * 70 + ["A dog ."], batch_size=8)), 70),
+        (lambda: embedder.sentence_vectors(["A dog ."]), 0),
+    ):
+        with pytest.raises(ValueError, match=said.format(number)):
+            call()
+    with pytest.raises(ValueError, match=r"such as str\.split"):
+        embedder.embed_sentence("A dog .")
+    each = (batch_to_ids, embedder.embed_batch, lambda text: list(embedder.embed_sentences(text)))
+    for call in each:
+        with pytest.raises(
+            ValueError, match=r"the batch is the string 'A dog \.', expected a list"
+        ):
+            call("A dog .")

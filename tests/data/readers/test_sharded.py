@@ -1,0 +1,45 @@
+"""AllenNLP's `sharded` around each of the task readers, with and without worker processes."""
+
+import shutil
+
+import pytest
+from allennlp.common import Params
+from allennlp.data import DataLoader, DatasetReader, Vocabulary
+
+from elmo_plugin import plugin
+
+READERS = {
+    "conll2003": ("examples/ner/dev.txt", {}),
+    "coref": ("examples/coref/dev.gold_conll", {"max_span_width": 3}),
+    "snli": ("examples/snli/dev.jsonl", {}),
+    "squad": ("examples/squad/dev.json", {}),
+    "srl": ("examples/srl/dev/sample.gold_conll", {}),
+    "sst_tokens": ("examples/sst/dev.txt", {}),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_sharded_readers_give_indexed_instances(name, num_workers, tmp_path, repository):
+    assert plugin
+    file, arguments = READERS[name]
+    for shard in ("a", "b"):
+        shutil.copy(repository / file, tmp_path / shard)
+
+    def base():
+        indexers = {"elmo": {"type": "elmo_characters"}}
+        return {"type": name, "token_indexers": indexers, **arguments}
+
+    single = DatasetReader.from_params(Params(base()))
+    number = sum(1 for _ in single.read(str(tmp_path / "a")))
+    loader = DataLoader.from_params(
+        Params({"batch_size": 2, "num_workers": num_workers}),
+        reader=DatasetReader.from_params(Params({"type": "sharded", "base_reader": base()})),
+        data_path=f"{tmp_path}/*",
+    )
+    instances = list(loader.iter_instances())
+    assert len(instances) == 2 * number
+    loader.index_with(Vocabulary.from_instances(instances))
+    batch = next(iter(loader))
+    text = next(key for key in batch if key in ("tokens", "text", "premise", "passage"))
+    assert set(batch[text]["elmo"]) == {"elmo_tokens"}

@@ -1,0 +1,67 @@
+"""Runs the blocks of a page: `bash` and `python` are run, and a `text` block is what they print."""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block: `language`, `code`, and the `output` that the page shows, if any."""
+
+    language: str
+    code: str
+    output: Optional[str]
+
+    @property
+    def runs(self):
+        return self.language in ("bash", "python")
+
+
+def blocks(page):
+    """The fenced blocks of a page, in order; `text` that follows no code belongs to the prose."""
+    text = (ROOT / page).read_text("utf-8") + "\n"
+    found = [Block(*match.groups()) for match in BLOCK.finditer(text)]
+    assert text.count("```") == 2 * (len(found) + sum(block.output is not None for block in found))
+    return found
+
+
+def run(page, folder, replacements=()):
+    """Runs a page's blocks as one session, in a folder that looks like the repository's."""
+    for name in (".allennlp_plugins", "examples", "training_config", "elmo_plugin"):
+        (folder / name).symlink_to(ROOT / name)
+    environment = {**os.environ, "HOME": str(folder)}
+    # To make Matplotlib's list of fonts anew takes seconds.
+    environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    names = {}
+    chosen = [block for block in blocks(page) if block.runs]
+    assert chosen
+    for block in chosen:
+        code = block.code
+        for before, after in replacements:
+            code = code.replace(before, after)
+        if block.language == "bash":
+            child = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", code],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert child.returncode == 0, code + child.stderr
+            output = child.stdout
+        else:
+            printed = io.StringIO()
+            with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+                exec(compile(code, page, "exec"), names)
+            output = printed.getvalue()
+        if block.output is not None:
+            assert output == block.output, code

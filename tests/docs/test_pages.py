@@ -1,0 +1,92 @@
+"""Every command and snippet of README.md and `docs/` runs, and prints what its page says."""
+
+import json
+import re
+
+import _jsonnet
+import pytest
+
+from tests.docs.page import ROOT, blocks, run
+
+# Pages whose blocks train models or start processes.
+SLOW = [
+    "docs/embed_corpus.md",
+    "README.md",
+    "docs/how_to.md",
+    "docs/interop/scoring.md",
+    "docs/own_ner.md",
+]
+# Pages that show files or programs of others; tests/interop and tests/bilm/manylangs run those.
+ELSEWHERE = ["docs/migrating.md"]
+LIBRARIES = "docs/interop/libraries.md"
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    if any(block.runs for block in blocks(path.relative_to(ROOT)))
+    and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES)
+]
+# Enough to see the commands work: the page's own number of epochs takes minutes.
+SHORTER = [('-o "{$DATA}"', '-o "{$DATA, \\"trainer.num_epochs\\": 1}"')]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in SLOW])
+def test_the_page_runs(page, tmp_path):
+    run(page, tmp_path)
+
+
+@pytest.mark.libraries
+def test_the_page_of_other_libraries_runs(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="run by make libraries")
+    pytest.importorskip("onnxscript", reason="run by make libraries")
+    run(LIBRARIES, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SLOW)
+def test_the_slow_page_runs(page, tmp_path):
+    if page == "docs/embed_corpus.md":
+        pytest.importorskip("pyarrow")
+    run(page, tmp_path, SHORTER)
+    if page == "docs/how_to.md":
+        assert (tmp_path / "layer_weights.svg").read_text().startswith("<?xml")
+        shown = (tmp_path / "entities.html").read_text()
+        assert shown.count("PER") >= 1, "the tagger of the page predicts nothing"
+
+
+def test_the_jsonnet_of_how_to_is_what_the_config_has():
+    def parsed(code):
+        return json.loads(_jsonnet.evaluate_snippet("page", code))
+
+    first, second = (
+        block.code for block in blocks("docs/how_to.md") if block.language == "jsonnet"
+    )
+    page = parsed("{model: {encoder: {input_size: 1}}} + {" + first + "}")
+    config = json.loads(_jsonnet.evaluate_file(str(ROOT / "training_config" / "ner_elmo.jsonnet")))
+    options = json.loads((ROOT / "elmo_plugin" / "pretrained" / "options.json").read_text())
+    assert page["model"]["encoder"]["input_size"] == 1 + 2 * options["lstm"]["projection_dim"]
+    indexers = page["dataset_reader"]["token_indexers"]
+    assert indexers.items() <= config["dataset_reader"]["token_indexers"].items()
+    ours = page["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+    theirs = config["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+    assert (ours["type"], ours["dropout"]) == (theirs["type"], theirs["dropout"])
+    assert ours["options_file"] == theirs["pretrained_file"]
+    assert parsed("{" + second + "}")["regularizer"]["regexes"][0][0] == "scalar_parameters"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8")):
+            if "://" in target or target == "ten_minutes.md" or target.startswith("reference/"):
+                continue  # those pages are generated
+            assert (page.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_the_picture_shows_the_runs():
+    from experiments.table1.picture import draw
+
+    drawn = draw(ROOT / "results" / "table1" / "runs.csv")
+    assert drawn == (ROOT / "docs" / "assets" / "table1.svg").read_text("utf-8")

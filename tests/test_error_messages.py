@@ -1,0 +1,453 @@
+"""
+The most likely mistakes. Each message says what was wrong, the value found, what was expected, and
+what to do next, in one or two sentences.
+"""
+
+import argparse
+import json
+import re
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
+
+from elmo_plugin import Elmo, ElmoEmbedder, ElmoTransformer, batch_to_ids, load_bilm
+from elmo_plugin.commands import COMMANDS
+from elmo_plugin.compat import repair
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from elmo_plugin.modules.elmo import Elmo as ConfiguredElmo
+from elmo_plugin.modules.elmo_placement import ElmoPlacement
+from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.tiny_bilm import OPTIONS, random_bilm, write
+
+
+class Case:
+    """A folder with a tiny biLM and a few texts, and ways to make mistakes in it."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.options, self.weights = write(folder)
+        self.files = (self.options, self.weights)
+        self.write("text.txt", "The cat sat\nDogs bark\n")
+
+    def __truediv__(self, name):
+        return str(self.folder / name)
+
+    def write(self, name, content):
+        """Write a file and return its path."""
+        path = self.folder / name
+        path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+        return str(path)
+
+    def run(self, name, *arguments):
+        """Run a command as the command line does, but for the end of the process."""
+        parser = argparse.ArgumentParser()
+        COMMANDS[name].add_arguments(parser)
+        args = parser.parse_args([str(one) for one in arguments])
+        with pytest.raises(SystemExit) as exit_:
+            COMMANDS[name].run(args)
+        assert exit_.value.code == 1
+        raise ValueError(exit_.value)
+
+    def bilm_arguments(self):
+        return ["--options-file", self.options, "--weight-file", self.weights]
+
+    def hide(self, name):
+        """Let Python not find a package that is installed."""
+        for module in [one for one in sys.modules if one.partition(".")[0] == name]:
+            self.monkeypatch.delitem(sys.modules, module)
+        stock = PathFinder.find_spec
+        self.monkeypatch.setattr(
+            PathFinder,
+            "find_spec",
+            lambda module, *more: None if module == name else stock(module, *more),
+        )
+
+    def saved(self, parameters):
+        torch.save(parameters, self.folder / "model.th")
+        return str(self.folder / "model.th")
+
+
+def show(line):
+    return lambda case: case.run("show", case.write("p.jsonl", line), case / "page.html")
+
+
+def elmo(*more, text="text.txt", output="out.hdf5"):
+    return lambda case: case.run(
+        "elmo", case / text, case / output, "--all", *more, *case.bilm_arguments()
+    )
+
+
+def other_sizes(case):
+    (case.folder / "other").mkdir()
+    return Elmo(
+        write(case.folder / "other", random_bilm(OPTIONS, cell_size=8)).options, case.weights
+    )
+
+
+def options_without(*keys):
+    def call(case):
+        options = json.loads(Path(case.options).read_text())
+        inner = options
+        for key in keys[:-1]:
+            inner = inner[key]
+        del inner[keys[-1]]
+        return Elmo(options)
+
+    return call
+
+
+def embedder_without_indexer(case):
+    repair()
+    elmo = ElmoTokenEmbedder(*case.files)
+    BasicTextFieldEmbedder({"elmo": elmo})({"tokens": {"tokens": torch.ones(1, 1)}})
+
+
+def placement(elmo=True, embedders=None, **flags):
+    def call(case):
+        text = BasicTextFieldEmbedder(embedders or {})
+        built = Elmo(*case.files) if elmo else None
+        return ElmoPlacement(built, text, **flags)
+
+    return call
+
+
+def reader(text, **arguments):
+    return lambda case: list(Conll2003DatasetReader(**arguments).read(case.write("ner.txt", text)))
+
+
+NAMES = "embedded, small, medium, original, 5.5B"
+# What is done, and what its message says: what was wrong with its value, what was expected, and
+# what to do (where that is more than to give what was expected).
+MISTAKES = {
+    # Which biLM.
+    "name mistyped": (
+        lambda case: ElmoEmbedder("orginal"),
+        ["options_file: there is no file orginal", NAMES, "give options_file the path"],
+    ),
+    "both names mistyped": (
+        lambda case: ElmoEmbedder("orginal", "orginal"),
+        ["options_file: there is no file orginal", NAMES, "give options_file the path"],
+    ),
+    "no such options file": (
+        lambda case: Elmo(case / "none.json", case.weights),
+        ["options_file: there is no file", "none.json", "give options_file the path of a local"],
+    ),
+    "no such weight file": (
+        lambda case: Elmo(case.options, case / "none.hdf5"),
+        ["weight_file: there is no file", "none.hdf5", "give weight_file the path of a local"],
+    ),
+    "weights alone": (
+        lambda case: Elmo(weight_file=case.weights),
+        ["weight_file", "weights.hdf5' was given without options_file", "expected both", NAMES],
+    ),
+    "options alone": (
+        lambda case: Elmo(case.options),
+        ["options_file", "options.json' was given without weight_file", "expected both", NAMES],
+    ),
+    "number in place of weights": (
+        lambda case: Elmo("embedded", 1),
+        ["weight_file is 1", "expected a path, a URL or a name", "num_output_representations"],
+    ),
+    "no output representation": (
+        lambda case: Elmo(*case.files, num_output_representations=0),
+        ["num_output_representations is 0", "expected 1 or more"],
+    ),
+    "negative output representations in a config": (
+        lambda case: ConfiguredElmo.from_params(
+            Params({"options_file": case.options, "num_output_representations": -1})
+        ),
+        ["num_output_representations is -1", "expected 1 or more"],
+    ),
+    "weights of other sizes": (
+        other_sizes,
+        ["weights.hdf5: ", "has shape (12, 40)", "(12, 32)", "expected the weight file that bel"],
+    ),
+    "weights are no HDF5": (
+        lambda case: Elmo(case.options, case.write("w.hdf5", "<html>")),
+        ["w.hdf5 is not a whole HDF5 file", "expected a weight file"],
+    ),
+    "options are no JSON": (
+        lambda case: Elmo(case.write("o.json", "<html>"), case.weights),
+        ["o.json is not a JSON file", "expected a biLM's options.json"],
+    ),
+    "options lack a key": (
+        options_without("char_cnn", "filters"),
+        ["the key char_cnn.filters is missing", "expected a biLM's options.json"],
+    ),
+    "options lack a size": (
+        options_without("lstm", "dim"),
+        ["the key lstm.dim is missing", "expected a biLM's options.json"],
+    ),
+    "options twice": (
+        lambda case: Elmo.from_params(Params({"options": {"lstm": 1}, "options_file": "small"})),
+        ["options and options_file 'small' are both given", "expected one of them"],
+    ),
+    "weights twice": (
+        lambda case: Elmo(pretrained_file="a", weight_file="b"),
+        ["pretrained_file 'a' and weight_file 'b' are both given", "expected one of them"],
+    ),
+    "files and a module": (
+        lambda case: Elmo(*case.files, module=load_bilm(*case.files)),
+        ["were given beside module", "expected either files or a module"],
+    ),
+    # Settings.
+    "state mistyped": (
+        lambda case: ElmoEmbedder(*case.files, state="warm"),
+        ["state is 'warm'", "expected one of ('carry', 'reset', 'primed')"],
+    ),
+    "dtype unknown": (
+        lambda case: Elmo(*case.files, dtype="float8"),
+        ["dtype is 'float8'", "expected None or one of", "bfloat16"],
+    ),
+    "dtype in training": (
+        lambda case: Elmo(*case.files, dtype="int8", requires_grad=True),
+        ["dtype 'int8' is given with requires_grad", "expected a biLM that does not train"],
+    ),
+    "cache with carry": (
+        lambda case: Elmo(*case.files, cache="memory"),
+        ["cache 'memory'", "state 'carry'", "expected a frozen biLM", '"reset" or "primed"'],
+    ),
+    "mix of another size": (
+        lambda case: Elmo(*case.files, scalar_mix_parameters=[0.0, 1.0]),
+        ["2 numbers", "expected 3"],
+    ),
+    "batch size": (
+        lambda case: ElmoEmbedder(*case.files).embed_sentences([["a"]], batch_size=0),
+        ["batch_size is 0", "expected 1 or more"],
+    ),
+    "pooling": (
+        lambda case: ElmoEmbedder(*case.files).sentence_vectors([["a"]], "sum"),
+        ["pooling is 'sum'", "expected one of ['mean', 'max']"],
+    ),
+    "layers of a file": (
+        lambda case: ElmoEmbedder(*case.files).embed_file([], case / "o.hdf5", "bottom"),
+        ["bottom", "expected", "average"],
+    ),
+    # Tokens and ids.
+    "string for a sentence": (
+        lambda case: ElmoEmbedder(*case.files).embed_sentence("It rained"),
+        ["the string 'It rained'", "expected its tokens: ['It', 'rained']", "tokenizer"],
+    ),
+    "missing value of pandas": (
+        lambda case: batch_to_ids([["a"], ["b", float("nan")]]),
+        ["sentence 1, token 1 is nan (float)", "expected a string or a token with text"],
+    ),
+    "ids of words": (
+        lambda case: load_bilm(*case.files)(torch.ones(2, 3, dtype=torch.long)),
+        ["character ids have shape (2, 3)", "expected (batch_size, num_tokens, 50)"],
+    ),
+    "tokens for ids": (
+        lambda case: Elmo(*case.files)([["a"]]),
+        ["[['a']] (list)", "expected a tensor of character ids", "50)", "batch_to_ids(sentences)"],
+    ),
+    "tokens for ids of a cached biLM": (
+        lambda case: Elmo(*case.files, state="reset", cache="memory")("It rained"),
+        ["found 'It rained'", "expected a tensor of character ids", "batch_to_ids(sentences)"],
+    ),
+    "array for ids": (
+        lambda case: load_bilm(*case.files)(batch_to_ids([["a"]]).numpy()),
+        ["(ndarray)", "expected a tensor of character ids"],
+    ),
+    "list for word ids": (
+        lambda case: Elmo(*case.files, vocab_to_cache=["", "a"])(batch_to_ids([["a"]]), [[1]]),
+        ["[[1]] (list)", "expected a tensor of word ids"],
+    ),
+    "ids of a float type": (
+        lambda case: load_bilm(*case.files)(torch.ones(1, 1, 50)),
+        ["dtype torch.float32", "expected a torch.int64 tensor"],
+    ),
+    "ids too large": (
+        lambda case: Elmo(*case.files)(torch.full((1, 1, 50), 300)),
+        ["the character id 300", "expected 0 to 261"],
+    ),
+    "transformer: one text": (
+        lambda case: ElmoTransformer(*("mean", *case.files)).fit_transform("It rained"),
+        ["the string 'It rained'", "expected [text]"],
+    ),
+    # Commands.
+    "elmo: no input": (
+        elmo(text="none.txt"),
+        ["none.txt", "No such file"],
+    ),
+    "elmo: output exists": (
+        elmo(output="text.txt"),
+        ["text.txt", "exists", "expected a new", "--force"],
+    ),
+    "elmo: no GPU": (
+        elmo("--cuda-device", "9"),
+        ["--cuda-device is 9", "expected less", "-1 is the CPU"],
+    ),
+    "elmo: batch size": (
+        elmo("--batch-size", "0"),
+        ["batch_size is 0", "expected 1 or more"],
+    ),
+    "elmo: not UTF-8": (
+        lambda case: (case.write("text.txt", b"ol\xe9\n"), elmo()(case)),
+        ["text.txt, line 1", "0xe9 is not UTF-8", "expected UTF-8 text, or --replace-bad-utf8"],
+    ),
+    "elmo: two that exclude each other": (
+        elmo("--forget-sentences", "--include-sentence-indices"),
+        ["--include-sentence-indices", "--forget-sentences", "expected one of them"],
+    ),
+    "neighbours: word": (
+        lambda case: case.run(
+            "neighbours", case / "text.txt", "The cat", "dog", *case.bilm_arguments()
+        ),
+        ["'The cat'", "'dog' 0 times", "expected at least 1", "between spaces"],
+    ),
+    "neighbours: count": (
+        lambda case: case.run("neighbours", case / "text.txt", "a", "a", "--count", "0"),
+        ["--count is 0", "expected 1 or more"],
+    ),
+    "layer-weights: no ELMo": (
+        lambda case: case.run("layer-weights", case.saved({"w": torch.ones(1)})),
+        ["model.th holds no scalar_parameters", "1 tensors", "expected a model with ELMo"],
+    ),
+    "layer-weights: empty weights": (
+        lambda case: case.run("layer-weights", case.write("w.th", b"")),
+        ["w.th: the weights cannot be read safely: EOFError"],
+    ),
+    "layer-weights: no archive": (
+        lambda case: case.run("layer-weights", case.folder),
+        ["holds neither model.tar.gz nor best.th", "expected a folder of `allennlp train"],
+    ),
+    "layer-weights: names": (
+        lambda case: case.run("layer-weights", "a", "--names", "b", "c"),
+        ["--names has 2 names", "expected 1", "one per archive"],
+    ),
+    "layer-weights: plot": (
+        lambda case: case.run("layer-weights", "a", "--plot", "x.pdf"),
+        ["--plot is x.pdf", "expected a name that ends with .png, .svg or .html"],
+    ),
+    "show: no JSON": (show("PER O O"), ["p.jsonl, line 1", "not JSON", "expected one JSON object"]),
+    "show: another file": (
+        show('{"loss": 1}'),
+        ["p.jsonl, line 1", "found the keys ['loss']", "expected those of a tagger"],
+    ),
+    "show: lengths": (
+        show('{"words": ["a"], "tags": ["O", "O"]}'),
+        ["p.jsonl, line 1", "found 1 words and 2 tags", "expected as many"],
+    ),
+    "show: tags": (
+        show('{"words": ["a"], "tags": ["PER"]}'),
+        ["p.jsonl, line 1", "found the tag 'PER'", "expected O, B-X"],
+    ),
+    "show: page exists": (
+        lambda case: case.run("show", case / "text.txt", case / "options.json"),
+        ["options.json exists", "expected a new file", "--force replaces it"],
+    ),
+    "run: no script": (
+        lambda case: case.run("run", case / "train.py"),
+        ["there is no script", "train.py", "expected one, or a module after -m"],
+    ),
+    "score: no language model": (
+        lambda case: case.run("score", case.folder, case / "text.txt"),
+        ["has no softmax.hdf5", "expected the folder of a finished pretraining run"],
+    ),
+    "token-vectors: empty": (
+        lambda case: case.run("token-vectors", case.write("v", ""), case / "o.txt"),
+        ["is empty", "expected one token"],
+    ),
+    "embed-corpus: no file": (
+        lambda case: case.run("embed-corpus", case / "*.none", case / "o"),
+        ["there is no file", "*.none", "expected text files, or patterns in quotes"],
+    ),
+    "pretrain: no config": (
+        lambda case: case.run("pretrain", case / "none.json", "-s", case / "run"),
+        ["there is no config", "none.json", "expected a JSON or jsonnet file"],
+    ),
+    # Extras that are not installed.
+    "no Matplotlib": (
+        lambda case: (
+            case.hide("matplotlib"),
+            case.run(
+                "layer-weights",
+                case.saved({"a.gamma": torch.ones(1), "a.scalar_parameters.0": torch.ones(1)}),
+                "--plot",
+                case / "x.png",
+            ),
+        ),
+        ["matplotlib is not installed", "pip install 'elmo_plugin[plot]'"],
+    ),
+    "no ONNX": (
+        lambda case: (
+            case.hide("onnx"),
+            case.run("export-onnx", case / "x.onnx", *case.bilm_arguments()),
+        ),
+        ["onnx is not installed", "pip install 'elmo_plugin[onnx]'"],
+    ),
+    "no spaCy": (
+        lambda case: (
+            case.hide("spacy"),
+            case.run("sentences", case / "text.txt", case / "o"),
+        ),
+        ["spacy is not installed", "pip install 'elmo_plugin[spacy]'"],
+    ),
+    # AllenNLP's configs.
+    "indexer forgotten": (
+        embedder_without_indexer,
+        [
+            "model.text_field_embedder.token_embedders has the keys ['elmo']",
+            "dataset_reader.token_indexers has ['tokens'], expected the same",
+            'add "elmo": {"type": "elmo_characters"} to dataset_reader.token_indexers',
+        ],
+    ),
+    "indexer of another type": (
+        lambda case: ElmoTokenEmbedder(*case.files)(tokens=torch.ones(1, 1)),
+        ["gives tokens", "expected elmo_tokens", 'an indexer of type "elmo_characters"'],
+    ),
+    "flag without elmo": (
+        placement(elmo=False, use_input_elmo=True),
+        ["use_input_elmo: true without elmo", "expected the model's elmo"],
+    ),
+    "elmo without flag": (
+        placement(use_input_elmo=False),
+        ["found elmo and use_input_elmo: false", "expected at least one of them true"],
+    ),
+    "elmo for two places": (
+        placement(use_input_elmo=True, use_output_elmo=True),
+        ["num_output_representations: 1", "expected as many", "2"],
+    ),
+    "NER file with other columns": (
+        reader("Anna B-PER\n\n"),
+        ["ner.txt:1: 2 columns", "expected 4", "the reader's argument `columns`"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_explained(name, tmp_path, monkeypatch, capsys):
+    call, parts = MISTAKES[name]
+    with pytest.raises((ValueError, OSError, ConfigurationError)) as raised:
+        call(Case(tmp_path, monkeypatch))
+    message = str(raised.value)
+    if raised.value.args and isinstance(raised.value.args[0], SystemExit):
+        message = capsys.readouterr().err.splitlines()[-1].removeprefix("error: ")
+    print(message)
+    assert [part for part in parts if part not in message] == []
+    without_paths = re.sub(r"\S*/\S*", "", message)
+    assert len(without_paths) < 450
+    assert len(re.findall(r"[.!?] [A-Z]", without_paths)) <= 1
+
+
+def test_no_network_is_said_with_a_way_out(monkeypatch, tmp_path):
+    """The released files are asked for by name, and nothing answers."""
+    pytest.importorskip("cached_path")
+    monkeypatch.setenv("CACHED_PATH_CACHE_ROOT", str(tmp_path))
+    monkeypatch.setattr("elmo_plugin.bilm.files.fetch.SECONDS_TO_CONNECT", 0.01)
+
+    def refuse(*arguments, **named):
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    monkeypatch.setattr("cached_path.get_cache_dir", lambda: tmp_path, raising=False)
+    with pytest.raises(FileNotFoundError) as raised:
+        ElmoEmbedder("small")
+    for part in ("options_file: ", "amazonaws.com", "the path of a local file", "'embedded'"):
+        assert part in str(raised.value)

@@ -1,1 +1,0 @@
-(import '../table1/coref.jsonnet') + (import 'coref.libsonnet')

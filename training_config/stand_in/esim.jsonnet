@@ -1,1 +1,0 @@
-(import '../table1/esim.jsonnet') + (import 'esim.libsonnet')

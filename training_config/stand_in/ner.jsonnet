@@ -1,1 +1,0 @@
-(import '../table1/ner.jsonnet') + (import 'ner.libsonnet')('wikigold')

@@ -1,1 +1,0 @@
-(import '../table1/squad.jsonnet') + (import 'squad.libsonnet')

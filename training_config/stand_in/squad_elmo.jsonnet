@@ -1,9 +1,0 @@
-local stand_in = import 'data.libsonnet';
-local options = import '../../elmo_plugin/pretrained/options.json';
-
-(import '../table1/squad_elmo.jsonnet') + (import 'squad.libsonnet') + {
-  model+: {
-    elmo+: stand_in.elmo(options),
-    phrase_layer+: { input_size: 50 + 100 + 2 * options.lstm.projection_dim },
-  },
-}
