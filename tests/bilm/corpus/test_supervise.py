@@ -1,7 +1,7 @@
 """Workers that fail, die and stand still, told by a script."""
 
 import io
-import time
+from types import SimpleNamespace
 
 import pytest
 from tqdm import tqdm
@@ -15,6 +15,7 @@ class Scripted:
     """`script(worker's number, shard)`: what it tells of a shard, one event at a time."""
 
     num_processors = 1
+    now = 0.0  # of the clock, which only a call of `wait` moves: a busy machine's pauses do not
 
     def __init__(self, script, start=lambda number: [Event("placed", "it"), Event("ready", {})]):
         self.script, self.at_start = script, start
@@ -26,10 +27,8 @@ class Scripted:
         return worker
 
     def wait(self, workers, seconds):
-        told = [(worker, worker.events.pop(0)) for worker in workers if worker.events]
-        if not told:
-            time.sleep(0.01)
-        return told
+        Scripted.now += 0.01
+        return [(worker, worker.events.pop(0)) for worker in workers if worker.events]
 
 
 class Told:
@@ -42,6 +41,11 @@ class Told:
 
     def kill(self):
         self.engine.killed.append(self.number)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(supervise, "time", SimpleNamespace(monotonic=lambda: Scripted.now))
 
 
 GOOD = [Event("tokens", 3), Event("tokens", 4), Event("done")]
@@ -111,7 +115,7 @@ def test_one_that_stands_still_while_it_loads_is_replaced_too():
     assert notes == ["it: no message for 0.2 s"]
 
 
-def test_one_that_waits_for_a_place_is_waited_for(monkeypatch):
+def test_one_that_waits_for_a_place_is_waited_for():
     """A cluster that is busy; the second worker has a place at once."""
     events = [Event("placed", "it"), Event("ready", {})]
     engine = Scripted(lambda *_: GOOD, lambda number: events if number else [])
@@ -119,15 +123,13 @@ def test_one_that_waits_for_a_place_is_waited_for(monkeypatch):
     assert (failed, done, notes) == ({}, [0, 1, 2], [])
 
 
-def test_time_in_which_nobody_listened_is_not_the_workers(monkeypatch):
+def test_time_in_which_nobody_listened_is_not_the_workers():
     """This process was stopped for an hour; what the worker told meanwhile comes after."""
-    now = [0.0]
-    monkeypatch.setattr(supervise.time, "monotonic", lambda: now[0])
     engine = Scripted(lambda worker, shard: GOOD)
     wait = engine.wait
 
     def stopped(workers, seconds):
-        now[0] += 3600.0
+        Scripted.now += 3600.0
         return wait(workers, seconds)
 
     engine.wait = stopped
