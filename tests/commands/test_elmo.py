@@ -237,11 +237,17 @@ def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
         assert list(json.loads(file["sentence_to_index"][0])) == ["fine", "ol\ufffd"]
 
 
-COMMITS_ALWAYS = """
-import sys
+# It waits for the signal: a fast machine would end before.
+WAITS_AFTER_A_COMMIT = """
+import sys, time
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.extraction import extract
 extract.COMMIT_SECONDS = 0
+commit = extract.Journal.commit
+def commit_and_wait(*arguments, **more):
+    commit(*arguments, **more)
+    time.sleep(600)
+extract.Journal.commit = commit_and_wait
 main(sys.argv[1:])
 """
 
@@ -253,7 +259,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]
     arguments += [*bilm, "--force"]
     child = subprocess.Popen(
-        [sys.executable, "-c", COMMITS_ALWAYS, *arguments],
+        [sys.executable, "-c", WAITS_AFTER_A_COMMIT, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         # Where the tests run in a shell's background, children would ignore it.
