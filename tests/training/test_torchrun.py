@@ -1,7 +1,9 @@
 """Several processes under torchrun, on one node or on two that share the run's folder."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,9 +26,13 @@ LIMIT = 400
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """Not of those that the system gives out: another process may be given it meanwhile."""
+    drawn = random.SystemRandom()
+    while True:
+        port = drawn.randrange(10_000, 32_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture
@@ -140,7 +146,7 @@ def wait_for_steps(folder, number, launcher):
     while steps(folder) < before + number:
         assert time.monotonic() < limit, "still waiting"
         assert launcher.poll() is None, "ended too early"
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +198,7 @@ def test_a_killed_process_ends_the_run_with_its_name_and_recover_resumes(tmp_pat
     wait_for_steps(tmp_path / "out", 30, launcher)
     killed = children(launcher.pid)[-1]
     os.kill(killed, signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=120)  # a step's time limit is 100 s
+    output, _ = launcher.communicate(timeout=LIMIT)  # a step's time limit is 100 s
     assert launcher.returncode != 0
     assert f"Signal 9 (SIGKILL) received by PID {killed}" in output
     end(start("--recover"))
