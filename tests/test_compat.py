@@ -142,7 +142,7 @@ def spawned_data_workers():
     for start in (loader._start_instance_workers, loader._start_batch_workers):
         queue = context.JoinableQueue()
         (worker,), connections = start(queue, context)
-        worker.join(120)
+        worker.join(400)
         statuses.append(worker.exitcode)
         del connections
     return statuses
@@ -177,7 +177,7 @@ def outcome(case):
 @pytest.fixture(scope="module")
 def stock():
     child = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=600
     )
     return json.loads(child.stdout.splitlines()[-1])
 

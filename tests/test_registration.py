@@ -49,7 +49,7 @@ def python(code, cwd=None):
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=240,
+        timeout=600,
     )
     assert child.returncode == 0, child.stderr[-3000:]
     return child.stdout.strip()
@@ -122,7 +122,7 @@ def test_force_keeps_foreign_files_whatever_names_the_plugin(repository, tmp_pat
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=240,
+        timeout=600,
     )
     assert child.returncode != 0
     assert "notes.txt" in child.stderr

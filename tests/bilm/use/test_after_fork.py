@@ -25,7 +25,7 @@ context = multiprocessing.get_context("fork")
 queue = context.Queue()
 process = context.Process(target=work, args=(queue,), daemon=True)
 process.start()
-print(queue.get(timeout=90))
+print(queue.get(timeout=400))
 """
 
 
@@ -37,7 +37,7 @@ def test_an_embedder_works_after_a_fork(tmp_path):
         [sys.executable, "-c", FORKED, *write(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert child.returncode == 0, child.stderr[-2000:]
     assert child.stdout.split() == ["True"]

@@ -361,7 +361,7 @@ def test_several_processes_share_a_directory(tmp_path, caplog):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(400)
         assert worker.exitcode == 0
     bilm, cache = frozen(), LayerCache(str(tmp_path))
     expected = [bilm(batch_to_ids(batch)) for batch in MORE]

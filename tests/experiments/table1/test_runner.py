@@ -135,7 +135,7 @@ def test_a_run_of_a_table_that_is_gone_ends():
         "import sys, time\nfrom experiments.table1.one_run import _end_with\n"
         "_end_with(int(sys.argv[1]))\ntime.sleep(int(sys.argv[2]))\nprint('lives')"
     )
-    for table, seconds, said in ((1, 100, ""), (os.getpid(), 1, "lives\n")):
+    for table, seconds, said in ((0, 100, ""), (os.getpid(), 1, "lives\n")):
         child = subprocess.run(
             [sys.executable, "-c", watch, str(table), str(seconds)], capture_output=True, text=True
         )
