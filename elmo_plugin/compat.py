@@ -7,18 +7,22 @@ delete the repair.
 """
 
 import functools
+import gzip
 import inspect
 import io
 import logging
+import shutil
 import tarfile
+import tempfile
 import types
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, Set, Tuple
 
 import numpy
 import spacy
 import torch
-from allennlp.common import cached_transformers
+from allennlp.common import Params, cached_transformers
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
@@ -29,6 +33,7 @@ from allennlp.models.model import Model
 from allennlp.modules.seq2vec_encoders import CnnHighwayEncoder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import TokenCharactersEncoder
+from allennlp.nn import util as nn_util
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
@@ -65,6 +70,7 @@ def repair() -> None:
     _spacy_tokenizer()
     _transformers_tokenizer()
     _archives_that_write_elsewhere()
+    _damaged_archives()
     _archives_without_options()
     _new_labels_in_a_trained_model()
     _configs_of_0_9()
@@ -223,6 +229,104 @@ def _archives_that_write_elsewhere() -> None:
     `../file` outside the target folder, and AllenNLP does not check names.
     """
     archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
+
+
+def _damaged_archives() -> None:
+    """
+    Name the archive, and what is wrong with it, if it cannot be loaded. Errors of AllenNLP name at
+    most a temporary folder, and some damage goes unnoticed: it never compares the checksum of an
+    archive.
+    """
+
+    @contextmanager
+    def extracted_archive(resolved_archive_file: Any, cleanup: bool = True) -> Iterator[str]:
+        path = resolved_archive_file
+        with ExitStack() as stack:
+            folder = tempfile.mkdtemp()
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            archival.logger.info("extracting archive file %s to temp dir %s", path, folder)
+            with (
+                _reading("its files cannot be extracted", "the model.tar.gz of a run"),
+                _PlainTarFile.open(path, "r:gz") as archive,
+            ):
+                archive.extractall(folder)
+                assert archive.fileobj is not None
+                while archive.fileobj.read(2**20):  # the checksum is at the end
+                    pass
+            if not cleanup:
+                stack.pop_all()
+            yield folder
+
+    def read_config(path: str, overrides: Any = "") -> Params:
+        if not Path(path).exists():
+            raise ConfigurationError("it has no config.json, expected that of the run")
+        with _reading("its config.json cannot be read", "the config of a run"):
+            try:
+                plain = Params.from_file(path).params
+            except RuntimeError as error:  # of jsonnet
+                raise ConfigurationError(str(error).replace(f"{path}:", "").strip()) from error
+            if not isinstance(plain, dict):
+                raise ConfigurationError(f"it is a {type(plain).__name__}")
+        config = Params.from_file(path, overrides)
+        for key in ("model", "dataset_reader"):
+            if not isinstance(value := config.params.get(key), dict):
+                raise ConfigurationError(f"{key} in its config is {value!r}, expected an object")
+        return config
+
+    def load_model(stock: Any, config: Any, weights_path: Any, folder: Any, device: Any) -> Model:
+        if not Path(weights_path).exists():
+            if Path(folder) in Path(weights_path).parents:
+                raise ConfigurationError("it has no weights, expected weights.th or best.th")
+            raise ConfigurationError(f"the weights file {weights_path} does not exist")
+        if not Path(folder, "vocabulary").exists():
+            raise ConfigurationError("it has no folder vocabulary, expected that of the run")
+        try:
+            return stock(config, weights_path, folder, device)
+        except RuntimeError as error:
+            if "loading state" not in str(error):
+                raise
+            raise ConfigurationError(
+                f"its weights do not fit its config ({error}), expected those of the same model"
+            ) from error
+
+    def read_state_dict(stock: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        with _reading(f"the weights in {Path(path).name} cannot be read", "tensors by name"):
+            return stock(path, *args, **kwargs)
+
+    def load_archive(stock: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
+        archival.cached_path(archive_file)  # if there is no such file, its error says so
+        try:
+            return stock(archive_file, *args, **kwargs)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ConfigurationError(
+                f"the archive {archive_file} cannot be loaded: {_message(error)}"
+            ) from error
+
+    archival.extracted_archive = extracted_archive
+    archival.Params = types.SimpleNamespace(from_file=read_config)  # type: ignore[assignment, misc]
+    _wrap_in_place(archival._load_model, load_model)
+    _wrap_in_place(nn_util.read_state_dict, read_state_dict)
+    _wrap_in_place(archival.load_archive, load_archive)
+
+
+@contextmanager
+def _reading(failure: str, expected: str) -> Iterator[None]:
+    """Context manager that turns an error into a `ConfigurationError` beginning with `failure`."""
+    try:
+        yield
+    except Exception as error:
+        of_system = isinstance(error, (MemoryError, torch.OutOfMemoryError, OSError))
+        if of_system and not isinstance(error, gzip.BadGzipFile):
+            raise
+        raise ConfigurationError(f"{failure} ({_message(error)}), expected {expected}") from error
+
+
+def _message(error: Exception) -> str:
+    """Return an error's message, after its type if the message alone may say nothing."""
+    clear = isinstance(error, (ConfigurationError, OSError, tarfile.TarError)) and str(error)
+    return str(error) if clear else f"{type(error).__name__}: {error}"
 
 
 def _archives_without_options() -> None:

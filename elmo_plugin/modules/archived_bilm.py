@@ -9,6 +9,7 @@ archive takes the options from this file, and the weights from the archive's wei
 import json
 import logging
 import tarfile
+import zlib
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -61,9 +62,18 @@ def options_in_archive(
     directory = _directory.get()
     archived = directory / OPTIONS_FILE if directory is not None else None
     if archived is not None and archived.is_file():
-        for entry in json.loads(archived.read_text(encoding="utf-8")):
-            if (entry["options_file"], entry["weight_file"]) == (options_file, weight_file):
-                return entry["options"]
+        try:
+            found = {
+                (entry["options_file"], entry["weight_file"]): entry["options"]
+                for entry in json.loads(archived.read_text(encoding="utf-8"))
+            }
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigurationError(
+                f"its {OPTIONS_FILE} cannot be read ({error!r}), expected a list of objects with "
+                "options_file, weight_file and options"
+            ) from error
+        if (options_file, weight_file) in found:
+            return found[options_file, weight_file]
     try:
         return _found(options_file, weight_file)
     except (FileNotFoundError, ValueError) as error:
@@ -131,13 +141,15 @@ def _in_archive(archive: Path, name: str, default: Any) -> Any:
     if archive.is_dir():
         path = archive / name
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
-    with tarfile.open(archive, "r:gz") as members:
-        try:
+    try:
+        with tarfile.open(archive, "r:gz") as members:
+            if name not in members.getnames():
+                return default
             file = members.extractfile(name)
-        except KeyError:
-            return default
-        assert file is not None
-        return json.loads(file.read())
+            assert file is not None
+            return json.loads(file.read())
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{archive} is damaged: {error}") from error
 
 
 def _found(options_file: Optional[str], weight_file: Optional[str]) -> Dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import lazy_groups_of
 from allennlp.models import load_archive
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
@@ -178,5 +179,5 @@ def test_either_embedder_gives_a_model_the_same_metrics(folder):
 def test_options_of_another_bilm_are_refused(folder):
     train_model(Params(inlined()), folder / "out")
     key = "model.text_field_embedder.token_embedders.elmo.options.lstm.dim"
-    with pytest.raises(RuntimeError, match="size mismatch"):
+    with pytest.raises(ConfigurationError, match="size mismatch"):
         load_archive("out/model.tar.gz", overrides={key: 11})

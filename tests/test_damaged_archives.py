@@ -1,0 +1,196 @@
+"""Damaged archives end in one error that names the archive and what is wrong with it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model, load_archive
+from tagging_task import tagger_config, with_elmo, write_task
+from tiny_bilm import write
+
+import elmo_plugin.plugin
+from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
+
+PLUGIN = ["--include-package", "elmo_plugin"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a finished run."""
+    assert elmo_plugin.plugin
+    folder = tmp_path_factory.mktemp("run")
+    write_task(folder)
+    files = write(folder)
+    config = with_elmo(
+        tagger_config(), 12, options_file=str(files.options), weight_file=str(files.weights)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train_model(Params(config), folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture
+def files(run, tmp_path):
+    """The files of the run's archive, in a folder."""
+    with tarfile.open(run / "model.tar.gz") as archive:
+        archive.extractall(tmp_path / "files", filter="data")
+    return tmp_path / "files"
+
+
+def packed(files):
+    path = files.parent / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for file in sorted(files.iterdir()):
+            archive.add(file, arcname=file.name)
+    return path
+
+
+def refused(archive, said, **arguments):
+    """The archive is named, and what is wrong. No unpacked files stay."""
+    message = f"the archive {archive} cannot be loaded: {said}"
+    with pytest.raises(ConfigurationError, match="^" + re.escape(message)) as error:
+        load_archive(archive, **arguments)
+    assert "/tmp" not in str(error.value).replace(str(archive), "")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: b"text",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-5],
+        # The middle of the file is in the weights: loading did not notice.
+        lambda content: flipped(content, len(content) // 2),
+        lambda content: flipped(content, len(content) - 6),
+    ],
+    ids=["empty", "text", "half", "without its end", "flipped bit", "flipped checksum"],
+)
+def test_no_complete_archive(damage, run, tmp_path, monkeypatch):
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(damage((run / "model.tar.gz").read_bytes()))
+    (tmp_path / "extracted").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "extracted"))
+    refused(path, "its files cannot be extracted (")
+    assert not list((tmp_path / "extracted").iterdir())
+
+
+def flipped(content, position):
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("config.json", "it has no config.json, expected"),
+        ("weights.th", "it has no weights, expected weights.th or best.th"),
+        ("vocabulary", "it has no folder vocabulary, expected"),
+    ],
+)
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_missing_file(name, said, as_folder, files):
+    if (files / name).is_dir():
+        shutil.rmtree(files / name)
+    else:
+        (files / name).unlink()
+    refused(files if as_folder else packed(files), said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", b'{"model": ', "its config.json cannot be read (STATIC ERROR: 1:"),
+        ("config.json", b"\xff\xfe", "its config.json cannot be read ("),
+        ("config.json", b"", "its config.json cannot be read ("),
+        ("config.json", b"[]", "its config.json cannot be read ("),
+        ("config.json", b"{}", "model in its config is None, expected"),
+        ("config.json", b'{"model": 5}', "model in its config is 5, expected"),
+        ("config.json", b'{"model": {}}', "dataset_reader in its config is None"),
+        (
+            "config.json",
+            b'{"model": {"type": "none"}, "dataset_reader": {"type": "sequence_tagging"}}',
+            "'none' is not a registered name for 'Model'",
+        ),
+        (OPTIONS_FILE, b"[{", f"its {OPTIONS_FILE} cannot be read ("),
+        (OPTIONS_FILE, b"[3]", f"its {OPTIONS_FILE} cannot be read ("),
+        ("weights.th", b"", "the weights in weights.th cannot be read (EOFError"),
+        ("weights.th", b"text", "the weights in weights.th cannot be read ("),
+        ("meta.json", b"{", "JSONDecodeError: "),
+    ],
+)
+def test_a_damaged_file(name, content, said, files):
+    (files / name).write_bytes(content)
+    refused(packed(files), said)
+
+
+def test_weights_that_are_cut_off(files):
+    path = files / "weights.th"
+    path.write_bytes(path.read_bytes()[:1000])
+    refused(packed(files), "the weights in weights.th cannot be read (RuntimeError: ")
+
+
+@pytest.mark.parametrize("change", ["shape", "names"])
+def test_weights_of_another_model(change, files):
+    weights = torch.load(files / "weights.th")
+    if change == "shape":
+        name = next(name for name in weights if "char_conv_0.weight" in name)
+        weights[name] = weights[name][:1]
+    else:
+        weights = {"other": torch.ones(1)}
+    torch.save(weights, files / "weights.th")
+    refused(packed(files), "its weights do not fit its config (Error")
+
+
+def test_a_weights_file_that_does_not_exist(files):
+    refused(files, "the weights file none.th does not exist", weights_file="none.th")
+
+
+def test_an_archive_that_does_not_exist(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.tar\.gz"):
+        load_archive(tmp_path / "none.tar.gz")
+
+
+def test_a_model_to_begin_with(files):
+    """`train`, `find-lr` and `count-instances` come here with a model `from_archive`."""
+    (files / "weights.th").unlink()
+    source = Params({"type": "from_archive", "archive_file": str(files)})
+    with pytest.raises(
+        ConfigurationError, match=f"the archive {files} cannot be loaded: it has no"
+    ):
+        Model.from_params(source)
+
+
+def test_a_parent_that_was_damaged_since_does_not_cost_the_run(run, tmp_path):
+    """`write_options` comes before the run's archive is written."""
+    parent = tmp_path / "parent.tar.gz"
+    parent.write_bytes((run / "model.tar.gz").read_bytes()[:100])
+    config = {"model": {"type": "from_archive", "archive_file": str(parent)}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert write_options(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_the_command_ends_with_that_line(command, run, tmp_path):
+    (tmp_path / "cut.tar.gz").write_bytes((run / "model.tar.gz").read_bytes()[:3000])
+    (tmp_path / "input").write_text("")
+    child = subprocess.run(
+        [sys.executable, "-m", "allennlp", command, "cut.tar.gz", "input", *PLUGIN],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert child.returncode == 1
+    last = child.stderr.splitlines()[-1]
+    assert last.startswith("allennlp.common.checks.ConfigurationError: the archive cut.tar.gz ")
