@@ -14,8 +14,10 @@ from allennlp.common.util import import_module_and_submodules
 from allennlp.training import gradient_descent_trainer
 
 from elmo_plugin import compat
+from elmo_plugin.bilm.kernels.machine import let_waiting_threads_sleep
 
 compat.repair()
+let_waiting_threads_sleep()
 
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")

@@ -5,6 +5,7 @@ import functools
 import os
 import platform
 import sys
+import threading
 from pathlib import Path
 
 from elmo_plugin.bilm.kernels import tuning
@@ -54,6 +55,44 @@ def within_quota(num_threads: int) -> int:
     """Return `num_threads`, limited to the CPU quota unless the environment sets a number."""
     quota = None if _threads_are_chosen() else _own_quota()
     return num_threads if quota is None else min(num_threads, quota)
+
+
+def let_waiting_threads_sleep() -> None:
+    """
+    Make OpenMP threads that wait sleep after microseconds, although PyTorch is already loaded and
+    no longer reads `GOMP_SPINCOUNT`. Does nothing if the environment says how threads wait.
+
+    GCC's OpenMP runtime spins briefly if a process has more OpenMP threads than processors (its
+    manual says so under `GOMP_SPINCOUNT`). So this starts more threads, which sleep until the
+    process ends. It does nothing if PyTorch uses few of the processors, which would need many.
+    """
+    if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys() or sys.platform != "linux":
+        return
+    import torch
+
+    threads, processors = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    if threads == 1 or processors > 2 * threads:
+        return
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    for path in {line.split(maxsplit=5)[5] for line in maps if "/libgomp" in line}:
+        ready = threading.Event()
+        count = max(2, processors + 2 - threads)
+        # A team lasts as long as the thread that started it.
+        threading.Thread(target=_hold_team, args=(path, count, ready), daemon=True).start()
+        ready.wait()
+
+
+def _hold_team(path: str, num_threads: int, ready: threading.Event) -> None:
+    """Start a team of OpenMP threads, and keep it."""
+    try:
+        runtime = ctypes.CDLL(path)
+        nothing = ctypes.cast(runtime.omp_get_level, ctypes.c_void_p)  # what the team has to do
+        runtime.GOMP_parallel(nothing, None, num_threads, 0)
+    except (OSError, AttributeError):  # of another make
+        return
+    finally:
+        ready.set()
+    threading.Event().wait()
 
 
 def cpu_quota(root: Path = CGROUP) -> int | None:
