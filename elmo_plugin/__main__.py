@@ -6,11 +6,24 @@ from importlib import import_module
 from typing import Any, Optional, Sequence
 
 from elmo_plugin import __version__
-from elmo_plugin.commands import COMMANDS
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Run the command that `arguments` name; by default those of this process's command line."""
+    try:
+        args = _parsed(arguments)
+        for package in args.include_package:
+            import_module(package)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    args.run(args)
+
+
+def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
+    # Import here, where Ctrl-C is one line.
+    from elmo_plugin.commands import COMMANDS
+
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="elmo-plugin", description="ELMo: use it, train it, look at it."
@@ -33,14 +46,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
                 help="a module to import first; may be given several times",
             )
             subparser.set_defaults(run=command.run)
-    args = parser.parse_args(given)
-    try:
-        for package in args.include_package:
-            import_module(package)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    args.run(args)
+    if not given:
+        parser.print_help(sys.stderr)
+        parser.exit(
+            2, f"\n{parser.prog}: error: there is no command, expected one of those above\n"
+        )
+    return parser.parse_args(given)
 
 
 class _Version(argparse.Action):

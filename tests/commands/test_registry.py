@@ -141,3 +141,34 @@ def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, c
     with pytest.raises(SystemExit) as stopped:
         main(["show", "p.jsonl", "page.html", "--include-package", "interrupted_package"])
     assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("place", ["elmo_plugin.commands", "elmo_plugin.commands.show"])
+def test_an_interrupt_while_a_command_loads_is_one_line(place):
+    child = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "from elmo_plugin.__main__ import main\n"
+            "class Interrupted:\n"
+            "    def find_spec(self, name, path=None, target=None):\n"
+            f"        if name == {place!r}:\n"
+            "            raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Interrupted())\n"
+            "main(['show', 'p.jsonl', 'page.html'])",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert (child.returncode, child.stderr) == (130, "interrupted\n")
+
+
+def test_no_command_lists_them_all(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert all(f"\n    {name} " in error for name in COMMANDS)
+    assert error.endswith("elmo-plugin: error: there is no command, expected one of those above\n")
