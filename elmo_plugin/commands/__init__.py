@@ -24,7 +24,7 @@ MISSING = {
     "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
     "onnx": "pip install 'elmo_plugin[onnx]'",
     "onnxscript": "pip install 'elmo_plugin[onnx]'",
-    "allennlp": 'README.md, "Install", says how it goes on top of this package',
+    "allennlp": 'docs/getting_started.md, "With AllenNLP", says how to install it',
 }
 
 

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
             temporary.write_bytes(content)
     print(
         f"{len(contents)} files in {directory}; with AllenNLP installed:\n"
-        f"  cd {directory} && allennlp train training_config/ner_elmo.jsonnet -s out"
+        f"  cd {directory} && allennlp train training_config/ner_elmo.jsonnet -s out/ner"
     )
 
 

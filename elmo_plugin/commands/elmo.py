@@ -191,7 +191,7 @@ def run(args: argparse.Namespace) -> None:
         forget_sentences=args.forget_sentences,
         use_sentence_keys=args.use_sentence_keys,
     )
-    _print_differences(args)
+    _print_notes(args)
     if args.force or args.resume:
         check_output(args.output_file, [args.input_file, *bilm_files(args)], force=True)
     with ExitStack() as stack:
@@ -213,18 +213,22 @@ def run(args: argparse.Namespace) -> None:
     print(f"{counted(count, 'sentence')} in {args.output_file}", file=sys.stderr)
 
 
-def _print_differences(args: argparse.Namespace) -> None:
-    """Print to stderr how the output differs from that of AllenNLP 0.9's command."""
-    differences = []
+def _print_notes(args: argparse.Namespace) -> None:
+    """Print to stderr what AllenNLP 0.9's command does otherwise, and how to get that."""
+    notes = []
     if args.options_file is None and args.weight_file is None:
-        differences.append(
-            "the embedded biLM (512 numbers a layer), not the released one of 1024: "
-            "--options-file original"
+        notes.append(
+            "a vector has 512 numbers, from the embedded biLM; --options-file original uses the "
+            "paper's, of 1024"
         )
     if args.state != "carry":
-        differences.append(f"--state {args.state}, not carry")
-    differences.append("blank lines have datasets, of no tokens")
-    print(f"unlike AllenNLP 0.9: {'; '.join(differences)}", file=sys.stderr)
+        notes.append(
+            f"every line starts from the same state (--state {args.state}), so its vectors do not "
+            "depend on other lines; --state carry continues from batch to batch, as AllenNLP does"
+        )
+    notes.append("a blank line is kept, as a sentence of no tokens")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:

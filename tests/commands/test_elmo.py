@@ -204,16 +204,25 @@ def test_the_input_is_not_the_output(tmp_path, bilm, capsys, extra):
     assert (tmp_path / "in").read_text() == "Yes\n"
 
 
-def test_what_differs_from_0_9_is_said(tmp_path, inputs, bilm, capsys):
-    main(["elmo", inputs, str(tmp_path / "out"), "--all", *bilm])
-    said = capsys.readouterr().err
-    assert "unlike AllenNLP 0.9: --state primed, not carry; blank lines have datasets" in said
-    main(["elmo", inputs, str(tmp_path / "out2"), "--all", "--state", "carry", *bilm])
-    assert "unlike AllenNLP 0.9: blank lines have datasets" in capsys.readouterr().err
-    main(["elmo", inputs, str(tmp_path / "out3"), "--all"])
-    with h5py.File(tmp_path / "out3") as file:
+def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs, bilm, capsys):
+    def notes(name, *arguments):
+        main(["elmo", inputs, str(tmp_path / name), "--all", *arguments])
+        lines = capsys.readouterr().err.splitlines()
+        return [line for line in lines if line.startswith("note: ")]
+
+    blank = "note: a blank line is kept, as a sentence of no tokens"
+    assert notes("carry", "--state", "carry", *bilm) == [blank]
+    state, last = notes("reset", "--state", "reset", *bilm)
+    assert state.startswith("note: every line starts from the same state (--state reset), so")
+    assert "; --state carry continues from batch to batch" in state
+    assert last == blank
+    source, state, last = notes("embedded")
+    with h5py.File(tmp_path / "embedded") as file:
         width = file["0"].shape[-1]
-    assert f"the embedded biLM ({width} numbers a layer)" in capsys.readouterr().err
+    assert source.startswith(f"note: a vector has {width} numbers, from the embedded biLM; ")
+    assert "--options-file original" in source
+    assert "(--state primed)" in state
+    assert last == blank
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "has no GPU"), (2, "has GPUs 0 to 1")])

@@ -95,7 +95,7 @@ def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("module", "advice"), [("spacy", "elmo_plugin[spacy]"), ("allennlp", "README.md")]
+    ("module", "advice"), [("spacy", "elmo_plugin[spacy]"), ("allennlp", "docs/getting_started.md")]
 )
 def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advice, tmp_path):
     (tmp_path / "in").write_text("Yes.")
