@@ -1,4 +1,7 @@
-"""Runs the blocks of a page: `bash` and `python` are run, and a `text` block is what they print."""
+"""
+Runs the blocks of a page: `bash` and `python` are run, and a `text` block is what they print. A
+`jsonnet` block that begins with a comment such as `// out/name.jsonnet` is saved as that file.
+"""
 
 import contextlib
 import io
@@ -24,6 +27,12 @@ class Block(NamedTuple):
     def runs(self):
         return self.language in ("bash", "python")
 
+    @property
+    def saved_as(self):
+        """The file that a `jsonnet` block names in its first line, or `None`."""
+        named = re.match(r"// (\S+\.jsonnet)\n", self.code)
+        return named[1] if named and self.language == "jsonnet" else None
+
 
 def blocks(page):
     """The fenced blocks of a page, in order; `text` that follows no code belongs to the prose."""
@@ -33,8 +42,17 @@ def blocks(page):
     return found
 
 
+def ignored_folders():
+    """The folders at the top of the repository that `.gitignore` keeps out of it."""
+    lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    return {line.strip("/") for line in lines if line[0] == "/"}
+
+
 def run(page, folder, replacements=()):
-    """Runs a page's blocks as one session, in a folder that looks like the repository's."""
+    """
+    Runs a page's blocks as one session, in a folder that looks like the repository's. What they
+    write must be where `.gitignore` has it.
+    """
     for name in (".allennlp_plugins", "examples", "training_config", "elmo_plugin"):
         (folder / name).symlink_to(ROOT / name)
     environment = {**os.environ, "HOME": str(folder)}
@@ -42,10 +60,15 @@ def run(page, folder, replacements=()):
     environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     names = {}
-    chosen = [block for block in blocks(page) if block.runs]
-    assert chosen
+    chosen = [block for block in blocks(page) if block.runs or block.saved_as]
+    assert any(block.runs for block in chosen)
+    there = set(folder.iterdir())
     for block in chosen:
         code = block.code
+        if block.saved_as:
+            (folder / block.saved_as).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.saved_as).write_text(code)
+            continue
         for before, after in replacements:
             code = code.replace(before, after)
         if block.language == "bash":
@@ -65,3 +88,6 @@ def run(page, folder, replacements=()):
             output = printed.getvalue()
         if block.output is not None:
             assert output == block.output, code
+    # Hidden files are the home's.
+    written = {path.name for path in set(folder.iterdir()) - there if path.name[0] != "."}
+    assert written <= ignored_folders(), written

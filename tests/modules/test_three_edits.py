@@ -1,4 +1,4 @@
-"""The README's three edits, taken from its text, make a stock config train with ELMo."""
+"""The README's three edits, taken from its text, make a config train with ELMo."""
 
 import json
 import re
@@ -9,11 +9,11 @@ from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from tagging_task import VECTOR_DIM, tagger_config, with_elmo, write_task
-from tiny_bilm import write
 
 import elmo_plugin.plugin
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 
+CONFIG = "out/tagger.jsonnet"
 START, END = "<!-- three-edits:start -->", "<!-- three-edits:end -->"
 
 
@@ -27,21 +27,29 @@ def edits(repository):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, edits):
-    """A stock config, its data and a biLM, in the current directory."""
+    """A stock config in place of the sample one, and its data, in the current directory."""
     monkeypatch.chdir(tmp_path)
-    write_task(tmp_path)
-    write(tmp_path)
-    (tmp_path / "tagger.jsonnet").write_text(json.dumps(tagger_config()))
-    (tmp_path / "tagger_elmo.jsonnet").write_text(edits)
+    write_task(tmp_path, num_sentences=16)
+    for name, text in (("training_config/ner", json.dumps(tagger_config())), ("out/tagger", edits)):
+        path = tmp_path / f"{name}.jsonnet"
+        path.parent.mkdir()
+        path.write_text(text)
     return tmp_path
 
 
-def test_the_stock_config_and_the_edited_one_train(folder):
+@pytest.fixture
+def width(repository):
+    """The width of the embedded biLM's vectors."""
+    options = json.loads((repository / "elmo_plugin" / "pretrained" / "options.json").read_text())
+    return 2 * options["lstm"]["projection_dim"]
+
+
+def test_the_stock_config_and_the_edited_one_train(folder, width):
     assert elmo_plugin.plugin
-    stock = train_model_from_file("tagger.jsonnet", folder / "stock")
+    stock = train_model_from_file("training_config/ner.jsonnet", folder / "stock")
     assert stock.encoder._module.input_size == VECTOR_DIM
-    model = train_model_from_file("tagger_elmo.jsonnet", folder / "elmo")
-    assert model.encoder._module.input_size == VECTOR_DIM + 12
+    model = train_model_from_file(CONFIG, folder / "elmo")
+    assert model.encoder._module.input_size == VECTOR_DIM + width
     embedder = model.text_field_embedder.token_embedder_elmo
     assert type(embedder) is ElmoTokenEmbedder
     weights = torch.cat(list(embedder._elmo.scalar_mixes[0].scalar_parameters))
@@ -49,13 +57,28 @@ def test_the_stock_config_and_the_edited_one_train(folder):
     assert (folder / "elmo" / "model.tar.gz").is_file()
 
 
-def test_they_are_three_edits_and_no_more(folder):
+@pytest.mark.usefixtures("folder")
+def test_they_are_three_edits_and_no_more(width):
     """By hand: one indexer, one embedder, one number."""
-    options = json.loads((folder / "options.json").read_text())
-    expected = with_elmo(
-        tagger_config(), 12, options=options, pretrained_file="weights.hdf5", dropout=0.5
-    )
-    assert Params.from_file("tagger_elmo.jsonnet").as_dict() == expected
+    expected = with_elmo(tagger_config(), width, options_file="embedded", dropout=0.0)
+    assert Params.from_file(CONFIG).as_dict() == expected
+
+
+def test_on_the_sample_config_they_give_ner_elmo(tmp_path, edits, repository):
+    """`training_config/ner_elmo.jsonnet` has a regularizer too, and names the biLM's options."""
+    (tmp_path / "training_config").symlink_to(repository / "training_config")
+    (tmp_path / "elmo_plugin").symlink_to(repository / "elmo_plugin")
+    (tmp_path / "out").mkdir()
+    (tmp_path / CONFIG).write_text(edits)
+    edited = Params.from_file(tmp_path / CONFIG).as_dict()
+    expected = Params.from_file(repository / "training_config" / "ner_elmo.jsonnet").as_dict()
+    del expected["model"]["regularizer"]
+    for config in (edited, expected):
+        elmo = config["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+        named = [elmo.pop(key, None) for key in ("options", "options_file", "pretrained_file")]
+        assert "embedded" in named
+        assert elmo.pop("do_layer_norm", False) is False
+    assert edited == expected
 
 
 def without_the_indexer(config):
@@ -74,13 +97,16 @@ def without_the_wider_encoder(config):
     ("spoil", "message"),
     [
         (without_the_indexer, "elmo"),
-        (without_the_embedder, "embedding dim must match encoder input dim, but got 5 and 17"),
-        (without_the_wider_encoder, "embedding dim must match encoder input dim, but got 17 and 5"),
+        (without_the_embedder, "embedding dim must match encoder input dim, but got 5 and 517"),
+        (
+            without_the_wider_encoder,
+            "embedding dim must match encoder input dim, but got 517 and 5",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_no_edit_can_be_left_out(spoil, message, folder):
-    config = Params.from_file("tagger_elmo.jsonnet").as_dict()
+    config = Params.from_file(CONFIG).as_dict()
     spoil(config)
     (folder / "spoiled.jsonnet").write_text(json.dumps(config))
     with pytest.raises((ConfigurationError, RuntimeError, ValueError), match=message):
