@@ -26,7 +26,10 @@ PAGES = [
     and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES)
 ]
 # Enough to see the commands work: the page's own number of epochs takes minutes.
-SHORTER = [('-o "{$DATA}"', '-o "{$DATA, \\"trainer.num_epochs\\": 1}"')]
+SHORTER = [
+    ('-o "{$DATA}"', '-o "{$DATA, \\"trainer.num_epochs\\": 1}"'),
+    ("-s out/tagger", """-s out/tagger -o '{"trainer.num_epochs": 2}'"""),
+]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in SLOW])
@@ -48,8 +51,8 @@ def test_the_slow_page_runs(page, tmp_path):
         pytest.importorskip("pyarrow")
     run(page, tmp_path, SHORTER)
     if page == "docs/how_to.md":
-        assert (tmp_path / "layer_weights.svg").read_text().startswith("<?xml")
-        shown = (tmp_path / "entities.html").read_text()
+        assert (tmp_path / "out" / "layer_weights.svg").read_text().startswith("<?xml")
+        shown = (tmp_path / "out" / "entities.html").read_text()
         assert shown.count("PER") >= 1, "the tagger of the page predicts nothing"
 
 
