@@ -93,3 +93,13 @@ def test_the_picture_shows_the_runs():
 
     drawn = draw(ROOT / "results" / "table1" / "runs.csv")
     assert drawn == (ROOT / "docs" / "assets" / "table1.svg").read_text("utf-8")
+
+
+def test_the_readme_table_agrees_with_the_picture():
+    rows = [line.split("|")[1:-1] for line in (ROOT / "README.md").read_text("utf-8").splitlines()]
+    table = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows if cells}
+    picture = (ROOT / "docs" / "assets" / "table1.svg").read_text("utf-8")
+    shown = re.findall(r"(?:ELMo: |; )([^;<]+), [^,;]+? (\S+) and ([\d.]+)", picture)
+    titles = next(cells for cells in rows if "SQuAD" in "".join(cells))[1:]
+    assert [title for title, _, _ in shown] == [title.strip() for title in titles]
+    assert [f"{low} → {high}" for _, low, high in shown] == table["here, + ELMo"]
