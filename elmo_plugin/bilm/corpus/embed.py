@@ -20,18 +20,18 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 
-# Most bytes of vectors in a row group, unless one line has more. A group is held in memory.
+# Most bytes of vectors in a row group, which is held in memory. A single line may have more.
 GROUP_BYTES = 1 << 26
-# Most characters of an error message. A pipe passes a message this short in one piece.
+# Most characters of an error message. Messages this short pass through a pipe in one piece.
 MOST_TEXT = 1000
 
 
 class WorkerFiles(NamedTuple):
     """
-    Paths that a worker needs, valid on every machine of the run, and its number of threads.
+    Paths that a worker needs, valid on every machine of the run, and the worker's thread count.
 
-    `folder`: output folder with the plan and the Parquet files. `root`: folder that relative names
-    of input files start from. `options_file`, `weight_file`: files of the biLM, see `load_bilm`.
+    `folder`: output folder with the plan and the Parquet files. `root`: folder to which relative
+    names of input files refer. `options_file`, `weight_file`: files of the biLM, see `load_bilm`.
     """
 
     folder: str
@@ -43,11 +43,11 @@ class WorkerFiles(NamedTuple):
 
 class Event(NamedTuple):
     """
-    Message from a worker to the supervisor, with a value that depends on its kind.
+    Message from a worker to the supervisor. The meaning of `value` depends on `kind`.
 
-    `"placed"`: text with the worker's process and machine. `"ready"`: the biLM is loaded; the value
-    is the result of `machine_of`. `"tokens"`: number of tokens just computed. `"done"`: the shard
-    is written; no value. `"failed"`: the reason.
+    `"placed"`: text that names the worker's process and machine. `"ready"`: the biLM is loaded; the
+    value is the result of `machine_of`. `"tokens"`: number of tokens just computed. `"done"`: the
+    shard is written; no value. `"failed"`: text that gives the reason.
     """
 
     kind: str
@@ -130,10 +130,10 @@ def embed_shard(bilm: BiLm, plan: Plan, number: int, folder: Path, root: Path) -
     batch.
 
     The file is complete when the generator ends. Its bytes depend only on the arguments and on
-    `machine_of(bilm)`. `folder` is the output folder, and `root` the folder that relative names of
-    input files start from. Raises a `ValueError` if the text has changed since it was planned.
+    `machine_of(bilm)`. `folder` is the output folder, and `root` the folder to which relative names
+    of input files refer. A text that has changed since it was planned causes a `ValueError`.
     """
-    # A vector that was cached for another shard may differ in its last bit.
+    # Empty the cache: a vector that was cached for another shard may differ in its last bit.
     bilm.char_cnn.forget_token_vectors()
     settings = plan.settings
     token_size = plan.num_layers * plan.bilm.embedding_dim

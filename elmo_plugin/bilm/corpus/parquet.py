@@ -1,8 +1,8 @@
 """
 Write and read a shard's Parquet file, which has one row per line of text.
 
-The columns are `file`, `line`, `text`, `tokens`, and `vectors`, a flat list of numbers. The
-schema's metadata has the shape of `vectors` under the key `elmo_plugin`.
+The columns are `file`, `line`, `text`, `tokens` (their number), and `vectors`, a flat list of
+numbers. The metadata key `elmo_plugin` of the schema holds JSON with the shape of `vectors`.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.text import quoted
 
 METADATA_KEY = b"elmo_plugin"
-# Longest list that Arrow can store: its offsets have 32 bits.
+# Largest length of an Arrow list, because offsets have 32 bits.
 MOST_NUMBERS = 2**31 - 1
 
 
@@ -139,7 +139,7 @@ def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
     """
     Yield every line of an embedded corpus with its vectors, in the order of the input.
 
-    Memory holds one row group, 64 MB.
+    One row group at a time is in memory: up to 64 MB of vectors, or one line that has more.
 
     # Parameters
 
@@ -176,7 +176,7 @@ def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[Corpu
     """
     Yield the lines of one Parquet file.
 
-    `expected` has the plan's fingerprint, the number of the shard, and its number of lines.
+    `expected` holds the plan's fingerprint, the shard's number, and the shard's number of lines.
     """
     arrow, parquet = pyarrow_modules()
     if not path.is_file():

@@ -26,10 +26,10 @@ class CorpusSettings:
     layers : `str`, optional (default = `"average"`)
         `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
     dtype : `str`, optional (default = `"float16"`)
-        Type of the stored numbers: `"float32"`, or `"float16"` (three significant digits).
+        Dtype of the stored numbers: `"float32"`, or `"float16"` (three significant digits).
     state : `str`, optional (default = `"primed"`)
-        Where the LSTM state of a sentence starts: `"primed"` or `"reset"`, see `BiLm`. `"carry"` is
-        refused, since a sentence would depend on all lines before it.
+        Initial LSTM state of a sentence: `"primed"` or `"reset"`, see `BiLm`. `"carry"` is refused,
+        because a sentence would depend on all lines before it.
     threads : `int`, optional (default = `1`)
         Threads of each worker. With this package's compiled kernels, vectors are bitwise identical
         for any number of threads. With PyTorch's operators, last bits may differ.
@@ -81,7 +81,7 @@ class InputFile(NamedTuple):
 
 
 class PlannedBiLm(NamedTuple):
-    """biLM of a plan: its name or files, its `fingerprint`, and its sizes."""
+    """biLM of a plan: its name or files (`source`), fingerprint and dimensions."""
 
     source: str
     fingerprint: str
@@ -152,7 +152,7 @@ class Plan:
         """
         Read the plan from `plan.json` in the folder.
 
-        Raises a `ValueError` if the file is not a plan of this version, or was edited.
+        A file that is not a plan of this version, or was edited, causes a `ValueError`.
         """
         path = folder / PLAN
         try:
@@ -192,7 +192,7 @@ def check_same(
     """
     Raise a `ValueError` if the settings, the biLM or the input files differ from those in a plan.
 
-    `threads` may differ.
+    Only the setting `threads` may differ.
     """
     before: dict[str, Any] = {**asdict(plan.settings), "the biLM's digest": plan.bilm.fingerprint}
     now: dict[str, Any] = {**asdict(settings), "the biLM's digest": bilm.fingerprint}

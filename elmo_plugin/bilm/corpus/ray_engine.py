@@ -74,9 +74,9 @@ class RayEngine:
         Paths on a disk that all machines share, and the number of threads per worker. Each worker
         reserves one CPU per thread.
     address : `str | None`, optional (default = `None`)
-        Address of the cluster; `"local"` starts a cluster on this machine for this run. If not
-        given, use the cluster that this process is connected to, the cluster in `RAY_ADDRESS`, a
-        cluster that was started on this machine, or `"local"`, in this order.
+        Address of the cluster; `"local"` starts a cluster on this machine for this run. `None`
+        takes the first that exists of: the cluster to which this process is connected, the one in
+        `RAY_ADDRESS`, one that was started on this machine, and `"local"`.
     """
 
     def __init__(self, files: WorkerFiles, address: str | None = None) -> None:
@@ -99,14 +99,14 @@ class RayEngine:
         return int(ray_module().cluster_resources().get("CPU", 1))
 
     def start(self) -> RayWorker:
-        """Start an actor, as soon as the cluster has free CPUs."""
+        """Start a worker; its actor begins as soon as the cluster has free CPUs."""
         return RayWorker(self._actor.remote(self._files))
 
     def wait(self, workers: Sequence[Any], seconds: float) -> Iterator[tuple[RayWorker, Event]]:
         """
         Wait at most `seconds` for events of the actors, and yield each event with its worker.
 
-        Raises an `OSError` if the cluster is lost.
+        The loss of the cluster causes an `OSError`.
         """
         ray = ray_module()
         by_stream = {one.stream: one for one in workers if one.stream is not None}
@@ -149,7 +149,7 @@ class RayEngine:
 
 def _summary(error: Exception) -> str:
     """
-    Return an error's type and one line: the last if its message is a traceback, else the first.
+    Return an error's type and one line of its message: a traceback's last line, else the first.
     """
     lines = str(error).strip().splitlines() or [""]
     line = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]

@@ -31,7 +31,7 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
 
 ENGINES = ("local", "ray")
-# Numbers of parts have six digits, or seven from 1,000,000 on. Other programs use more digits.
+# Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
 WRITTEN = (COMPLETE, *(f"part-{'[0-9]' * digits}.parquet" for digits in (6, 7)))
 UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
 
@@ -64,7 +64,7 @@ def embed_corpus(
         UTF-8 files, plain or gzip, or glob patterns such as `text/**/*.txt`. One sentence per line,
         tokens separated by white space.
     output : `str | Path`
-        Output folder, new or of an interrupted run.
+        Output folder: a new one, or that of an interrupted run.
     settings : `CorpusSettings`, optional (default = `CorpusSettings()`)
     options_file, weight_file
         Files of the biLM, see `load_bilm`; by default the embedded biLM.
@@ -90,11 +90,12 @@ def embed_corpus(
     # Raises
 
     `ValueError`
-        If an argument is invalid; if a line is not UTF-8, before anything is computed; if the
-        folder was made from other text, biLM or settings, or is in use; or with `force`, if the
+        If an argument is invalid; if a line is not UTF-8 (found before anything is computed); if
+        the folder was made from other text, biLM or settings, or is in use; or with `force`, if the
         folder has files that no run of this function wrote.
     `OSError`
-        If shards failed three times; the message names them. All other shards are written.
+        If shards failed three times; the message names them, and all other shards are written. Also
+        after many failures in a row, or if Ray does not start or its cluster is lost.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")

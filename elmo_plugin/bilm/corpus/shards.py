@@ -17,9 +17,10 @@ BLOCK_BYTES = 1 << 20
 
 class Range(NamedTuple):
     """
-    Byte range `start` to `stop` of input file number `file`, in decompressed text for a gzip file.
+    Byte range `start` to `stop` of the input file with index `file`. In a gzip file, bytes of the
+    decompressed text are counted.
 
-    `first_line` is the number, from 1, of the range's first line in the file.
+    `first_line` is the line number, from 1, of the range's first line in the file.
     """
 
     file: int
@@ -51,9 +52,9 @@ def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     """
     List the files that names and glob patterns match, each file once, under its first name.
 
-    Matches of a pattern such as `text/**/*.txt` are sorted. Relative names start from `root`.
-    Raises a `FileNotFoundError` if a name or pattern matches no file. A folder, a pipe, or a name
-    that is not UTF-8 raises a `ValueError`.
+    Matches of a pattern such as `text/**/*.txt` are sorted. Relative names are resolved against
+    `root`. A name or pattern that matches no file causes a `FileNotFoundError`. A folder, a pipe,
+    or a name that is not UTF-8 causes a `ValueError`.
     """
     found: dict[Path, str] = {}
     for name in map(str, inputs):
@@ -86,9 +87,8 @@ def cut_shards(
     Read all input files once, line by line, and yield the shards.
 
     A shard ends once it has `shard_tokens` tokens; an empty line counts as one token. `files` are
-    names from `find_files`, and relative names start from `root`. Raises a `ValueError` with file
-    and line if a line has more than `most_tokens` tokens, or is not UTF-8 (unless
-    `replace_bad_utf8`).
+    names from `find_files`, resolved against `root`. A line with more than `most_tokens` tokens, or
+    one that is not UTF-8 (unless `replace_bad_utf8`), causes a `ValueError` with file and line.
     """
     shard = _ShardBuilder()
     for file, name in enumerate(files):
@@ -100,7 +100,7 @@ def cut_shards(
                         f"{name}:{line.number}: a line of {len(line.sentence.tokens)} tokens, "
                         f"expected at most {most_tokens}: a list in Parquet holds no more numbers"
                     )
-                # A chunk of bytes belongs to one shard; lines that end with a lone \r share one.
+                # All bytes up to a \n belong to one shard, also if a lone \r ends a line in them.
                 if raw.start >= shard.stop_in(file):
                     if shard.size >= shard_tokens:
                         yield shard.build()
@@ -112,7 +112,7 @@ def cut_shards(
 
 
 class _CountedLines:
-    """Iterable of a file's lines; `start` and `stop` are the byte positions of the latest line."""
+    """Iterable of a file's lines; `start` and `stop` are the byte offsets of the latest line."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -167,9 +167,9 @@ def read_shard(
     shard: Shard, files: Sequence[str], root: Path, replace_bad_utf8: bool = False
 ) -> Iterator[Line]:
     """
-    Yield the lines of a shard, in their order.
+    Yield the lines of a shard, in order.
 
-    Raises a `ValueError` if the bytes have changed since the shard was planned.
+    Bytes that have changed since the shard was planned cause a `ValueError`.
     """
     pieces = []
     digest = hashlib.blake2b(digest_size=16)
@@ -185,7 +185,7 @@ def read_shard(
             yield from _decoded(lines, files[one.file], replace_bad_utf8)
             continue
         # The decoder treats the first line of a file differently (byte order mark, lone \r). This
-        # piece begins later in its file, so add an empty first line, and drop it afterwards.
+        # piece does not begin its file, so add an empty first line and drop it afterwards.
         numbered = _decoded(itertools.chain([b"\n"], lines), files[one.file], replace_bad_utf8)
         for line in itertools.islice(numbered, 1, None):
             yield line._replace(number=line.number - 2 + one.first_line)
@@ -193,9 +193,9 @@ def read_shard(
 
 def check_shards(shards: Iterable[Shard], files: Sequence[str], root: Path) -> None:
     """
-    Check that the text of all shards is unchanged, reading every file once from front to back.
+    Raise a `ValueError` for the first shard whose bytes have changed since it was planned.
 
-    Raises a `ValueError` for the first shard whose bytes have changed.
+    Every file is read once, from front to back.
     """
     opened: int | None = None
     with ExitStack() as stack:

@@ -102,9 +102,9 @@ class Supervisor:
         """
         Compute shards, and call `done` with the number of each finished shard.
 
-        A shard that fails is tried again, `MOST_TRIES` times in all. Returns the shards that failed
-        each time, with the reason of the last failure. Raises an `OSError` after many failures in a
-        row (see `MOST_TRIES`), because then the shards are not the cause.
+        A shard that fails is tried again, `MOST_TRIES` times in all. The result maps each shard
+        that failed every time to the reason of its last failure. Many failures in a row (see
+        `MOST_TRIES`) cause an `OSError`, because then the shards are not at fault.
         """
         self._queue.extend(shards)
         last = time.monotonic()

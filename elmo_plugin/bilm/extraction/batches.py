@@ -11,7 +11,7 @@ NOT_FROM_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Sentence(NamedTuple):
-    """A line of text without white space at its ends, and its tokens (none for a blank line)."""
+    """A line of text, stripped of outer white space, and its tokens (none for a blank line)."""
 
     text: str
     tokens: list[str]
@@ -26,11 +26,11 @@ def read_sentences(
     lines: Iterable[str], replace_bad_utf8: bool = False, name: str = "input"
 ) -> Iterator[Sentence]:
     """
-    Split lines of text into tokens at white space.
+    Yield each line of text as a `Sentence`, with tokens split at white space.
 
     Bytes that are not UTF-8 must have been decoded with `surrogateescape`. They raise a
-    `ValueError` with the line number, from 1, and `name`, the name of the input. With
-    `replace_bad_utf8`, U+FFFD replaces them instead.
+    `ValueError` that states the input's `name` and the line number, from 1. With
+    `replace_bad_utf8`, they are replaced by U+FFFD instead.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -59,9 +59,9 @@ def windows(
     """
     Divide a stream of sentences into windows of about `WINDOW_BATCHES * max_tokens` tokens.
 
-    Sentences are sorted by length within a window, so that batches have little padding. For state
-    `"carry"`, which needs the sentences in order, `carried_batch_size` makes each window one batch
-    of this many sentences that are not blank.
+    `batches` later sorts each window by length, so that batches have little padding. State
+    `"carry"` needs the sentences in order: with `carried_batch_size`, each window is one batch of
+    this many non-blank sentences.
     """
     window: list[Sentence] = []
     steps = batched = 0
@@ -90,7 +90,7 @@ def batches(
     With this order, a run that needs too much memory fails in its first batch and not after hours.
     `num_steps` is the number of tokens of each sentence, boundaries included. A batch has at most
     `max_tokens` tokens, padding included, and at most `batch_size` sentences; a longer sentence is
-    a batch by itself. Yields indices into `num_steps`.
+    a batch by itself. Each batch is yielded as a list of indices into `num_steps`.
     """
     batch: list[int] = []
     for index in sorted(range(len(num_steps)), key=lambda index: -num_steps[index]):

@@ -13,15 +13,15 @@ def layers_in_chunks(
     bilm: BiLm, sentence: Sequence[str], chunk_size: int, row: int = 0
 ) -> Iterator[torch.Tensor]:
     """
-    Compute the layers of one sentence, `chunk_size` tokens at a time, and yield those of each
+    Compute the layers of one sentence, `chunk_size` tokens at a time, and yield the layers of each
     chunk.
 
     Layers have shape `(mixture_size, n, embedding_dim)` with `n` up to `chunk_size`, without
     sentence boundaries. They equal those of `BiLm.forward` up to rounding, in both directions. The
-    backward direction runs twice: first from the end, keeping only its state before each chunk,
-    then chunk by chunk together with the forward direction. Memory holds one chunk, and one LSTM
-    state for each chunk. In state `"carry"`, `row` is the row of the batch whose LSTM state is
-    used.
+    backward direction runs twice. The first run starts at the end of the sentence and keeps only
+    the state before each chunk. The second run computes each chunk together with the forward
+    direction. Memory holds one chunk, and one LSTM state for each chunk. In state `"carry"`, `row`
+    is the batch row whose carried LSTM state is used and replaced.
     """
     num_steps = len(sentence) + 2
     begin, end = bilm.char_cnn.boundaries

@@ -48,8 +48,8 @@ def extract(
     Compute a biLM's vectors for every line of a text and write them to an HDF5 file.
 
     Layout `"sentences"`, as in AllenNLP 0.9: a dataset for each line, named `"0"`, `"1"`, ..., of
-    shape `(mixture_size, num_tokens, embedding_dim)`. With `"top"` and `"average"` it has no first
-    axis. `sentence_to_index` is a JSON string that maps a line to the name of its dataset.
+    shape `(mixture_size, num_tokens, embedding_dim)`. With `"top"` and `"average"`, the first axis
+    is missing. `sentence_to_index` is a JSON string that maps a line to the name of its dataset.
 
     Layout `"ragged"`: `embeddings` of shape `(mixture_size, number of all tokens, embedding_dim)`;
     `offsets` of shape `(number of lines + 1,)`, such that line `i` has `embeddings[:,
@@ -65,11 +65,11 @@ def extract(
         A biLM in evaluation mode. In state `"carry"`, a batch is `batch_size` lines that are not
         blank, in order.
     lines : `Iterable[str]`
-        One sentence per line, tokens separated by white space; read as they are needed.
+        One sentence per line, tokens separated by white space; read lazily.
     output : `str | Path`
         The HDF5 file to write.
     wanted : `Extraction`, optional (default = `Extraction()`)
-        Layers, types and layout to write.
+        Layers, dtype and layout to write, and limits of batches.
     resume : `bool`, optional (default = `False`)
         Resume an interrupted run, if there is one. The file gets the same bytes as without the
         interruption.
@@ -91,7 +91,8 @@ def extract(
         If the output exists or is a folder; if there is an interrupted run that may not be resumed
         or was made with other settings, weights or input; if a line is not UTF-8.
     `OSError`
-        If the disk is full. Everything computed so far is kept for `resume`.
+        If the output's folder does not exist, or the disk is full. Vectors computed before the disk
+        was full are kept for `resume`.
     """
     output = Path(output)
     if not output.parent.is_dir():

@@ -2,9 +2,9 @@
 Intermediate results of an extraction, which survive a kill at any moment.
 
 An HDF5 file that is open when its process dies may become unreadable. A run therefore writes plain
-files to the folder `OUTPUT.partial`, and makes the HDF5 file from them at the end. These files only
-grow. `progress.json`, which is replaced atomically, records how many of their bytes are valid. A
-resumed run cuts off all later bytes.
+files to the folder `OUTPUT.partial`, and makes the HDF5 file from them at the end. The plain files
+only grow. `progress.json`, which is replaced atomically, gives the number of their valid bytes. A
+resumed run truncates the files to this number.
 """
 
 import contextlib
@@ -108,12 +108,12 @@ class Journal:
 
     @property
     def num_sentences(self) -> int:
-        """Number of sentences on disk at the last commit, from the beginning of the input."""
+        """Number of committed sentences, which are the first ones of the input."""
         return self._progress["sentences"]
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that the last commit wrote to disk."""
+        """Number of tokens in all committed sentences."""
         return self._progress["tokens"]
 
     @property
@@ -187,8 +187,8 @@ class Journal:
         Flush everything to disk; a resumed run continues after the last commit.
 
         `num_sentences` is the number of sentences so far, and `digest` the hash of their text.
-        `finished` marks the last commit of a run. `state` is the LSTM state from which the next
-        sentence starts, in state `"carry"`.
+        `finished` marks the last commit of a run. `state` holds the LSTM states carried to the next
+        batch, for a biLM in state `"carry"`.
         """
         for file in (self._vectors, self._sentences, self._lengths):
             file.flush()
@@ -263,8 +263,8 @@ def remove_finished_journal(output: Path, digest: str) -> None:
     """
     Remove the folder `OUTPUT.partial` of a run that was killed after it had written `output`.
 
-    `digest` is the hash of the text in `output`. The folder is kept if its run was not finished, or
-    had another text.
+    `digest` is the hash of the text in `output`. The folder is kept if its run was not finished or
+    read another text.
     """
     folder = output.with_name(output.name + ".partial")
     note = folder / PROGRESS

@@ -27,7 +27,7 @@ UNSAFE_IN_KEYS = {"/": "\u2215", "\0": "\u2400"}
 
 def sentence_key(sentence: str, occurrence: int = 1) -> str:
     """
-    Return the name of a sentence's dataset with `use_sentence_keys`.
+    Return the name of a sentence's dataset, as used with the option `use_sentence_keys`.
 
     # Parameters
 
@@ -61,8 +61,8 @@ def write_file(
     """
     Write the HDF5 file of an extraction from the sentences and vectors in its finished journal.
 
-    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`. `about`,
-    settings and a hash of the text, becomes the file's attribute `elmo_plugin`.
+    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`. `about`
+    holds the settings and a hash of the text; it becomes the file's attribute `elmo_plugin`.
     """
     # `track_order` lists datasets in the order of the input, instead of "0", "1", "10", ...
     with h5py.File(path, "w", track_order=True) as file:
@@ -95,7 +95,7 @@ def _write_sentences(
         compression = _compression(array.shape, array.itemsize) if wanted.compress else {}
         file.create_dataset(key, data=array, **compression)
     if not wanted.forget_sentences and not wanted.use_sentence_keys:
-        # A repeated line becomes a repeated JSON key; readers of JSON keep its last value.
+        # A repeated line becomes a duplicate JSON key, for which JSON parsers keep the last value.
         entries = (f'{text}: "{index}"' for index, text in enumerate(journal.sentences()))
         dataset = file.create_dataset(SENTENCE_TO_INDEX, (1,), dtype=TEXT)
         dataset[0] = "{" + ", ".join(entries) + "}"
@@ -155,8 +155,8 @@ def _write_ragged(
 
 def _compression(shape: tuple[int, ...], itemsize: int) -> dict[str, Any]:
     """
-    Return `create_dataset`'s arguments for compression, or none for an empty dataset, which HDF5
-    cannot compress.
+    Return the keyword arguments of `create_dataset` for compression. For an empty dataset, which
+    HDF5 cannot compress, the dict is empty.
     """
     if 0 in shape:
         return {}

@@ -1,4 +1,4 @@
-"""Settings of an extraction, and the vectors of a window of sentences, batch by batch."""
+"""Settings of an extraction, and computation of a window's vectors, batch by batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Extraction:
         as `max_tokens` allows.
     max_tokens : `int`, optional (default = `4096`)
         Largest number of tokens in a batch, with padding and boundaries. Longer sentences run in
-        chunks of this many tokens. It does not change the vectors.
+        chunks of this many tokens. The limit changes vectors only by rounding.
     dtype : `str`, optional (default = `"float32"`)
-        Type of the stored numbers. `"float16"` halves the size of the file and keeps about three
-        significant digits. The precision of the biLM's computation is not changed.
+        Dtype of the stored numbers. `"float16"` halves the size of the file and keeps about three
+        significant digits. The biLM computes in its own precision in any case.
     layout : `str`, optional (default = `"sentences"`)
         `"sentences"`: one dataset per sentence, as in AllenNLP 0.9. `"ragged"`: one array for the
         tokens of all sentences, and an array of offsets.
@@ -81,8 +81,8 @@ class Piece(NamedTuple):
     Vectors of one sentence, or of one chunk of a long sentence.
 
     `sentence`: index of the sentence in its window. `first`: index, in the sentence, of the
-    piece's first token. `vectors`: shape `(number of stored layers, n, embedding_dim)`, in the type
-    that is stored.
+    piece's first token. `vectors`: shape `(number of stored layers, n, embedding_dim)`, in the
+    stored dtype.
     """
 
     sentence: int
@@ -99,7 +99,7 @@ def window_vectors(
 
     Sentences are sorted by length and divided into batches of at most `batch_size` sentences and
     `max_tokens` tokens. A longer sentence runs in chunks and yields one piece for each chunk. Blank
-    sentences have no piece. In state `"carry"` the window is one batch.
+    sentences have no piece. In state `"carry"`, the nth non-blank sentence continues row n.
     """
     # Blank sentences have no row in a batch.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]

@@ -1,6 +1,6 @@
 """
-Entry point to the kernels, and the only file of this folder that the model imports. Models call
-`backend()` and subclass `WeightsModule`.
+Entry point to the kernels, and the only module of this package that `bilm/model` imports. Models
+call `backend()` and subclass `WeightsModule`.
 
 To compute with the reference implementation instead of the fast kernels:
 
@@ -143,7 +143,7 @@ def check_ids(
     ids: Any,
     content: str = "character ids, shape (batch_size, num_tokens, 50); use batch_to_ids(sentences)",
 ) -> None:
-    """Raise a `ValueError` if ids are not a tensor of integers. The error calls them `content`."""
+    """Raise a `ValueError` if `ids` is not an integer tensor; the message asks for `content`."""
     if not isinstance(ids, torch.Tensor):
         found = f"{' '.join(repr(ids).split())[:60]} ({type(ids).__name__})"
         raise ValueError(f"found {found}, expected a tensor of {content}")
@@ -161,13 +161,13 @@ def forget_derived(parameters: Sequence[torch.Tensor], what: str | None = None) 
 
 class WeightsModule(torch.nn.Module):
     """
-    Base class of modules with weights for the kernels. The kernels cache values that they derive
-    from the weights (`derived.py`); `state_dict` and copies of the module leave these out.
+    Base class of modules whose weights the kernels use. The kernels cache values that they derive
+    from the weights (`derived.py`). `state_dict` and copies of the module do not contain them.
 
     # Attributes
 
     dtype, training_dtype : `str | None`
-        Dtypes of matrix products without and with gradients, see `Precision`.
+        Dtype of matrix products when no gradient is needed, and when one is; see `Precision`.
     """
 
     def __init__(self) -> None:
@@ -189,8 +189,8 @@ class WeightsModule(torch.nn.Module):
 
     def train(self, mode: bool = True) -> "WeightsModule":
         """
-        Set training or evaluation mode, and free the values derived from the weights. Around an
-        evaluation, AllenNLP's moving average overwrites the weights through `.data`.
+        Set training or evaluation mode, and free the values derived from the weights. Before and
+        after an evaluation, AllenNLP's moving average overwrites the weights through `.data`.
         """
         self.forget_derived()
         return super().train(mode)
@@ -201,7 +201,7 @@ class WeightsModule(torch.nn.Module):
         return super()._apply(fn, recurse)
 
     def __prepare_scriptable__(self) -> None:
-        """Raise a `TypeError`. `torch.jit.script` calls this hook, and cannot compile a biLM."""
+        """Raise a `TypeError`: `torch.jit.script` calls this hook, but cannot compile a biLM."""
         raise TypeError(
             "torch.jit.script cannot compile a biLM, whose loops depend on sentence lengths; "
             "`python -m elmo_plugin export-onnx` writes one that runs without Python"

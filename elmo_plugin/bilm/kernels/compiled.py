@@ -15,7 +15,7 @@ from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
 from elmo_plugin.bilm.kernels.quantized import ZERO_POINT, weight_in_int8, weight_in_int16
 from elmo_plugin.bilm.kernels.token_layer import filter_matrix
 
-# Columns of a panel, a packed block of a weight. The kernels need widths that are multiples of it.
+# Width of a panel, a packed block of a weight. The kernels need multiples of it as dimensions.
 COLUMNS = 32
 # Rows of a weight to quantize at a time: few, so that temporary copies stay small.
 ROWS_AT_ONCE = 64 * COLUMNS
@@ -42,7 +42,7 @@ class PackedWeight:
         Number of row blocks, such as the four gates of an LSTM. Each is padded separately.
     copy : `bool`, optional (default = `True`)
         Whether to pack a float32 weight; other formats are always packed. If `False`, the kernels
-        read it row-major, without a copy unless it needs padding.
+        read the row-major weight in place; it is copied only for padding.
 
     # Attributes
 
@@ -67,7 +67,7 @@ class PackedWeight:
 
 
 def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
-    """Zero-pad the columns, and the rows of each row block, to multiples of 32."""
+    """Zero-pad a weight's columns, and the rows of each row block, to multiples of 32."""
     rows, columns = (-size % COLUMNS for size in (len(weight) // blocks, weight.shape[1]))
     if rows or columns:
         weight = functional.pad(weight.unflatten(0, (blocks, -1)), (0, columns, 0, rows)).flatten(
@@ -77,7 +77,7 @@ def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
 
 
 def padded_vector(vector: torch.Tensor, blocks: int = 1) -> torch.Tensor:
-    """Return a copy of a bias, padded like the rows of its weight in `padded`."""
+    """Return a copy of a bias, with each of its blocks zero-padded to a multiple of 32."""
     missing = -(len(vector) // blocks) % COLUMNS
     return (
         functional.pad(vector.detach().unflatten(0, (blocks, -1)), (0, missing)).flatten().clone()
@@ -102,7 +102,7 @@ def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
 
 
 def _lanes(rows: torch.Tensor, number_format: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Convert rows to a number format. Return their bytes, seen as float32, and any scales."""
+    """Convert rows to a number format; return the bytes, reinterpreted as float32, and scales."""
     scales = None
     if number_format == "int16":
         integers, scales = weight_in_int16(rows)
@@ -119,7 +119,7 @@ def _lanes(rows: torch.Tensor, number_format: str) -> tuple[torch.Tensor, torch.
 def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """
     Return a tensor of zeros on the CPU. For a large tensor, ask Linux for huge pages (2 MB). They
-    cause fewer TLB misses, which speeds up a weight that every step reads.
+    cause fewer TLB misses, which speeds up products with a weight that every step reads.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -150,14 +150,14 @@ class _Convolution(ctypes.Structure):
 
 class CompiledLinear:
     """
-    Linear layer `rows W^T + b` for weights that do not change.
+    Linear layer `rows W^T + b` with frozen weights.
 
     # Parameters
 
     affine : `Affine`
         Float32 weight and bias, on the CPU.
     number_format : `str`
-        Number format to multiply in, as in `PackedWeight`.
+        Number format of the factors in the matrix product, as in `PackedWeight`.
     blocks : `int`, optional (default = `1`)
         Number of row blocks of the weight, see `PackedWeight`.
     """
@@ -173,7 +173,7 @@ class CompiledLinear:
         )  # fmt: skip
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the outputs for rows of shape `(num_rows, input_dim)`."""
+        """Map rows, shape `(num_rows, input_dim)`, to outputs, shape `(num_rows, output_dim)`."""
         rows = _padded_rows(rows, self._weight.input_dim).contiguous()
         outputs = rows.new_empty(len(rows), self._weight.output_dim)
         library.function("linear", self._number_format)(
@@ -185,7 +185,7 @@ class CompiledLinear:
 
 class CompiledHighway(CompiledLinear):
     """
-    Highway layer (`reference.highway`) for weights that do not change.
+    Highway layer (`reference.highway`) with frozen weights.
 
     # Parameters
 
@@ -209,7 +209,7 @@ class CompiledHighway(CompiledLinear):
 
 class CompiledTokenLayer:
     """
-    Token layer (`reference.token_layer`) without gradients, for weights that do not change.
+    Token layer (`reference.token_layer`) without gradients, with frozen weights.
 
     # Parameters
 
@@ -251,7 +251,7 @@ class CompiledTokenLayer:
 
     def __call__(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        Return the vectors of tokens.
+        Compute token vectors.
 
         # Parameters
 
@@ -305,15 +305,15 @@ class _Layer(ctypes.Structure):
 
 class CompiledLstm(FrozenLstm):
     """
-    LSTM layer (`reference.lstm_layer`) without gradients, for weights that do not change. One C++
-    call runs all steps.
+    LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights. One C++ call runs
+    all steps.
 
     # Parameters
 
     weights : `LstmWeights`
         Float32, on the CPU. They must not change (see `derived.py`).
     number_format : `str`
-        Number format to multiply in, as in `PackedWeight`.
+        Number format of the factors in matrix products, as in `PackedWeight`.
     """
 
     def __init__(self, weights: LstmWeights, number_format: str) -> None:

@@ -2,8 +2,8 @@
 Cache of values computed from weights: prepacked copies, token vectors, the state after the warm-up
 text.
 
-A value is computed again after its weights have changed. Modules do not hold the values: they are
-in no `state_dict` and in no copy of a module, and are freed with the weights.
+A value is computed again after its weights have changed. Modules do not store the values, which are
+therefore in no `state_dict` and in no copy of a module. They are freed with the weights.
 """
 
 import functools
@@ -60,10 +60,10 @@ def derived(
     PyTorch's version counter counts, a new tensor in `.data`, another parameter, device or dtype.
 
     The version counter misses writes through `p.data`, `torch.distributed` collectives or a NumPy
-    view. On a CPU a few elements of each weight are compared too, which reveals such a write to a
-    whole tensor. A write to a few elements goes unnoticed until `train` or `forget` is called.
+    view. On a CPU, a few elements of each weight are therefore compared as well. This detects a
+    write to a whole tensor. After a write to a few elements, call `train` or `forget`.
 
-    Safe to call from several threads; at worst two of them compute the same value.
+    Thread-safe; at worst, two threads compute the same value.
 
     # Parameters
 
@@ -73,7 +73,7 @@ def derived(
     what : `tuple[Hashable, ...]`
         Name of the value, followed by every setting that it depends on.
     make : `Callable[[], Derived]`
-        Computes the value.
+        Function that computes the value.
     """
     if not parameters:
         return make()
@@ -108,7 +108,7 @@ def _remove(entries: dict[int, Any], number: int, _: Any) -> None:
 
 
 def _sample(weight: torch.Tensor) -> torch.Tensor:
-    """Return some elements, viewed as integers because a float NaN is unequal to itself."""
+    """Return a few elements, reinterpreted as integers because NaN is unequal to itself."""
     if weight.is_contiguous():
         flat = weight.view(-1)
     else:  # `view(-1)` may fail for other strides: take the first column
@@ -141,7 +141,7 @@ def forget(parameters: Sequence[torch.Tensor], name: str | None = None) -> None:
 
 
 def _forget_after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Free values of stepped parameters: version counters miss fused and `.data` steps."""
+    """Free values of an optimizer's parameters; version counters miss fused and `.data` steps."""
     if _entries:
         groups = optimizer.param_groups
         forget([one for group in groups for one in group["params"] if one.requires_grad])
@@ -151,14 +151,11 @@ register_optimizer_step_post_hook(_forget_after_step)
 
 
 def cached_names(parameters: Sequence[torch.Tensor]) -> list[tuple[Hashable, ...]]:
-    """
-    Return name and settings of each cached value that is stored under one of `parameters`: the
-    first that it was derived from.
-    """
+    """Return name and settings of each cached value whose first parameter is in `parameters`."""
     ids = {id(one) for one in parameters}
     return [what for first, entries in list(_entries.items()) if first in ids for what in entries]
 
 
 def version_counters(parameters: Sequence[torch.Tensor]) -> Hashable:
-    """Return `(id, version, address)` of each parameter, a cheap token that shows most changes."""
+    """Return `(id, version, address)` of each parameter; comparing these reveals most changes."""
     return tuple((id(one), _version(one), one.data_ptr()) for one in parameters)

@@ -36,7 +36,7 @@ TOKEN_VECTORS = "token vectors"
 def token_layer(
     character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
 ) -> torch.Tensor:
-    """Compute token vectors, each distinct token once, see `Backend.token_layer`."""
+    """Compute token vectors, once for each distinct token, see `Backend.token_layer`."""
     parameters, num_characters = weights.tensors, character_ids.shape[1]
     trains = wants_gradient(parameters)
     if not trains and _is_float32_on_cpu(weights.embedding):  # the cache is float32 on the CPU
@@ -149,15 +149,15 @@ def linear_kernel(
     weight: torch.Tensor, dtype: str | None = None, precise: bool = False
 ) -> LinearKernel:
     """
-    Return a linear layer in PyTorch's operators, for GPUs and machines without the C++ library.
+    Return a frozen linear layer for GPUs and machines without the C++ library.
 
     # Parameters
 
     weight : `torch.Tensor`
         Shape `(output_dim, input_dim)`.
     dtype : `str | None`, optional (default = `None`)
-        See `Precision`. A CPU multiplies in the weight's own dtype instead of float16 or bfloat16,
-        which is faster there and more exact.
+        See `Precision`. On a CPU, the weight's own dtype replaces float16 and bfloat16, because it
+        is faster there and more exact.
     precise : `bool`, optional (default = `False`)
         Whether to avoid int8, because it would lose too much accuracy for this weight.
     """
@@ -173,7 +173,8 @@ def frozen_linear(
     weight: torch.Tensor, dtype: str | None
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """
-    Return the fastest linear layer on this machine, never in int8 (too coarse for this weight).
+    Return the fastest function on this machine that computes `rows W^T`. It never uses int8, which
+    is too coarse for the token layers that call it.
 
     # Parameters
 
@@ -192,7 +193,7 @@ def frozen_linear(
 
 
 def runs_in_library(like: torch.Tensor) -> bool:
-    """Return whether the C++ library runs here for frozen weights with this device and dtype."""
+    """Return whether the C++ library runs for frozen weights with `like`'s device and dtype."""
     return _is_float32_on_cpu(like) and library.variant() is not None
 
 
@@ -206,8 +207,8 @@ def lstm_format(weights: LstmWeights, dtype: str | None) -> str | None:
 
 def token_formats(weights: TokenWeights, dtype: str | None) -> tuple[str, str] | None:
     """
-    Return two number formats of the library for a frozen token layer: for the highways, and for the
-    convolutions and the projection (never int8, too coarse there). `None` without the library.
+    Return the library's two number formats for a frozen token layer; `None` without the library.
+    The first is for the highways. The second, never int8, is for convolutions and projection.
     """
     if not runs_in_library(weights.embedding):
         return None
@@ -302,7 +303,7 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
 
 
 def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
-    """Return whether fused LSTM steps run for frozen weights with this device and dtype."""
+    """Return whether fused LSTM steps run for frozen weights with `like`'s device and dtype."""
     # On a CPU, `"float16"` products are computed in the weights' own dtype.
     half = torch.float16 if like.is_cuda else like.dtype
     product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
@@ -310,14 +311,14 @@ def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
 
 
 def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:
-    """Return the `TrainingSteps` class to use: fused kernels if they run here, else PyTorch's."""
+    """Return the subclass of `TrainingSteps` to use: with fused kernels if they run here."""
     product_dtype = getattr(torch, training_dtype) if training_dtype else cell.dtype
     fused = lstm_fused.usable(cell, product_dtype, training=True)
     return lstm_fused.FusedTrainingSteps if fused else PlainTrainingSteps
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:
-    """Return the number of tokens that the token layer computes together."""
+    """Return the number of tokens that the token layer computes at a time."""
     if character_ids.is_cuda:
         return tuning.TOKENS_AT_ONCE_ON_GPU
     return tuning.TRAINED_TOKENS_AT_ONCE if trains else tuning.TOKENS_AT_ONCE

@@ -1,4 +1,4 @@
-"""Tools for hand-written gradients (with second derivatives), and linear layers for training."""
+"""Hand-written gradients that support double backward, and a trainable linear layer."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-# Maps `ctx` and its saved tensors to the forward pass (a function of differentiable operators) and
-# the tensors to call it with, the first arguments of the autograd function.
+# Function of `ctx` and its saved tensors. It returns a differentiable forward pass and the tensors
+# to call it with, which are the first arguments of the autograd function.
 Definition = Callable[
     [Any, Sequence[torch.Tensor]],
     tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor | None]],
@@ -20,12 +20,12 @@ def hand_written(
     definition: Definition | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
-    Decorate the hand-written `backward` of a `torch.autograd.Function`.
+    Return a decorator for the hand-written `backward` of a `torch.autograd.Function`.
 
-    `backward` runs without autocast, because its kernels rely on the tensors' dtypes. For
-    `create_graph=True`, which asks for a differentiable gradient, autograd differentiates
-    `definition` instead. PyTorch's `once_differentiable` is not enough: for a loss that is
-    linear in the outputs, it loses the second derivative without an error.
+    `backward` runs without autocast, because its kernels rely on the tensors' dtypes. For double
+    backward (`create_graph=True`), autograd differentiates `definition` instead. PyTorch's
+    `once_differentiable` is not enough: for a loss that is linear in the outputs, it loses the
+    second derivative without an error.
 
     # Parameters
 
@@ -57,7 +57,7 @@ def _differentiable_gradients(
             "create_graph=True asks for"
         )
     function, arguments = definition(ctx, ctx.saved_tensors)
-    # Views, because an input may itself depend on a weight: that path must not count here.
+    # Use views, because an input may itself depend on a weight: this gradient excludes that path.
     views: list[Any] = [None if one is None else one.view_as(one) for one in arguments]
     needed = [index for index in range(len(views)) if ctx.needs_input_grad[index]]
     found = torch.autograd.grad(
@@ -112,7 +112,7 @@ def rounded(tensor: torch.Tensor, training_dtype: str | None) -> torch.Tensor:
 def linear_of_rounded(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, result_dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return `rows W^T + bias` in `result_dtype`; `rounded` has converted rows and weight."""
+    """Return `rows W^T + bias` in `result_dtype`, for rows and a weight that were `rounded`."""
     if rows.dtype == result_dtype:
         return functional.linear(rows, weight, bias)
     products = functional.linear(rows, weight).to(result_dtype)
@@ -133,8 +133,8 @@ def training_linear(
     rows, weight, bias : `torch.Tensor`
         Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`.
     training_dtype : `str | None`, optional (default = `None`)
-        `"bfloat16"` rounds both factors of each product, forward and backward; sums, bias and
-        result keep the weight's dtype. `None` means autocast's dtype, else the weight's.
+        With `"bfloat16"`, factors and results of matrix products are rounded, forward and backward.
+        The bias is added in the weight's dtype. `None` means autocast's dtype, else the weight's.
 
     # Returns
 

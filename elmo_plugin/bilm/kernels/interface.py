@@ -26,13 +26,13 @@ class Precision(NamedTuple):
 
 class LstmWeights(NamedTuple):
     """
-    Weights of one LSTM layer of one direction. Rows of gates are in the order `i, f, g, o`.
+    Weights of one LSTM layer of one direction. The rows hold the gates in the order `i, f, g, o`.
 
     `input`: shape `(4 * cell_size, input_dim)`.
     `state`: shape `(4 * cell_size, projection_dim)`.
     `bias`: shape `(4 * cell_size,)`.
     `projection`: shape `(projection_dim, cell_size)`.
-    `cell_clip`, `projection_clip`: largest absolute value of cell and output; `None` for no limit.
+    `cell_clip`, `projection_clip`: largest absolute value in cell states and in outputs, or `None`.
     """
 
     input: torch.Tensor
@@ -64,12 +64,12 @@ class TokenWeights(NamedTuple):
     """
     Weights of the token layer.
 
-    `embedding`: shape `(262, char_embedding_dim)`.
+    `embedding`: shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is for padding tokens.
     `convolutions`: one for each filter width; weight shape
-    `(num_filters, char_embedding_dim, width)`.
+    `(number of its filters, char_embedding_dim, width)`.
     `activation`: `torch.relu` or `torch.tanh`.
-    `highways`: weight shape `(2 * num_filters, num_filters)`; the transform's rows first, then the
-    gate's.
+    `highways`: weight shape `(2 * num_filters, num_filters)`, with `num_filters` of all widths; the
+    rows of the transform come before those of the gate.
     `projection`: weight shape `(projection_dim, num_filters)`; `None` for no projection.
     `padding_id`: character id that pads a token to `num_characters`.
     """
@@ -95,14 +95,14 @@ class LstmState(NamedTuple):
     Recurrent state of one direction.
 
     `hidden`: shape `(num_layers, batch_size, projection_dim)`, the clipped outputs.
-    `cell`: shape `(num_layers, batch_size, cell_size)`, the clipped memory cells.
+    `cell`: shape `(num_layers, batch_size, cell_size)`, the clipped cell states.
     """
 
     hidden: torch.Tensor
     cell: torch.Tensor
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "LstmState":
-        """Apply a function to both tensors."""
+        """Return a state with the function applied to both tensors."""
         return LstmState(function(self.hidden), function(self.cell))
 
 
@@ -121,15 +121,15 @@ class Backend(Protocol):
     ) -> torch.Tensor:
         """
         Compute token vectors, shape `(num_rows, projection_dim)`, from character ids, shape
-        `(num_rows, num_characters)`, without padding tokens.
+        `(num_rows, num_characters)`. No row may be a padding token.
         """
 
     def linear(
         self, rows: torch.Tensor, weight: torch.Tensor, precision: Precision
     ) -> torch.Tensor:
         """
-        Compute `rows W^T`: rows of shape `(num_rows, input_dim)` become `(num_rows, output_dim)`.
-        For token layers that need a product besides `token_layer`.
+        Return `rows W^T`, shape `(num_rows, output_dim)`, for rows of shape `(num_rows, input_dim)`
+        and a weight of shape `(output_dim, input_dim)`. ELMoForManyLangs needs it for word vectors.
         """
 
     def lstm_layer(
@@ -146,10 +146,10 @@ class Backend(Protocol):
         `PackedSequence`.
 
         `inputs`: shape `(num_rows, input_dim)`.
-        `batch_sizes`: number of rows of each step, never rising.
+        `batch_sizes`: number of rows of each step, non-increasing.
         `hidden`, `cell`: initial state, shapes `(batch_size, projection_dim)` and
         `(batch_size, cell_size)`.
 
-        Returns the packed outputs, shape `(num_rows, projection_dim)`, and the state after each
-        sentence's last step. Outputs pass gradients to inputs and weights, not to the state.
+        The result is `(outputs, hidden, cell)`: packed outputs, shape `(num_rows, projection_dim)`,
+        and each sentence's final state. Inputs and weights get gradients, the initial state none.
         """

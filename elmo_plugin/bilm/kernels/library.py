@@ -1,6 +1,6 @@
 """
-Loads the C++ kernels: one shared library, built with the package (`setup.py`). It holds the same
-code several times, compiled for different instruction sets; each copy is called a variant.
+Loads the C++ kernels: one shared library, built with the package (`setup.py`). The library contains
+the same code compiled for several instruction sets; each copy of the code is called a variant.
 
 The library is loaded only from this folder, and only if its size and checksum match those that the
 build recorded. A variant must then pass a self-test. Otherwise PyTorch's operators run.
@@ -70,8 +70,8 @@ def variant() -> str | None:
 @contextmanager
 def use_variant(name: str) -> Iterator[None]:
     """
-    Use another variant of the library within the block, in this thread. LSTM layers and
-    convolutions that were built before keep their variant.
+    Context manager: within the block, this thread uses another variant of the library. LSTM layers
+    and convolutions that were built earlier keep their variant.
 
     # Parameters
 
@@ -103,7 +103,7 @@ def formats() -> tuple[str, ...]:
 
 
 def description() -> str:
-    """Return one line for users that says which kernels run here."""
+    """Return a one-line description of the kernels that run here, to show to users."""
     name = variant()
     if name is not None:
         return f"kernels for {name}"
@@ -143,14 +143,14 @@ def pointer(tensor: torch.Tensor) -> int:
 
 
 def limit(clip: float | None) -> float:
-    """Return a clip as the C++ kernels expect it, infinity instead of `None`."""
+    """Return a clip for the C++ kernels, which expect infinity instead of `None`."""
     return math.inf if clip is None else float(clip)
 
 
 def num_threads() -> int:
     """
-    Return the number of threads of a kernel, which is PyTorch's. If no user has chosen that number,
-    the container's CPU quota limits it.
+    Return the number of threads for a kernel: PyTorch's number of threads. The container's CPU
+    quota limits it, unless the user has chosen the number.
     """
     found = torch.get_num_threads()
     return machine.within_quota(found) if found == _DEFAULT_THREADS else found
@@ -165,7 +165,7 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     name : `str`
         `"forward_step"` or `"backward_step"`.
     like : `torch.Tensor`
-        Any tensor with the shape of the cell, `(size, cell_size)`.
+        Any tensor with the shape of the cell states, `(batch_size, cell_size)`.
     arguments : `torch.Tensor | float | None`
         Numbers and float32 CPU tensors; `products`, `gated` and their gradients may be bfloat16.
 

@@ -1,9 +1,9 @@
 """
 LSTM steps whose elementwise part is one fused kernel: Triton on a GPU, C++ on a CPU.
 
-Separate operators are slow. On a GPU launching one takes about as long as a step's matrix products;
-on a CPU each is another pass over memory. If a kernel is missing or fails its self-test, PyTorch's
-operators run.
+Separate operators are slow. On a GPU, the launch of one operator takes about as long as a step's
+matrix products. On a CPU, each operator is another pass over memory. If a kernel is missing or
+fails its self-test, PyTorch's operators run.
 """
 
 import functools
@@ -32,7 +32,7 @@ class FusedLstm(SteppedLstm):
 
     weights : `LstmWeights`
     prepack : `Prepack`
-        As in `SteppedLstm`; its `input_product_elements` follows as the third argument.
+        As in `SteppedLstm`, whose `input_product_elements` is the third argument.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
@@ -49,7 +49,7 @@ class FusedLstm(SteppedLstm):
 
 
 class FusedTrainingSteps(TrainingSteps):
-    """`TrainingSteps` in fused kernels. The backward step recomputes the tanh of the cell."""
+    """`TrainingSteps` with fused kernels. The backward step recomputes the cell states' tanh."""
 
     def forward_step(
         self,
@@ -96,7 +96,7 @@ def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bo
     # Parameters
 
     like : `torch.Tensor`
-        Any tensor with the device and dtype of weights and cells.
+        Any tensor with the device and dtype of weights and cell states.
     product_dtype : `torch.dtype`
         Dtype of the matrix products.
     training : `bool`
@@ -114,9 +114,9 @@ def covers(
     dtype: torch.dtype, product_dtype: torch.dtype, training: bool, on_cpu: bool = False
 ) -> bool:
     """
-    Return whether fused kernels exist for these dtypes; for float64 there are none. Training needs
-    float32 cells: in half precision a clipped cell may be rounded away from the clip, and would
-    wrongly get a gradient.
+    Return whether fused kernels exist for these dtypes; none support float64. CPUs and training
+    need float32 cell states. In training with half precision, rounding may move a clipped cell
+    state off the clip, and it would wrongly get a gradient.
     """
     types = {torch.float32, torch.bfloat16} if on_cpu else TOLERANCE.keys()
     half_cells = not training and not on_cpu
@@ -193,7 +193,7 @@ def _by_autograd(
     grad_gated: torch.Tensor,
     grad_cell: torch.Tensor,
 ) -> dict[str, torch.Tensor]:
-    """Return a step's results and gradients by the reference and autograd."""
+    """Return a step's results from the reference, and their gradients from autograd."""
     sums, previous = (one.clone().requires_grad_() for one in (sums, previous))
     gated, cell = lstm_gates(sums, previous, clip)
     weighed = (gated * grad_gated).sum() + (cell * grad_cell).sum()

@@ -14,7 +14,7 @@ Prepack = Callable[[torch.Tensor], LinearKernel]
 
 
 class FrozenLstm(ABC):
-    """LSTM layer (`reference.lstm_layer`) without gradients, for weights that do not change."""
+    """LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights."""
 
     def __call__(
         self,
@@ -27,7 +27,7 @@ class FrozenLstm(ABC):
         most = tuning.LSTM_SENTENCES_AT_ONCE
         if len(hidden) <= most:
             return self._run(inputs, batch_sizes, hidden, cell)
-        # Number of the sentence to which each packed row belongs.
+        # Index of the sentence to which each packed row belongs.
         sentences = torch.cat([torch.arange(size, device=inputs.device) for size in batch_sizes])
         outputs = inputs.new_empty(len(inputs), hidden.shape[1])
         ends = []
@@ -48,12 +48,12 @@ class FrozenLstm(ABC):
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer for all sentences together."""
+        """Run the layer over one group of sentences."""
 
 
 class SteppedLstm(FrozenLstm):
     """
-    Frozen LSTM layer that loops over the steps in Python. Products of the input weight are computed
+    Frozen LSTM layer that loops over the steps in Python. Input projections `W x + b` are computed
     for several steps at a time.
 
     # Parameters
@@ -61,9 +61,9 @@ class SteppedLstm(FrozenLstm):
     weights : `LstmWeights`
         They must not change (see `derived.py`).
     prepack : `Prepack`
-        Makes the linear kernel of each weight.
+        Function that returns the linear kernel of a weight.
     input_product_elements : `int`
-        Number of elements of the products that are computed at a time.
+        Largest number of elements of input projections to compute at a time, but at least one step.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class SteppedLstm(FrozenLstm):
         self, inputs: torch.Tensor, batch_sizes: Sequence[int]
     ) -> Iterator[tuple[torch.Tensor, list[int]]]:
         """
-        Yield the input products `W x + b` of a few steps, shape `(num_rows, 4 * cell_size)`,
-        together with the number of rows of each step.
+        Yield pairs: the input projections `W x + b` of a few steps, shape
+        `(num_rows, 4 * cell_size)`, and the list of the steps' numbers of rows.
         """
         most_rows = self._input_product_elements // len(self._bias)
         start = done = 0
@@ -101,22 +101,22 @@ class SteppedLstm(FrozenLstm):
     @abstractmethod
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
         """
-        Return the output of a step, not yet clipped, shape `(size, projection_dim)`.
+        Return the output of a step before clipping, shape `(number of rows, projection_dim)`.
 
-        `gates` holds the step's input products and may be overwritten. `cell` is overwritten with
-        the new cell.
+        `gates` holds the step's input projections and may be overwritten. `cell` is overwritten
+        with the new cell states.
         """
 
     def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        """Convert input products to the form that `_step` takes."""
+        """Convert input projections to the form that `_step` expects."""
         return input_products
 
     def _enter(self, cell: torch.Tensor) -> torch.Tensor:
-        """Return a copy of the initial cell in the form that `_step` takes."""
+        """Return a copy of the initial cell states in the form that `_step` expects."""
         return cell.clone()
 
     def _leave(self, cell: torch.Tensor) -> torch.Tensor:
-        """Convert the final cell back from that form."""
+        """Convert the final cell states back from the form that `_step` expects."""
         return cell
 
     def _run(
@@ -139,10 +139,10 @@ class SteppedLstm(FrozenLstm):
                 if self._projection_clip is not None:
                     hidden.clamp_(-self._projection_clip, self._projection_clip)
                 outputs.append(hidden)
-                # Free the memory before the next input products are computed.
+                # Free the memory before the next input projections are computed.
                 del gates
             ended.append((hidden, cell))
-        # Outside inference mode, because a training step may start from these states.
+        # Concatenated outside inference mode: a training step may start from these states.
         final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
         packed = torch.cat(outputs or [hidden[:0]])
         return packed.to(dtype), final_hidden.to(dtype), self._leave(final_cell)
@@ -156,18 +156,18 @@ class SteppedLstm(FrozenLstm):
 
 class PlainLstm(SteppedLstm):
     """
-    Frozen LSTM layer in PyTorch's operators, with few passes over memory.
+    Frozen LSTM layer that uses PyTorch's operators, with few passes over memory.
 
-    On a CPU PyTorch's sigmoid is several times faster than its tanh. Since
-    `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. The factors 2 are exact:
-    the state weight is doubled for the candidate, the cell is stored doubled, and the projection
-    weight is doubled.
+    On a CPU, PyTorch's sigmoid is several times faster than its tanh. Since
+    `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. For this, the candidate's
+    pre-activation, the stored cell state and the projection weight are doubled. Doubling causes no
+    rounding error.
 
     # Parameters
 
     weights : `LstmWeights`
     prepack : `Prepack`
-        As in `SteppedLstm`; its `input_product_elements` follows as the third argument.
+        As in `SteppedLstm`, whose `input_product_elements` is the third argument.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
@@ -178,7 +178,7 @@ class PlainLstm(SteppedLstm):
         self._projection = prepack(2 * weights.projection.detach())
 
     def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        # Double the products, because the input weight is large and is not copied.
+        # Double the projections instead of the input weight, which would need a large copy.
         _candidate(input_products, dim=1).mul_(2)
         return input_products
 
@@ -199,5 +199,5 @@ class PlainLstm(SteppedLstm):
 
 
 def _candidate(gates: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the view of the candidate `g` in a tensor of the gates `i, f, g, o`."""
+    """Return a view of the candidate `g` in a tensor of the gates `i, f, g, o`."""
     return gates.chunk(4, dim=dim)[2]

@@ -1,4 +1,4 @@
-"""LSTM layer for training, with a gradient written by hand."""
+"""Trainable LSTM layer with a hand-written gradient."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from elmo_plugin.bilm.kernels.interface import LstmWeights
 
 class Saved(NamedTuple):
     """
-    Tensors saved for backward: gate activations, shape `(size, 4 * cell_size)`, and cells, shape
-    `(size, cell_size)`.
+    Tensors saved for the backward pass: gate activations, shape `(num_rows, 4 * cell_size)`, and
+    cell states, shape `(num_rows, cell_size)`.
     """
 
     activations: torch.Tensor
@@ -35,12 +35,13 @@ class Saved(NamedTuple):
 
 class TrainingSteps(ABC):
     """
-    One LSTM step up to the projection, forward and backward. Use one object per pass over a batch.
+    Forward and backward computation of LSTM steps, without their projection. Use one object per
+    pass over a batch. In shapes, `size` is the number of sentences that have the step.
 
     # Parameters
 
     cell_clip : `float | None`
-        Largest absolute value of the cell.
+        Largest absolute value in cell states; `None` for no limit.
     """
 
     def __init__(self, cell_clip: float | None) -> None:
@@ -62,15 +63,15 @@ class TrainingSteps(ABC):
         # Parameters
 
         sources : `torch.Tensor`
-            Inputs and hidden states side by side, shape `(size, input_dim + projection_dim)`.
+            Inputs and hidden states, concatenated: shape `(size, input_dim + projection_dim)`.
         weight, bias : `torch.Tensor`
             Shapes `(4 * cell_size, input_dim + projection_dim)` and `(4 * cell_size,)`.
         cell : `torch.Tensor`
-            Shape `(size, cell_size)`; overwritten with the new cell.
+            Cell states, shape `(size, cell_size)`; overwritten with the new ones.
         gated : `torch.Tensor`
             Receives `sigmoid(o) tanh(c)`, the input of the projection; shape of `cell`.
         saved : `Saved`
-            Receives the step's activations and cell.
+            Receives the step's gate activations and new cell states.
         """
 
     @abstractmethod
@@ -88,11 +89,11 @@ class TrainingSteps(ABC):
         # Parameters
 
         saved : `Saved`
-            What `forward_step` wrote for this step.
+            Tensors that `forward_step` wrote for this step.
         previous_cell, grad_gated : `torch.Tensor`
-            Cell before the step, and gradient of `gated`; shape `(size, cell_size)`.
+            Cell states before the step, and gradient of `gated`; shape `(size, cell_size)`.
         grad_cell : `torch.Tensor`
-            Gradient of the new cell; overwritten with that of the previous cell.
+            Gradient of the new cell states; overwritten with that of the previous ones.
         grad_gates : `torch.Tensor`
             Receives the gradient of the gates' pre-activations, shape `(size, 4 * cell_size)`.
         """
@@ -121,7 +122,7 @@ class PlainTrainingSteps(TrainingSteps):
     ) -> None:
         """Run the forward step of `TrainingSteps` in PyTorch's operators."""
         products = linear_of_rounded(sources, weight, bias, bias.dtype)
-        # tanh(x) as 2 sigmoid(2 x) - 1, which is several times faster in PyTorch on a CPU.
+        # Compute tanh(x) as 2 sigmoid(2 x) - 1, several times faster in PyTorch on a CPU.
         products.chunk(4, dim=1)[2].mul_(2)
         gates = torch.sigmoid(products, out=saved.activations)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
@@ -148,7 +149,7 @@ class PlainTrainingSteps(TrainingSteps):
         grad_cell += torch.ops.aten.tanh_backward(grad_gated * output_gate, cell_tanh)
         if self._cell_clip is not None:
             _clip_backward(grad_cell, cell, self._cell_clip, out=grad_cell)
-        # Even if `grad_gates` is rounded, the bias's gradient is computed from exact values.
+        # Even if `grad_gates` is rounded, the bias's gradient is computed from unrounded values.
         same = grad_gates.dtype == gates.dtype
         step_grad = grad_gates if same else torch.empty_like(gates)
         grad_input, grad_forget, grad_candidate, grad_output = step_grad.chunk(4, dim=1)
@@ -177,7 +178,7 @@ class PlainTrainingSteps(TrainingSteps):
 def _definition(
     ctx: Any, saved: Sequence[torch.Tensor]
 ) -> tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]:
-    """Return the reference's forward pass and its arguments, for second derivatives."""
+    """Return the reference's forward pass and its arguments, for double backward."""
 
     def outputs(inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         input_weight, state_weight, bias, projection = weights
@@ -192,9 +193,9 @@ def _definition(
 
 class LstmLayerTraining(torch.autograd.Function):
     """
-    `reference.lstm_layer` with a gradient written by hand.
+    `reference.lstm_layer` with a hand-written gradient.
 
-    Input and state weights are concatenated. Forward and backward then need one product per step,
+    Input and state weights are concatenated. Each step then multiplies by both in one product,
     whose operands stay in the CPU's cache. One product over all rows gives both weights' gradient.
     """
 
@@ -203,7 +204,7 @@ class LstmLayerTraining(torch.autograd.Function):
         """
         Run the layer and return what `Backend.lstm_layer` returns. Arguments: `inputs`, the four
         tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`, `projection_clip`,
-        `training_dtype` and `steps` (a class of `TrainingSteps`).
+        `training_dtype` and `steps` (a subclass of `TrainingSteps`).
         """
         tensors = arguments[:7]
         inputs, input_weight, state_weight, bias, projection, hidden, cell = tensors
@@ -236,7 +237,7 @@ class LstmLayerTraining(torch.autograd.Function):
             hidden.copy_(output)
             start += size
         final_hidden = torch.cat([hidden, *reversed(ended)])
-        # Not `weight`, to save memory: backward concatenates it again.
+        # To save memory, `weight` is not saved: backward concatenates it again.
         ctx.save_for_backward(*tensors, sources, gated, outputs, *saved)
         ctx.training_dtype, ctx.batch_sizes = training_dtype, batch_sizes
         ctx.cell_clip, ctx.projection_clip = cell_clip, projection_clip
@@ -300,7 +301,7 @@ def _side_by_side(
 
 
 def _tanh(values: torch.Tensor) -> torch.Tensor:
-    """Compute tanh by a sigmoid. Both passes call this, so their values are bitwise identical."""
+    """Compute tanh by a sigmoid; forward and backward call this to get bitwise identical values."""
     return (values + values).sigmoid_().mul_(2).sub_(1)
 
 
@@ -316,7 +317,7 @@ def _add_to_first_rows(gradient: torch.Tensor, of_first: torch.Tensor) -> torch.
 def _clip_backward(
     gradient: torch.Tensor, clipped: torch.Tensor, clip: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the gradient of a clip: `gradient`, but zero where the value was clipped."""
+    """Return the gradient through a clip: `gradient`, but zero where the value was clipped."""
     out = torch.empty_like(gradient) if out is None else out
     return torch.ops.aten.hardtanh_backward.grad_input(
         gradient, clipped, -clip, clip, grad_input=out

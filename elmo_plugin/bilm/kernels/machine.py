@@ -1,4 +1,4 @@
-"""Facts and settings of the machine: processor, the container's CPU quota, freed memory."""
+"""Properties and settings of the machine: processor, CPU quota, OpenMP threads, freed memory."""
 
 import ctypes
 import functools
@@ -59,12 +59,12 @@ def within_quota(num_threads: int) -> int:
 
 def let_waiting_threads_sleep() -> None:
     """
-    Make OpenMP threads that wait sleep after microseconds, although PyTorch is already loaded and
-    no longer reads `GOMP_SPINCOUNT`. Does nothing if the environment says how threads wait.
+    Make waiting OpenMP threads sleep after microseconds, even if PyTorch is already loaded and no
+    longer reads `GOMP_SPINCOUNT`. If the environment sets how threads wait, nothing changes.
 
     GCC's OpenMP runtime spins briefly if a process has more OpenMP threads than processors (its
     manual says so under `GOMP_SPINCOUNT`). So this starts more threads, which sleep until the
-    process ends. It does nothing if PyTorch uses few of the processors, which would need many.
+    process ends. Nothing changes if PyTorch uses one thread, or fewer than half of the CPUs.
     """
     if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys() or sys.platform != "linux":
         return
@@ -86,9 +86,9 @@ def _hold_team(path: str, num_threads: int, ready: threading.Event) -> None:
     """Start a team of OpenMP threads, and keep it."""
     try:
         runtime = ctypes.CDLL(path)
-        nothing = ctypes.cast(runtime.omp_get_level, ctypes.c_void_p)  # what the team has to do
+        nothing = ctypes.cast(runtime.omp_get_level, ctypes.c_void_p)  # harmless work for the team
         runtime.GOMP_parallel(nothing, None, num_threads, 0)
-    except (OSError, AttributeError):  # of another make
+    except (OSError, AttributeError):  # not GCC's runtime
         return
     finally:
         ready.set()
@@ -97,12 +97,12 @@ def _hold_team(path: str, num_threads: int, ready: threading.Event) -> None:
 
 def cpu_quota(root: Path = CGROUP) -> int | None:
     """
-    Return how many CPUs' time this process's container may use, rounded up; `None` for no quota.
+    Return the container's CPU quota as a number of CPUs, rounded up; `None` for no quota.
 
     # Parameters
 
     root : `Path`, optional (default = `CGROUP`)
-        Where the container's control group is mounted.
+        Mount point of the container's control group.
     """
     try:
         if (root / "cpu.max").is_file():
@@ -127,7 +127,8 @@ def keep_freed_memory() -> None:
     Make glibc keep freed memory for later tensors, and let kernels process more rows at a time.
 
     By default glibc returns large blocks to the system at once, and new memory is slow at first.
-    For programs, not for libraries: the process never shrinks. Without glibc nothing happens.
+    Only programs should call this, not libraries: the process will never return memory to the
+    system. Without glibc nothing happens.
     """
     mallopt = getattr(ctypes.pythonapi, "mallopt", None)  # `CDLL(None)` fails on Windows
     if mallopt is not None:

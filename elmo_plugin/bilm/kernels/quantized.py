@@ -27,9 +27,9 @@ def weight_in_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # Returns
 
     `tuple[torch.Tensor, torch.Tensor]`
-        Integers from -127 to 127 in the weight's dtype, and scales, shape `(output_dim,)`. A
-        product of integers, times its scale and the input row's largest absolute value, is the true
-        product.
+        Integers from -127 to 127 in the weight's dtype, and scales, shape `(output_dim,)`. The
+        result is the product of integers, times the weight row's scale, times the input row's
+        largest absolute value.
     """
     largest = _largest(weight)
     integers = (weight / largest).mul_(LARGEST_INT8).round_()
@@ -48,8 +48,8 @@ def weight_in_int16(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # Returns
 
     `tuple[torch.Tensor, torch.Tensor]`
-        Integers in the weight's dtype, and scales, shape `(output_dim,)`. A product of integers,
-        times its scale and the input row's largest block norm, is the true product.
+        Integers in the weight's dtype, and scales, shape `(output_dim,)`. The result is the product
+        of integers, times the weight row's scale, times the input row's largest block norm.
     """
     largest = weight.abs().amax(dim=1, keepdim=True)
     scale = torch.maximum(largest / LARGEST_INT16, _largest_norm(weight) / WEIGHT_NORM)
@@ -161,7 +161,7 @@ class Int8Linear(LinearKernel):
         super().__init__(integers)
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return `rows` times the transposed weight. float32 holds the integers and their sums."""
+        """Return `rows W^T`. The int8 integers and their sums are represented in float32."""
         exact = rows.float()
         largest = _largest(exact)
         integers = (exact * (LARGEST_INT8 / largest)).round_()
@@ -183,19 +183,19 @@ class Int16Linear(LinearKernel):
         super().__init__(integers.double())
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the product, in float64, which holds sums of int16 products exactly."""
+        """Return `rows W^T`, in float64, which represents sums of int16 products exactly."""
         norm = _largest_norm(rows)
         integers = (rows * (ROW_NORM / norm)).round_()
         return super().product(integers) * self._scales.double() * norm
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
-    """Return each row's largest absolute value, shape `(num_rows, 1)`; never 0, to divide by it."""
+    """Return each row's largest absolute value, at least 1e-30; shape `(num_rows, 1)`."""
     return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
 
 
 def _largest_norm(rows: torch.Tensor) -> torch.Tensor:
-    """Return each row's largest block norm, shape `(num_rows, 1)`; never 0, to divide by it."""
+    """Return each row's largest block norm, at least 1e-15; shape `(num_rows, 1)`."""
     padded = functional.pad(rows, (0, -rows.shape[1] % BLOCK))
     norms = padded.unflatten(1, (-1, BLOCK)).norm(dim=2)
     return norms.amax(dim=1, keepdim=True).clamp_min_(1e-15)

@@ -1,8 +1,8 @@
 """
 Reference backend: the definition of the biLM's computations in plain, differentiable PyTorch, for
-every device, inference and training. Other kernels are faster and give the same numbers.
+every device, inference and training. Other kernels are faster and agree with it up to rounding.
 
-Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by falling length; the
+Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by decreasing length; the
 first step of all sentences is followed by the second step of those that have one, and so on.
 """
 
@@ -22,14 +22,14 @@ def lstm_step(
     x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, weights: LstmWeights
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Compute one step of an LSTM with projection (Sak et al. 2014), with the clips of TensorFlow 1's
+    Compute one step of an LSTM with projection (Sak et al. 2014), clipped as in TensorFlow 1's
     `LSTMCell`.
 
     # Parameters
 
     x, h, c : `torch.Tensor`
-        Input, previous output and previous memory cell, shapes `(size, input_dim)`,
-        `(size, projection_dim)` and `(size, cell_size)`.
+        Input, previous output and previous cell state, shapes `(batch_size, input_dim)`,
+        `(batch_size, projection_dim)` and `(batch_size, cell_size)`.
     weights : `LstmWeights`
 
     # Returns
@@ -48,8 +48,8 @@ def lstm_gates(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Compute the elementwise part of a step from the gates' pre-activations `z`, shape
-    `(size, 4 * cell_size)`, and the previous cell `c`. Return `sigmoid(o) * tanh(new_cell)` and the
-    new cell.
+    `(batch_size, 4 * cell_size)`, and the previous cell state `c`. Return
+    `(sigmoid(o) * tanh(new_c), new_c)`.
     """
     i, f, g, o = z.chunk(4, dim=1)
     c = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), cell_clip)
@@ -81,7 +81,7 @@ def token_layer(
     weights: TokenWeights,
     precision: Precision = Precision(),  # noqa: B008
 ) -> torch.Tensor:
-    """See `Backend.token_layer`: Kim et al. 2016, as bilm-tf builds it (bilm/model.py, 7cffee2)."""
+    """Compute `Backend.token_layer` (Kim et al. 2016) as bilm-tf does (bilm/model.py, 7cffee2)."""
     # Shape: (num_rows, char_embedding_dim, num_characters)
     characters = functional.embedding(character_ids, weights.embedding).transpose(1, 2)
     if len(character_ids) == 0:

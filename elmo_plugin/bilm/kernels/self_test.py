@@ -43,7 +43,7 @@ def wrong_results(formats: tuple[str, ...]) -> list[str]:
 
 def _wrong_in_layer(number_format: str) -> list[str]:
     generator = torch.Generator().manual_seed(0)
-    # More columns than a block of int16 sums, and more rows than the kernels take at a time.
+    # More columns than a block of int16 sums, and more rows than the kernels process at a time.
     batch_sizes, cell_size, dim = [14, 7, 3, 1], 9 * 32, 5 * 32
 
     def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -72,7 +72,7 @@ def lstm_layer(
     hidden: torch.Tensor,
     cell: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute `reference.lstm_layer`, multiplying by `define(weight)` instead of each weight."""
+    """Compute `reference.lstm_layer`, with `define(weight)` as the product with each weight."""
     by_input, by_state, project = (
         define(one) for one in (weights.input, weights.state, weights.projection)
     )

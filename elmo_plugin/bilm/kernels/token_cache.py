@@ -1,4 +1,4 @@
-"""Avoids computing a token twice: within a batch, and with frozen weights also across batches."""
+"""Compute each token's vector once: per batch or, with frozen weights, across all batches."""
 
 import functools
 import threading
@@ -23,7 +23,7 @@ class TokenCache:
         self._capacity = capacity
         with torch.inference_mode(False):  # the table is written to outside inference mode too
             self._table = torch.empty(capacity, dim, dtype=torch.float32, device="cpu")
-        # From a token's bytes to its row of the table. The least recently used token comes first.
+        # Maps a token's bytes to its row of the table. The least recently used token comes first.
         self._slots: dict[bytes, int] = {}
         self._lock = threading.Lock()
 

@@ -1,6 +1,6 @@
 """
-Fast token layer in PyTorch. One product applies all filters, to windows as wide as the widest
-filter. Tokens of similar length run together, so that few windows hold nothing but padding.
+Fast token layer in PyTorch. One matrix product applies all filters to windows as wide as the widest
+filter. Tokens of similar length are computed together, so that few windows hold only padding.
 """
 
 import functools
@@ -25,9 +25,9 @@ class Linears(NamedTuple):
     """
     Linear maps of the token layer.
 
-    `convolve`: all filters without bias, from windows, shape
-    `(num_rows, widest * char_embedding_dim)`, to shape `(num_rows, num_filters)`.
-    `highways`, `projection`: with bias.
+    `convolve`: all filters, without bias. It maps windows as wide as the widest filter, shape
+    `(num_windows, widest * char_embedding_dim)`, to shape `(num_windows, num_filters)`.
+    `highways`, `projection`: linear layers with bias; `projection` is `None` if there is none.
     """
 
     convolve: Linear
@@ -46,13 +46,13 @@ def prepacked_linears(weights: TokenWeights, prepack: PrepackTokenLinear) -> Lin
     projection = None
     if weights.projection is not None:
         weight, bias = (one.detach() for one in weights.projection)
-        # int8 is too coarse: outputs of highways are heavy-tailed, and it has one scale per row.
+        # int8, with one scale per row, is too coarse for the heavy-tailed outputs of highways.
         projection = functools.partial(prepack(weight, True), bias=bias.clone())
     return Linears(prepack(matrix, True), highways, projection)
 
 
 def linears_with_gradient(weights: TokenWeights, linear: LinearWithGradient) -> Linears:
-    """Return the linear maps of a token layer that trains."""
+    """Return the linear maps of a trainable token layer."""
 
     def affine(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
         return lambda rows: linear(rows, weight, bias)
@@ -72,7 +72,7 @@ def encode(
     tokens_at_once: int,
 ) -> torch.Tensor:
     """
-    Compute the token layer for every row.
+    Compute the token vector of every row.
 
     # Parameters
 
@@ -138,7 +138,7 @@ def largest(convolved: torch.Tensor) -> torch.Tensor:
 
 
 class _Largest(torch.autograd.Function):
-    """`amax` over dimension 1 with a faster gradient, which equal maxima share equally."""
+    """`amax` over dimension 1 with a faster backward, which divides the gradient among ties."""
 
     @staticmethod
     def forward(ctx: Any, convolved: torch.Tensor) -> torch.Tensor:
@@ -157,10 +157,10 @@ class _Largest(torch.autograd.Function):
 
 def cut(character_ids: torch.Tensor, widest: int, padding_id: int) -> torch.Tensor:
     """
-    Shorten rows of character ids to the longest token plus `widest` paddings.
+    Truncate or pad rows of character ids to the longest token's length plus `widest`.
 
-    Fewer windows are then computed. Windows of padding alone all give the same values, so one such
-    window is enough. Rows are lengthened if they have too few paddings.
+    Fewer windows are then computed. All windows that hold only padding give the same values, so one
+    such window is enough.
     """
     longest = int(token_lengths(character_ids, padding_id).max()) if len(character_ids) else 0
     needed = longest + widest
@@ -180,6 +180,6 @@ def filter_matrix(weights: TokenWeights) -> torch.Tensor:
 
 
 def token_lengths(character_ids: torch.Tensor, padding_id: int) -> torch.Tensor:
-    """Return the number of characters of each token without padding, shape `(num_rows,)`."""
+    """Return the number of character ids of each token, without padding; shape `(num_rows,)`."""
     places = torch.arange(1, character_ids.shape[1] + 1, device=character_ids.device)
     return (places * (character_ids != padding_id)).amax(dim=1)

@@ -27,9 +27,9 @@ def forward_step(
 ):  # fmt: skip
     """
     Compute the elementwise part of a step. The pre-activations are `products + addend`;
-    `addend_stride` is the row stride of `addend`, 0 for a bias that all rows share. Overwrites
-    `cell` with the clipped new cell and `gated` with `sigmoid(o) tanh(c)`. With `KEEP` it also
-    writes `activations` (which may be `products`) and `new_cell`, for `backward_step`.
+    `addend_stride` is the row stride of `addend`, 0 for a bias that all rows share. The kernel
+    overwrites `cell` with the clipped new cell states and `gated` with `sigmoid(o) tanh(c)`. With
+    `KEEP`, it also writes `activations` (which may be `products`) and `new_cell`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -70,9 +70,9 @@ def backward_step(
     BLOCK: constexpr,
 ):  # fmt: skip
     """
-    Write the gradient of the pre-activations to `grad_gates`, from the gradients of `gated` and of
-    the new cell. On entry `grad_cell` holds the gradient of the new cell, on return that of the
-    previous cell. Where the cell was clipped its gradient is zero.
+    Compute the gradient of a step's pre-activations from the gradients of `gated` and of the new
+    cell states, and write it to `grad_gates`. `grad_cell` holds the gradient of the new cell states
+    on entry, and that of the previous ones on return. It is zero where the new cell was clipped.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

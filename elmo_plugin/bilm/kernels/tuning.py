@@ -1,25 +1,25 @@
 """
-Tuned sizes, such as the number of rows to compute together. They change results only within the
+Tuned sizes, such as the number of rows to compute at a time. They change results only within the
 precision of the chosen `dtype`.
 
 Unless a comment says otherwise, they were measured on two cores of an AMD EPYC with AVX-512, with
 torch 2.11 in 2026-11 (`benchmarks/reports/`).
 """
 
-# Number of tokens that PyTorch's token layer computes together. They have similar lengths, so that
-# few windows hold nothing but padding.
+# Number of tokens that PyTorch's token layer computes at a time. They have similar lengths, so that
+# few windows hold only padding.
 TOKENS_AT_ONCE = 64
 # `TOKENS_AT_ONCE` if the process keeps freed memory (`machine.keep_freed_memory`). This size and
 # `INPUT_PRODUCT_ELEMENTS_KEPT` were measured on an Intel CPU with AMX.
 TOKENS_AT_ONCE_KEPT = 256
 # `TOKENS_AT_ONCE` in training, where the gradients of each group must be summed.
 TRAINED_TOKENS_AT_ONCE = 256
-# Number of tokens that the C++ library computes together; few tokens need little memory.
+# Number of tokens that the C++ library computes at a time. The limit saves memory.
 TOKENS_AT_ONCE_IN_LIBRARY = 1024
 # `TOKENS_AT_ONCE` on a GPU, where fewer operators are faster. An estimate, not measured.
 TOKENS_AT_ONCE_ON_GPU = 1024
 
-# Number of elements of the input products `W x + b` that an LSTM layer computes at a time: enough
+# Number of elements of input projections `W x + b` that an LSTM layer computes at a time: enough
 # for a fast GEMM, but few enough to fit the cache and let the allocator reuse the memory.
 INPUT_PRODUCT_ELEMENTS = 1 << 22
 # `INPUT_PRODUCT_ELEMENTS` if the process keeps freed memory.
@@ -27,8 +27,8 @@ INPUT_PRODUCT_ELEMENTS_KEPT = 1 << 24
 # `INPUT_PRODUCT_ELEMENTS` on a GPU: 134 MB. An estimate, not measured.
 INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 
-# Number of sentences that a frozen LSTM layer runs together. This limits the memory for large
-# batches; more sentences would hardly be faster.
+# Number of sentences that a frozen LSTM layer computes at a time. This limits the memory for large
+# batches; a larger number would hardly be faster.
 LSTM_SENTENCES_AT_ONCE = 256
 
 # Weights with fewer elements, such as the Small biLM's, ignore `"float16"`: in float32 they fit the
@@ -42,7 +42,7 @@ MOST_EXACT = 1 << 19
 # Size of the token cache: enough for 30,000 tokens of the Original biLM.
 TOKEN_CACHE_BYTES = 64 << 20
 
-# Rows of bfloat16 gradients that are converted to float32 and summed together.
+# Number of rows of bfloat16 gradients to convert to float32 and sum at a time.
 ROWS_SUMMED_AT_ONCE = 64
 
 # Columns per Triton program: 128 threads with 16 bytes of float32 each. An estimate, not measured.

@@ -1,1 +1,1 @@
-"""Token layer of ELMoForManyLangs models; their LSTM is that of other biLMs."""
+"""Token layer of ELMoForManyLangs models, whose LSTM is the same as in other biLMs."""

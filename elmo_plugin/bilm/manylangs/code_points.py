@@ -1,9 +1,9 @@
 """
 Convert tokens to rows of Unicode code points, the input of an ELMoForManyLangs model.
 
-A token becomes its code points plus 1, between a begin and an end mark, padded to `num_characters`
-ids. A row of zeros is a padding token. The marks are larger than all code points, so that the byte
-ids of other biLMs (`model/characters.py`) are never mistaken for code points.
+A row holds a begin-of-word mark, the token's code points (each raised by 1), an end-of-word mark,
+and padding up to `num_characters` ids. A row of zeros is a padding token. The marks are larger than
+all code points, so that byte ids of other biLMs (`model/characters.py`) can be told apart.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
     """
     Return the code points of a token as a row, int32, shape `(num_characters,)`.
 
-    `<bos>` and `<eos>` are the sentence boundaries. Of other tokens, only the first `num_characters
-    - 2` code points are used. The row is cached: do not write to it.
+    `<bos>` and `<eos>` are the sentence boundaries. Other tokens are truncated to
+    `num_characters - 2` code points. The row is cached and read-only.
     """
     inner = [ord(character) + 1 for character in token[: num_characters - 2]]
     if token in SENTENCE_MARKS:

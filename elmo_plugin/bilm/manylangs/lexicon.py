@@ -28,19 +28,19 @@ MARKS = {
 
 class Lexicon:
     """
-    Ids of characters and words in an ELMoForManyLangs model.
+    Maps characters and words to their ids in an ELMoForManyLangs model.
 
     # Parameters
 
     characters : `dict[str, int]`
         Ids of single characters, of the five `MARKS` (such as `<bow>`), and of `<oov>`.
-    words : `dict[str, int]`, optional (default = `{}`)
-        Ids of words, and of `<oov>`; empty for a model without word vectors.
+    words : `dict[str, int] | None`, optional (default = `None`)
+        Ids of words, and of `<oov>`; `None` or empty for a model without word vectors.
 
     # Raises
 
     `ValueError`
-        If a mark or an `<oov>` is missing.
+        If a mark or `<oov>` has no id.
     """
 
     def __init__(self, characters: dict[str, int], words: dict[str, int] | None = None) -> None:

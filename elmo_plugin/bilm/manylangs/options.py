@@ -1,4 +1,4 @@
-"""Sizes of an ELMoForManyLangs model."""
+"""Hyperparameters of an ELMoForManyLangs model."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 @dataclass(frozen=True)
 class ManyLangsOptions(ElmoOptions):
     """
-    Sizes of an ELMoForManyLangs model: `ElmoOptions`, and the sizes of its dictionaries.
+    Hyperparameters of an ELMoForManyLangs model: `ElmoOptions`, and sizes of the dictionaries.
 
     # Parameters
 
     projection_dim, cell_size, num_layers, char_embedding_dim, num_highways, num_characters : `int`
     cell_clip, projection_clip : `Optional[float]`
     use_skip_connections : `bool`
-    filters : `list[tuple[int, int]]`
+    filters : `tuple[tuple[int, int], ...]`
     activation : `str`
         See `ElmoOptions`.
     num_embeddings : `int`

@@ -19,8 +19,8 @@ class ManyLangsTokenLayer(CharCnn):
     """
     Context-independent token vectors `V w + P c + b` of an ELMoForManyLangs model.
 
-    `w` is the word's vector (if the model has any), and `c` the output of the char-CNN's highway
-    layers. `V`, `P` and `b` are learned. The dictionaries are part of the `state_dict`.
+    `w` is the word's vector, and `c` the output of the char-CNN's highway layers. `V`, `P` and `b`
+    are learned. A model without word vectors has no `V w`. The `state_dict` has the dictionaries.
 
     # Parameters
 
@@ -35,7 +35,7 @@ class ManyLangsTokenLayer(CharCnn):
 
     def __init__(self, options: ManyLangsOptions, lexicon: Lexicon | None = None) -> None:
         super().__init__(options, options.num_embeddings)
-        if self._projection is None:  # `CharCnn` has none for equal sizes; these models need it
+        if self._projection is None:  # `CharCnn` has none for equal widths; these models do
             self._projection = torch.nn.Linear(options.num_filters, options.projection_dim)
         self._word_vectors: torch.nn.Parameter | None = None
         if options.word_dim:

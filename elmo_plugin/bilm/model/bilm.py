@@ -1,4 +1,4 @@
-"""The biLM: a token layer and a bidirectional LSTM with a start state and an end state."""
+"""The biLM: a token layer, and a bidirectional LSTM with explicit initial and final states."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,12 +24,12 @@ from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 class BiLmOutput(NamedTuple):
     """
-    Result of a biLM.
+    Output of a biLM for one batch.
 
-    `layers`: `mixture_size` tensors of shape `(batch_size, num_tokens + 2, embedding_dim)`,
-    sentence boundaries included, zero at padding.
-    `mask`: bool, shape `(batch_size, num_tokens + 2)`.
-    `end`: LSTM state of both directions after each sentence.
+    `layers`: one tensor per layer, the token layer first, each of shape
+    `(batch_size, num_tokens + 2, embedding_dim)`; boundaries included, zero at padding.
+    `mask`: bool, shape `(batch_size, num_tokens + 2)`; false at padding.
+    `end`: final LSTM state of each sentence in both directions.
     """
 
     layers: list[torch.Tensor]
@@ -41,23 +41,23 @@ class BiLm(WeightsModule):
     """
     A bidirectional LSTM language model (Peters et al. 2018, section 3), without its softmax.
 
-    `run` maps character ids and a start state to layers and an end state. `forward` is called as
-    AllenNLP's `_ElmoBiLm`; according to `state` it chooses the start state and keeps the end state.
-    Parameters have AllenNLP's names. The carried state is neither parameter nor buffer: it follows
-    `.to()`, is not in `state_dict`, and is not synchronized by DistributedDataParallel.
+    `run` maps character ids and initial LSTM states to layers and final LSTM states. `forward` has
+    the signature of AllenNLP's `_ElmoBiLm`; `state` decides how it handles LSTM states. Parameters
+    are named as in AllenNLP. The carried state is neither a parameter nor a buffer: it follows
+    `.to()`, but is not in `state_dict`, and DistributedDataParallel does not synchronize it.
 
-    Several threads may call `run`, and `forward` unless the state is `"carry"`.
+    `run` is thread-safe. `forward` is thread-safe unless `state` is `"carry"`.
 
     # Parameters
 
     options : `ElmoOptions`
-        Sizes of the model.
+        Hyperparameters of the model.
     state : `str`, optional (default = `"carry"`)
-        Rule for a sentence's start state: `"carry"`, `"reset"` or `"primed"`, see `StatePolicy`.
+        Initial LSTM state of a sentence: `"carry"`, `"reset"` or `"primed"`, see `StatePolicy`.
     dtype : `str | None`, optional (default = `None`)
-        `"float16"`, `"bfloat16"` or `"int8"`: dtype of matrix products when no gradient is needed,
-        faster and slightly less accurate. Parameters, state and outputs keep their dtype. `None`
-        for exact products.
+        Dtype of matrix products when no gradient is needed: `"float16"`, `"bfloat16"` or `"int8"`
+        are faster and slightly less accurate; `None` means the dtype of the parameters.
+        Parameters, states and outputs keep their dtype.
     token_layer : `CharCnn | None`, optional (default = `None`)
         Token layer to use instead of the `CharCnn` built from `options`.
 
@@ -80,7 +80,7 @@ class BiLm(WeightsModule):
         if dtype is not None and dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected None or one of {DTYPES}")
         self.options = options
-        # AllenNLP's name for `mixture_size`, which `Elmo(module=...)` reads.
+        # AllenNLP's name for `mixture_size`. `Elmo(module=...)` reads this attribute.
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
         self._boundary_ids = self.batch_to_ids([self._token_embedder.boundaries])[0]
@@ -130,15 +130,15 @@ class BiLm(WeightsModule):
         word_inputs: torch.Tensor | None = None,
     ) -> BiLmOutput:
         """
-        Compute the layers of a batch from given start states.
+        Compute the layers of a batch, starting from given LSTM states.
 
         # Parameters
 
         inputs : `torch.Tensor`
             Character ids, shape `(batch_size, num_tokens, num_characters)`, padded on the right
-            with tokens of zeros.
+            with all-zero tokens.
         start : `BiLstmState`
-            Start state of each sentence in both directions.
+            Initial LSTM state of each sentence in both directions.
         word_inputs : `torch.Tensor | None`
             Ignored here; the subclass `CachedVocabularyBiLm` uses it.
 
@@ -166,9 +166,9 @@ class BiLm(WeightsModule):
         # Parameters
 
         vectors : `torch.Tensor`
-            Shape `(num_rows, projection_dim)`, one sentence after another.
+            Shape `(num_rows, projection_dim)`: all vectors of the first sentence, then the second.
         mask : `torch.Tensor`
-            Bool, shape `(batch_size, num_tokens + 2)`; true at the positions of the vectors.
+            Bool, shape `(batch_size, num_tokens + 2)`; false at padding.
         start : `BiLstmState`
             As in `run`.
 
@@ -205,7 +205,7 @@ class BiLm(WeightsModule):
         self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
     ) -> dict[str, Any]:
         """
-        Compute the layers of a batch. `state` decides the start states.
+        Compute the layers of a batch; `state` decides which LSTM states it starts from.
 
         # Parameters
 
@@ -214,7 +214,7 @@ class BiLm(WeightsModule):
 
         # Returns
 
-        Dict of `"activations"` and `"mask"`, the `layers` and the `mask` of `BiLmOutput`.
+        `dict[str, Any]`: `"activations"` holds the `layers` of `BiLmOutput`, `"mask"` its `mask`.
         """
         check_ids(inputs)
         output = self.run(inputs, self.start_states(inputs.shape[:1].numel()), word_inputs)
@@ -223,7 +223,7 @@ class BiLm(WeightsModule):
 
     @property
     def state(self) -> str:
-        """Rule for the start state: `"carry"`, `"reset"` or `"primed"`; can be assigned."""
+        """Kind of initial state: `"carry"`, `"reset"` or `"primed"`; can be assigned."""
         return self._policy.name
 
     @state.setter
@@ -232,7 +232,7 @@ class BiLm(WeightsModule):
 
     @property
     def carried(self) -> BiLstmState | None:
-        """State carried from earlier batches, of both directions; `None` before the first."""
+        """LSTM states carried over from earlier batches; `None` if there are none."""
         return self._policy.carried
 
     @carried.setter
@@ -240,21 +240,21 @@ class BiLm(WeightsModule):
         self._policy.carried = state
 
     def start_states(self, batch_size: int) -> BiLstmState:
-        """Return the start states of a batch's sentences, for both directions."""
+        """Return the initial LSTM state of each sentence of a batch, in both directions."""
         return self.start_states_of(range(batch_size))
 
     def start_states_of(self, rows: Sequence[int]) -> BiLstmState:
-        """Return the start states of some rows of a batch, for a caller that runs it in parts."""
+        """Return the initial states of some rows of a batch; use it to run a batch in parts."""
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
         return self._policy.start(rows, begin)
 
     def keep_states(self, *ends: LstmState) -> None:
-        """Store a batch's end states if `state` is `"carry"`. Rows beyond the batch keep theirs."""
+        """Store a batch's final states if `state` is `"carry"`. Further rows keep their states."""
         self.keep_states_of(range(ends[0].hidden.shape[1]), *ends)
 
     def keep_states_of(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """Store the end states of some rows of a batch if `state` is `"carry"`."""
+        """Store the final states of some rows of a batch if `state` is `"carry"`."""
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
@@ -263,8 +263,8 @@ class BiLm(WeightsModule):
 
     def _primed_state(self) -> BiLstmState:
         """
-        Return the state after the warm-up text. While the weights train it is computed at every
-        call, otherwise only after a weight or a clip has changed.
+        Return the state after the warm-up text. In training it is computed at every call. Otherwise
+        it is cached until a weight, a clip or the precision changes.
         """
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         # Both lists are needed: a pruned weight is not a parameter, and word vectors of
@@ -288,16 +288,13 @@ class BiLm(WeightsModule):
         return state
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
-        """Move or convert the carried state too: `.to()`, `.double()` and others call this."""
+        """Convert the weights and the carried state; `.to()`, `.double()` and others call this."""
         super()._apply(fn, recurse)
         self._policy.move(fn)
         return self
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
-        """
-        Return the context-independent vectors of tokens, shape `(len(tokens), projection_dim)`.
-        They are computed `batch_size` tokens at a time.
-        """
+        """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])

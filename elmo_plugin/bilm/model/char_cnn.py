@@ -1,7 +1,7 @@
 """
 The token layer: characters -> convolutions -> highways -> projection.
 
-Kim et al. 2016, "Character-Aware Neural Language Models", as bilm-tf builds it
+Kim et al. 2016, "Character-Aware Neural Language Models", as implemented in bilm-tf
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 """
 
@@ -32,18 +32,19 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 class CharCnn(WeightsModule):
     """
-    Token layer: context-independent token vectors from character ids. The formula is `token_layer`
-    in `kernels/reference.py`; parameters have the names of AllenNLP's `_ElmoCharacterEncoder`.
+    Token layer, which computes context-independent token vectors from character ids. The function
+    `token_layer` in `kernels/reference.py` defines it. Parameters are named as in AllenNLP's
+    `_ElmoCharacterEncoder`.
 
     # Parameters
 
     options : `ElmoOptions`
-        Sizes of the model. If `projection_dim` is the number of filters, there is no projection.
+        If `projection_dim` equals the number of filters, there is no projection.
     num_embeddings : `int`, optional (default = `261`)
         Number of character ids, not counting 0, the id of padding tokens.
     """
 
-    # Largest character id, boundary tokens, and the function that gives a token's character ids.
+    # Largest character id, boundary tokens, and the function that maps a token to character ids.
     greatest_id = NUM_CHARACTER_EMBEDDINGS
     boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
     token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
@@ -70,7 +71,7 @@ class CharCnn(WeightsModule):
         self.reset_parameters(options.activation)
 
     def reset_parameters(self, activation: str) -> None:
-        """Set bilm-tf's initial values (bilm/training.py at 7cffee2)."""
+        """Initialize the weights as in bilm-tf (bilm/training.py at 7cffee2)."""
         with torch.no_grad():
             self._char_embedding_weights.uniform_(-1.0, 1.0)
             self._char_embedding_weights[0] = 0.0
@@ -97,22 +98,22 @@ class CharCnn(WeightsModule):
 
     @property
     def char_embedding(self) -> torch.nn.Parameter:
-        """Embeddings, shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is padding."""
+        """Embeddings, shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is for padding."""
         return self._char_embedding_weights
 
     @property
     def highway_layers(self) -> list[torch.nn.Linear]:
-        """Linear maps of the highway layers, in order."""
+        """Linear map of each highway layer, lowest layer first."""
         return [] if self._highways is None else self._highways.layers
 
     @property
     def projection(self) -> torch.nn.Linear | None:
-        """Projection from the filters to the token's vector; `None` if there is none."""
+        """Projection from the highways' output to the token vector; `None` if there is none."""
         return self._projection
 
     @property
     def weights(self) -> TokenWeights:
-        """Weights that the kernels take."""
+        """Current weights, as an argument for `Backend.token_layer`."""
         projection = self._projection
         return TokenWeights(
             self._char_embedding_weights,
@@ -124,7 +125,7 @@ class CharCnn(WeightsModule):
         )
 
     def forget_token_vectors(self) -> None:
-        """Free the cached vectors of tokens."""
+        """Free the cached token vectors."""
         forget_derived(list(self.parameters()), "token vectors")
 
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
@@ -158,8 +159,8 @@ class Highway(torch.nn.Module):
     """
     Weights of highway layers, `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015).
 
-    Names and layout are those of AllenNLP's `Highway`: `_layers.K` holds the transform's rows
-    first, then the gate's. The "carry" of bilm-tf is `1 - gate`.
+    Parameters are named and laid out as in AllenNLP's `Highway`: each `_layers.K` holds the rows of
+    the transform `W`, then those of the gate. The "carry" gate of bilm-tf is `1 - gate`.
 
     # Parameters
 
@@ -177,10 +178,10 @@ class Highway(torch.nn.Module):
 
     @property
     def layers(self) -> list[torch.nn.Linear]:
-        """Linear maps of the layers, in order."""
+        """Linear map of each layer, lowest layer first."""
         return list(self._layers)  # type: ignore[arg-type]
 
     @property
     def weights(self) -> list[Affine]:
-        """Weights that the kernels take."""
+        """Current weights of each layer, for `TokenWeights.highways`."""
         return [current_affine(layer) for layer in self.layers]

@@ -2,8 +2,8 @@
 Conversion of tokens to character ids, as in bilm-tf's `UnicodeCharsVocabulary`
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/data.py).
 
-The ids of a token are a begin-of-word mark, its UTF-8 bytes, an end-of-word mark, and padding marks
-up to `num_characters`. Each id is then raised by 1, so that 0 is free for padding *tokens*.
+The ids of a token are a begin-of-word mark, the token's UTF-8 bytes, an end-of-word mark, and
+padding marks up to `num_characters`. Each id is raised by 1, because 0 stands for padding *tokens*.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,9 @@ BEGIN_OF_WORD_CHARACTER = 258
 END_OF_WORD_CHARACTER = 259
 PADDING_CHARACTER = 260
 
-# Rows of the character table in a weight file: 256 bytes and the five marks above.
+# Number of character embeddings in a weight file: for 256 bytes and the five marks above.
 NUM_CHARACTER_EMBEDDINGS = 261
-# Id of the padding mark. Character ids are one above rows of the table, since 0 masks a token.
+# Id of the padding mark, raised by 1 like every character id, because 0 stands for padding tokens.
 PADDING_CHARACTER_ID = PADDING_CHARACTER + 1
 
 BEGIN_OF_SENTENCE = "<S>"
@@ -44,12 +44,12 @@ def token_to_ids(
 
     token : `str`
         Any text. `<S>` and `</S>` give the ids of sentence boundaries. Bytes past
-        `num_characters - 2` are cut off, even within a character, as for the released models. Lone
-        surrogates, which UTF-8 cannot hold, are left out.
+        `num_characters - 2` are cut off, even within a character, as in bilm-tf. Lone surrogates,
+        which UTF-8 cannot encode, are left out.
     num_characters : `int`, optional (default = `50`)
         Number of ids to return.
     tokens_to_add : `Optional[dict[str, int]]`, optional (default = `None`)
-        Special tokens, each with the single character id that stands for it (before the +1).
+        Map from special tokens to the single id (before the increment by 1) that replaces bytes.
 
     # Returns
 
@@ -87,9 +87,9 @@ def batch_to_ids(
     # Parameters
 
     batch : `Iterable[Iterable[Any]]`
-        Sentences as `tokenized_batch` takes them.
+        Tokenized sentences, see `tokenized_batch`.
     num_characters : `int`, optional (default = `50`)
-        Ids per token. Longer tokens are cut, see `token_to_ids`.
+        Number of ids per token. Longer tokens are truncated, see `token_to_ids`.
     row_of : `Callable[[str, int], numpy.ndarray]`, optional (default = `token_row`)
         Function that turns a token into its row of ids.
 

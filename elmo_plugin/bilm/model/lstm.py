@@ -1,7 +1,7 @@
 """
-The bidirectional LSTM: a stack of clipped LSTM layers with projection for each direction.
+Bidirectional LSTM: for each direction, a stack of LSTM layers with projection and clipping.
 
-Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by falling length; the
+Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by decreasing length; the
 first step of all sentences is followed by the second step of those that have one, and so on.
 `batch_sizes[t]` is the number of sentences that have a step `t`. The backward direction runs the
 same code over reversed sentences.
@@ -34,17 +34,17 @@ class Packing:
     lengths : `torch.Tensor`
         Number of tokens of each sentence, int64, shape `(batch_size,)`.
     num_steps : `int`
-        Length of the padded sentences.
+        Length of each padded sentence, in tokens.
 
     # Attributes
 
     batch_sizes : `list[int]`
-        Number of rows of each step, never rising.
+        Number of rows of each step, non-increasing.
     """
 
     def __init__(self, lengths: torch.Tensor, num_steps: int) -> None:
         self._shape = len(lengths), num_steps
-        # Indices of the sentences by falling length; `None` for one sentence, which needs no sort.
+        # Indices of the sentences by decreasing length; `None` for a single sentence.
         self._order: torch.Tensor | None = None
         if len(lengths) == 1:
             index = torch.arange(int(lengths), device=lengths.device)
@@ -67,7 +67,7 @@ class Packing:
         return padded.flatten(0, 1).index_select(0, self._index[direction])
 
     def unpack(self, forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
-        """Return a padded batch with both directions' packed rows side by side, zero at padding."""
+        """Return a zero-padded batch; the directions are concatenated along the last dimension."""
         dim = forward.shape[1]
         padded = forward.new_zeros(*self._shape, 2 * dim)
         rows = padded.view(-1, 2 * dim)
@@ -90,7 +90,7 @@ class Packing:
 
 class LstmCellWithProjection(WeightsModule):
     """
-    One LSTM layer of one direction (Sak et al. 2014), with the clips of TensorFlow 1's `LSTMCell`.
+    One LSTM layer of one direction (Sak et al. 2014), clipped as in TensorFlow 1's `LSTMCell`.
 
     `z = W x + U h + b` is split into the gates `i, f, g, o`;
     `c = clip(sigmoid(f) c + sigmoid(i) tanh(g))`, `h = clip(P (sigmoid(o) tanh(c)))`
@@ -124,7 +124,7 @@ class LstmCellWithProjection(WeightsModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set bilm-tf's initial values: Glorot-uniform weights and a forget bias of 1."""
+        """Initialize as in bilm-tf: Glorot-uniform weights, and biases 0 except forget biases 1."""
         input_dim, cell_size = self.input_linearity.in_features, self.cell_size
         kernel = torch.empty(4 * cell_size, input_dim + self.projection_dim)
         torch.nn.init.xavier_uniform_(kernel)
@@ -168,14 +168,14 @@ class LstmCellWithProjection(WeightsModule):
         # Returns
 
         `tuple[torch.Tensor, torch.Tensor, torch.Tensor]`
-            Packed outputs, shape `(num_rows, projection_dim)`; final `hidden` and `cell` of
-            each sentence, detached.
+            Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
+            and `cell`, detached, with the shapes of the initial ones.
         """
         return backend().lstm_layer(inputs, batch_sizes, hidden, cell, self.weights, self.precision)
 
     @property
     def weights(self) -> LstmWeights:
-        """Weights that the kernels take."""
+        """Current weights, as an argument for `Backend.lstm_layer`."""
         return LstmWeights(
             current_affine(self.input_linearity).weight,
             *current_affine(self.state_linearity),
@@ -230,7 +230,7 @@ class BiLstm(torch.nn.Module):
 
     @property
     def stateful(self) -> bool:
-        """`True` if sentences start from the end state of their row in the last batch."""
+        """`True` if a sentence starts from the final state of the same row in the last batch."""
         return self.policy.name == "carry"
 
     @stateful.setter
@@ -261,16 +261,16 @@ class BiLstm(torch.nn.Module):
         tokens : `torch.Tensor`
             Token vectors, shape `(batch_size, num_steps, projection_dim)`.
         lengths : `torch.Tensor`
-            Int64, shape `(batch_size,)`: tokens of each sentence.
+            Number of tokens of each sentence, int64, shape `(batch_size,)`.
         start : `BiLstmState`
-            Start state of each sentence in both directions.
+            Initial state of each sentence in both directions.
 
         # Returns
 
         `tuple[list[torch.Tensor], BiLstmState]`
-            Each layer, shape `(batch_size, num_steps, 2 * projection_dim)`, forward half first,
-            zero at padding. Final state of each sentence: forward after its last token, backward
-            after its first.
+            Each layer's output, shape `(batch_size, num_steps, 2 * projection_dim)`, forward half
+            first, zero at padding; and each sentence's final states. The forward direction ends
+            after the last token, the backward direction after the first.
         """
         packing = Packing(lengths, tokens.shape[1])
         packed, ends = [], []
@@ -305,18 +305,19 @@ class BiLstm(torch.nn.Module):
         inputs : `torch.Tensor`
             Packed token vectors, shape `(num_rows, projection_dim)`.
         batch_sizes : `Sequence[int]`
-            Number of rows of each step, never rising.
+            Number of rows of each step, non-increasing.
         state : `LstmState`
-            Start state of each sentence, in packed order.
+            Initial state of each sentence, in packed order.
         dropout : `float`, optional (default = `0.0`)
-            Probability of dropping an element of a layer's input in training, drawn for every step.
+            Dropout probability for each layer's input in training, with a new mask at every step.
             The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
             around bilm-tf's residual cells.
 
         # Returns
 
         `tuple[list[torch.Tensor], LstmState]`
-            Each layer's packed outputs, shape `(num_rows, projection_dim)`, and the final state.
+            Each layer's packed outputs, shape `(num_rows, projection_dim)`, and each sentence's
+            final state, in packed order.
         """
         outputs, hiddens, cells = [], [], []
         for layer, cell in enumerate(self.layers(direction)):

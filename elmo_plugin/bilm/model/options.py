@@ -1,4 +1,4 @@
-"""The sizes of a biLM."""
+"""Hyperparameters of a biLM."""
 
 from dataclasses import dataclass
 
@@ -8,30 +8,30 @@ ACTIVATIONS = ("relu", "tanh")
 @dataclass(frozen=True)
 class ElmoOptions:
     """
-    Sizes of a biLM.
+    Hyperparameters of a biLM.
 
     # Parameters
 
     projection_dim : `int`
-        Width of one direction's output and of the token layer.
+        Width of a token vector, and of one direction's output.
     cell_size : `int`
-        Width of one direction's memory cell.
+        Width of one direction's cell state.
     num_layers : `int`
-        LSTM layers in each direction.
+        Number of LSTM layers in each direction.
     char_embedding_dim : `int`
         Width of a character's embedding.
     filters : `tuple[tuple[int, int], ...]`
         `(width in characters, number of filters)` pairs of the char-CNN.
     num_highways : `int`
-        Highway layers between the char-CNN and its projection; 0 for none.
+        Number of highway layers between the char-CNN's filters and its projection.
     num_characters : `int`, optional (default = `50`)
-        Character ids per token, the marks at both ends of the word included.
+        Number of character ids per token, begin-of-word and end-of-word marks included.
     activation : `str`, optional (default = `"relu"`)
         The char-CNN's activation, `"relu"` or `"tanh"`.
     use_skip_connections : `bool`, optional (default = `True`)
         Whether layers above the first add their input to their output.
     cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
-        Largest absolute value of a memory cell and of an output; `None` for no limit.
+        Largest absolute value of a cell state's and of an output's elements; `None` for no limit.
     """
 
     projection_dim: int
@@ -48,10 +48,10 @@ class ElmoOptions:
 
     @property
     def embedding_dim(self) -> int:
-        """Width of a layer, both directions side by side."""
+        """Width of a layer: both directions, concatenated."""
         return 2 * self.projection_dim
 
     @property
     def num_filters(self) -> int:
-        """Number of filters of all widths together."""
+        """Total number of filters of all widths."""
         return sum(number for _, number in self.filters)

@@ -1,4 +1,4 @@
-"""The learned weighted sum of the biLM's layers."""
+"""Scalar mix: a learned weighted sum of the biLM's layers."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ class ScalarMix(torch.nn.Module):
         Whether to normalise each layer first, with one mean and one variance over all real tokens
         and dimensions of the batch. Unlike in torch's LayerNorm, the result depends on the batch.
     initial_scalar_parameters : `Optional[Sequence[float]]`, optional (default = `None`)
-        Starting `s`, before the softmax; zeros if not given.
+        Initial values of `s`, before the softmax; zeros if not given.
     trainable : `bool`, optional (default = `True`)
-        Whether `s` and `gamma` train.
+        Whether `s` and `gamma` are trainable.
 
     # Raises
 
@@ -80,13 +80,13 @@ class ScalarMix(torch.nn.Module):
         weights = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0) * self.gamma
         mixed = weights[0] * layers[0]
         for weight, layer in zip(weights[1:], layers[1:]):
-            # In place, because no gradient needs the previous sum.
+            # Add in place: no gradient needs the previous sum.
             mixed.addcmul_(weight, layer)
         return mixed
 
 
 def _normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Normalise as AllenNLP does: statistics of real tokens only, applied to padding too."""
+    """Normalise all positions by the mean and variance of the real tokens, as AllenNLP does."""
     real = mask.unsqueeze(-1)
     count = mask.sum() * layer.shape[-1]
     mean = (layer * real).sum() / count

@@ -9,7 +9,8 @@ from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
 
 STATE_MODES = ("carry", "reset", "primed")
 
-# Text that a primed biLM reads before its first sentence. Changing it changes every primed vector.
+# Text after which the LSTM state of a primed biLM is the initial state of every sentence. Changing
+# the text changes all vectors of primed biLMs.
 WARM_UP_TEXT = """\
 The rain had stopped before noon , and the road to the harbour was already dry .
 She asked him twice whether the letter had come , but he only shook his head .
@@ -24,24 +25,24 @@ It was a small room , with one window , a table , two chairs and a great many bo
 
 class StatePolicy:
     """
-    Chooses the LSTM state at the start of a sentence, and holds the state between batches.
+    Chooses the initial LSTM state of each sentence, and stores final states between batches.
 
     # Parameters
 
     name : `str`
         `"carry"`: start with the final state of the same row of the previous batch, as AllenNLP
         does; vectors depend on order and batching. `"reset"`: start with zeros. `"primed"`: start
-        with the state after a fixed warm-up text; deterministic, without the cold start.
+        with the state after a fixed warm-up text; reproducible, without a cold start from zeros.
 
     # Attributes
 
     carried : `BiLstmState | None`
-        Last final state of each batch row if `name` is `"carry"`.
+        Latest final state of each batch row, stored while `name` is `"carry"`.
 
     # Raises
 
     `ValueError`
-        If the name is none of these.
+        If `name` is none of these.
     """
 
     def __init__(self, name: str) -> None:
@@ -61,8 +62,8 @@ class StatePolicy:
 
     def start(self, rows: Sequence[int], begin: BiLstmState) -> BiLstmState:
         """
-        Return the start states of these batch rows in both directions: in `"carry"` the carried
-        states; otherwise, and before the first batch, `begin` (the state of one sentence) for each.
+        Return the initial states of these batch rows: with `"carry"`, the states carried for them.
+        Otherwise, and before the first batch, every row gets `begin`, the state of one sentence.
         """
         if self.name == "carry" and self.carried is not None:
             index = torch.tensor(list(rows), dtype=torch.long, device=begin[0].hidden.device)
@@ -81,7 +82,7 @@ class StatePolicy:
         if self.name != "carry":
             return
         known = 0 if self.carried is None else self.carried[0].hidden.shape[1]
-        if rows == range(max(known, len(rows))):  # the batch has all rows
+        if rows == range(max(known, len(rows))):  # all stored rows are replaced
             self.carried = ends
             return
         index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)

@@ -12,7 +12,7 @@ def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
 
     batch : `Iterable[Iterable[Any]]`
         Tokenized sentences, in lists, arrays, iterators or generators. A token is a string, or an
-        object with a string in `text`, such as the tokens of spaCy and AllenNLP.
+        object whose attribute `text` is a string, such as the tokens of spaCy and AllenNLP.
 
     # Raises
 
@@ -42,9 +42,9 @@ def tokenized_sentence(sentence: Iterable[Any], number: int | None = None) -> li
     # Parameters
 
     sentence : `Iterable[Any]`
-        Its tokens.
+        Tokens of the sentence.
     number : `int | None`, optional (default = `None`)
-        Number of the sentence in its batch, for messages.
+        Index of the sentence in its batch, for error messages.
     """
     name = "the sentence" if number is None else f"sentence {number}"
     if isinstance(sentence, str):
