@@ -23,7 +23,7 @@ def read_accumulators(options: ElmoOptions, path: str | Path) -> dict[str, torch
     """
     Read Adagrad's sums of squared gradients from an `adagrad.hdf5`.
 
-    The result has the names and shapes of a `LanguageModel`'s parameters. Raises a
+    The result is a dict with the names and shapes of a `LanguageModel`'s parameters. Raise a
     `FileNotFoundError` if the file is missing, and a `ValueError` if it is damaged or does not fit
     the biLM's `options`.
     """
@@ -68,9 +68,10 @@ def restore_adagrad(
     """
     Fill a new `torch.optim.Adagrad` with the accumulators of a converted bilm-tf checkpoint.
 
-    `parameters` are all names and parameters of a `LanguageModel`. `directory` is the output folder
-    of `elmo-plugin convert-checkpoint`. Raises a `FileNotFoundError` if a file is missing. Raises a
-    `ValueError` if the optimizer is not Adagrad, or the accumulators do not fit the parameters.
+    `parameters` are the pairs of name and parameter of a whole `LanguageModel`. `directory` is the
+    output folder of `elmo-plugin convert-checkpoint`. Raise a `FileNotFoundError` if a file is
+    missing. Raise a `ValueError` if the optimizer is not Adagrad, or the accumulators do not fit
+    the parameters.
     """
     if not isinstance(optimizer, torch.optim.Adagrad):
         kind = type(optimizer).__name__

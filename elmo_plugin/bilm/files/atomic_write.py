@@ -28,8 +28,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     succeeds.
 
     The content is flushed to disk before the rename. If the block raises, `path` is unchanged and
-    the temporary file is removed. Temporary files for the same `path` that killed processes left
-    behind are removed too.
+    the temporary file is removed. Temporary files that killed processes have left for the same
+    `path` are removed too.
 
     # Parameters
 
@@ -109,7 +109,7 @@ def remove_temporary_files(folder: Path, name: str | None = None) -> None:
     folder.
 
     Files of running processes, and of other machines that share the disk, are kept. With `name`,
-    remove only the temporary files that would have become the file `name`.
+    remove only temporary files for the file `name`.
     """
     for other in folder.iterdir():
         found = _TEMPORARY.fullmatch(other.name)

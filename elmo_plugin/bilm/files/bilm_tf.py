@@ -30,7 +30,8 @@ ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
 ADAGRAD = "/Adagrad"
 
-# LSTM datasets, and their variables' names in TensorFlow 1.2 and later, and in 1.0 and 1.1.
+# Names of LSTM datasets; then, for each part, the name of its variable in TensorFlow 1.2 and later,
+# and the name in 1.0 and 1.1.
 _CELL = re.compile(r"(RNN_\d)/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(W_0|B|W_P_0)")
 _CELL_NAMES = {
     "W_0": ("kernel", "weights"),
@@ -90,10 +91,10 @@ class BilmTfCheckpoint:
 
     def write(self, directory: str | Path) -> None:
         """
-        Write options, weights and a card to a folder; also the softmax and Adagrad's accumulators
-        if the checkpoint has them.
+        Write options, weights and a model card to a folder, and the softmax and Adagrad's
+        accumulators if the checkpoint has them.
 
-        The folder is created if needed. Raises a `ValueError` if the checkpoint is damaged; no file
+        The folder is created if needed. Raise a `ValueError` if the checkpoint is damaged; no file
         is written then.
         """
         directory = Path(directory)
@@ -118,7 +119,7 @@ class BilmTfCheckpoint:
 
     def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
         """
-        Yield each HDF5 file's name, its datasets, and the suffix of the TensorFlow variables.
+        Yield each HDF5 file's name, its dataset names, and the suffix of their variables' names.
         """
         softmax = [key for key in self._names if key in SOFTMAX_KEYS]
         yield WEIGHTS_FILE, [key for key in self._names if key not in SOFTMAX_KEYS], ""
@@ -163,7 +164,7 @@ class _Variables:
         """
         Return the name of the TensorFlow variable for the dataset `key` of a weight file.
 
-        Raises a `ValueError` if there is none of this shape.
+        Raise a `ValueError` if there is none of this shape.
         """
         candidates = list(_names(key))
         for name in candidates:
@@ -205,7 +206,7 @@ def latest_checkpoint(directory: str | Path) -> Path:
     Return the path, without `.index`, of the checkpoint that the file `checkpoint` names.
 
     Without that file, return the checkpoint with the highest step. `directory` is the folder of
-    TensorFlow's `Saver` and may have been moved. Raises a `FileNotFoundError` if there is no
+    TensorFlow's `Saver` and may have been moved. Raise a `FileNotFoundError` if there is no
     checkpoint.
     """
     directory = Path(directory)

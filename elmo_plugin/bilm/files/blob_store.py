@@ -28,12 +28,12 @@ class BlobStore:
     Cache of byte strings in a directory, by key.
 
     Its methods never raise. A value that cannot be read counts as missing, a value that cannot be
-    written is not stored, and one warning says why.
+    written is not stored, and a warning says why.
 
-    Each user has a subfolder, because whoever can write to it controls the values. A subfolder that
-    is a link, belongs to another user, or is writable by others is not used. Each value has a
-    checksum; a damaged value is removed. SQLite locks the file but does not flush it to disk;
-    checksums show the damage that a crash of the machine may cause.
+    Each user has a subfolder, because anyone who can write to the file controls the values. A
+    subfolder that is a link, belongs to another user, or is writable by others is not used. Each
+    value has a checksum; a damaged value is removed. SQLite locks the file but does not flush it to
+    disk; checksums show the damage that a crash of the machine may cause.
 
     # Parameters
 
@@ -53,7 +53,7 @@ class BlobStore:
         self._waits = 0
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the values of the keys that are stored; other keys are absent in the result."""
+        """Return a dict of the stored values; keys without a stored value are absent."""
         found: dict[bytes, bytes] = {}
         with self._lock:
             try:
@@ -148,7 +148,7 @@ class BlobStore:
 
 def _own_folder(root: Path) -> Path:
     """
-    Return this user's subfolder, created if needed; raise an `OSError` if others could write to it.
+    Return this user's subfolder, created if needed; raise an `OSError` if others can write to it.
     """
     root.mkdir(parents=True, exist_ok=True)
     folder = root / f"user-{os.geteuid()}"

@@ -13,17 +13,17 @@ from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
-# Number of columns in which a parameter's bits are summed. It is a prime, so that swapping two rows
-# of the parameter changes the sums.
+# Number of columns in which a parameter's 8-byte words are summed for a checksum. The number is
+# prime, so that swapping two rows of the parameter changes the sums.
 NUM_COLUMNS = 1021
 
 
 def fingerprint(bilm: BiLm) -> str:
     """
-    Return a cryptographic hash of a biLM's sizes, `dtype`, parameters and dictionaries: 32
-    hexadecimal digits.
+    Return a cryptographic hash of a biLM, 32 hexadecimal digits.
 
-    Output files and interrupted runs store it, so it must not change between versions.
+    The hash covers options, `dtype`, parameters and ELMoForManyLangs' dictionaries. Output files
+    and interrupted runs store the hash, so it must not change between versions.
     """
     sizes = [options_dict(bilm.options), bilm.dtype]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
@@ -40,8 +40,8 @@ class WeightsDigest:
     Cached hash of everything that a frozen biLM's vectors depend on.
 
     The hash covers the biLM's `fingerprint` and `state`, the `dtype` of each module, and
-    `WARM_UP_TEXT`, which sets the state of a primed biLM. All weights are hashed only after a
-    change, because that is slow. PyTorch's version counters show most changes. `recheck` and
+    `WARM_UP_TEXT`, which sets the state of a primed biLM. Hashing all weights is slow, so they are
+    hashed only after a change. PyTorch's version counters reveal most changes; `recheck` and
     `certain=True` also compare checksums of the weights. After a change, the biLM discards
     everything derived from its weights.
     """
@@ -52,8 +52,8 @@ class WeightsDigest:
 
     def recheck(self) -> None:
         """
-        Make the next call of `of` compare checksums: writes through `.data` change no version
-        counter.
+        Make the next call of `of` compare checksums, because writes through `.data` change no
+        version counter.
         """
         self._recheck = True
 
@@ -64,9 +64,9 @@ class WeightsDigest:
         # Parameters
 
         bilm : `BiLm`
-            The biLM to hash. The cache holds one hash, so pass the same biLM in every call.
+            The biLM to hash. Only the last hash is cached, so pass the same biLM in every call.
         certain : `bool`, optional (default = `False`)
-            Compare checksums, to find changes that PyTorch's version counters do not show.
+            Compare checksums, to find changes that PyTorch's version counters do not reveal.
         """
         dtypes = [getattr(module, "dtype", None) for module in bilm.modules()]
         shapes = [(name, one.dtype, tuple(one.shape)) for name, one in bilm.named_parameters()]

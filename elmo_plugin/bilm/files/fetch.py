@@ -24,13 +24,13 @@ SECONDS_TO_CONNECT = 10.0
 
 def fetch(url: str, argument: str) -> Path:
     """
-    Return the local copy of a file at a URL that `cached_path` takes, downloading it if needed.
+    Return the local path of the file at a URL that `cached_path` supports; download it if needed.
 
-    A cached file of a released biLM is used without asking the server. A download of it tries two
-    addresses, and must have the known size. For other files, `cached_path` asks the server for a
-    newer version. Without a network, a cached file is used. Messages on stderr begin with
-    `argument`, the name of the caller's argument. Raises a `FileNotFoundError` with the addresses
-    and the reasons if the file cannot be downloaded.
+    A cached file of a released biLM is used without asking the server. If it is not cached, it is
+    downloaded from one of two addresses, and must have the known size. For other files,
+    `cached_path` asks the server for a newer version. Without a network, a cached file is used.
+    Messages on stderr begin with `argument`, the name of the caller's argument. Raise a
+    `FileNotFoundError` with the addresses and the reasons if the file cannot be downloaded.
     """
     try:
         import cached_path
@@ -90,8 +90,8 @@ def _wrong_size(path: Path, url: str) -> str | None:
 
 def _check_reachable(url: str) -> None:
     """
-    Raise a `ConnectionError` soon if the server cannot be reached. `cached_path` would retry for
-    over a minute.
+    Raise a `ConnectionError` within seconds if the server cannot be reached; `cached_path` would
+    retry for over a minute.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or urllib.request.getproxies():

@@ -11,11 +11,11 @@ NAME = "lock"
 
 def lock_folder(folder: Path) -> BinaryIO:
     """
-    Lock an existing folder by a file named `lock` in it; return the open lock file.
+    Lock an existing folder through a file named `lock` in it; return the open lock file.
 
-    The lock is held until the file is closed or the process ends. Raises a `ValueError` if another
-    process holds the lock, or the file system has no locks. A file `lock` with content belongs to
-    another program and raises a `ValueError` too.
+    The lock is held until the file is closed or the process ends. Raise a `ValueError` if another
+    process holds the lock, or the file system does not support locks. A non-empty file `lock`
+    belongs to another program; raise the same error for it.
     """
     path = folder / NAME
     file = path.open("ab")
@@ -47,7 +47,7 @@ def lock_folder(folder: Path) -> BinaryIO:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Context manager that holds a folder's lock, and removes the lock file at the end."""
+    """Context manager that holds a folder's lock, and removes the lock file when the block ends."""
     with lock_folder(folder):
         try:
             yield

@@ -1,5 +1,5 @@
 """
-Find a biLM's files in a folder, or in a ZIP of a folder.
+Find a biLM's files in a folder or in a ZIP file.
 
 The NLPL repository (http://vectors.nlpl.eu/repository), simple_elmo and ELMoForManyLangs publish
 biLMs in this form.
@@ -34,7 +34,7 @@ except ImportError:  # some builds of Python lack lzma
     LZMAError = zlib.error  # type: ignore[misc, assignment]
 
 OPTIONS = "options.json"
-# Names of weight files: of NLPL and simple_elmo, and of released and exported biLMs.
+# Names of weight files: first that of NLPL and simple_elmo, then that of exported biLMs.
 WEIGHTS = ("model.hdf5", "weights.hdf5")
 EXPECTED = (
     f"expected a biLM's files: {OPTIONS} and {' or '.join(WEIGHTS)} (bilm-tf, NLPL, simple_elmo), "
@@ -51,7 +51,7 @@ MOST_NAME = 255
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder or a ZIP, and not a single file of a biLM."""
+    """Return whether a path is a folder or a ZIP file."""
     if not path.is_file():
         return path.is_dir()
     with path.open("rb") as file:
@@ -62,11 +62,11 @@ def is_folder(path: Path) -> bool:
 def unpacked(path: Path, with_weights: bool = True) -> Iterator[Path]:
     """
     Context manager that yields a folder with a biLM's files: `path` itself, or a temporary folder
-    if `path` is a ZIP.
+    if `path` is a ZIP file.
 
-    Without `with_weights`, the weights are not unpacked. Raises a `ValueError` if the ZIP is
-    damaged or does not hold exactly one biLM. Also if a path in it leads out of the folder, or a
-    file is above the size limits.
+    Without `with_weights`, the weights are not unpacked. Raises a `ValueError` if the ZIP file is
+    damaged, does not hold exactly one biLM, has a path out of the folder, or a file above the size
+    limits.
     """
     if path.is_dir():
         yield path
@@ -93,7 +93,7 @@ def options_in(folder: Path) -> ElmoOptions:
     """
     Read the options of the biLM in a folder.
 
-    Raises a `FileNotFoundError` if the folder has no options, and a `ValueError` if they are
+    Raise a `FileNotFoundError` if the folder has no options, and a `ValueError` if they are
     unusable.
     """
     if is_many_langs(folder):
@@ -107,7 +107,7 @@ def weights_in(folder: Path) -> Path:
     """
     Return the path of the weight file in a folder of bilm-tf's format.
 
-    Raises a `FileNotFoundError` if there is none, and a `ValueError` if there are two.
+    Raise a `FileNotFoundError` if there is none, and a `ValueError` if there are two.
     """
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     if not found:
@@ -126,8 +126,8 @@ def _content(folder: Path) -> str:
 @contextmanager
 def _errors_name(path: Path, folder: Path) -> Iterator[None]:
     """
-    Context manager that changes error messages: `path`, the ZIP, replaces `folder`, to which it was
-    unpacked.
+    Context manager that replaces the temporary `folder` in error messages by `path`, the ZIP file
+    that was unpacked there.
     """
     try:
         yield
@@ -179,8 +179,8 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
 
 def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
     """
-    Return the largest allowed size, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file;
-    0 for other files, which are not small.
+    Return the size limit, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file; 0 for other
+    files.
     """
     name = PurePosixPath(entry.filename)
     if name.name in (CHARACTERS, WORDS):

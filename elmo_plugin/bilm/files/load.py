@@ -19,8 +19,9 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 
 logger = logging.getLogger(__name__)
 
-# A biLM with more parameters (1 GiB in float32) is checked before its memory is allocated. The
-# check uses meta tensors, for which PyTorch imports many modules, so small biLMs skip it.
+# Number of parameters (1 GiB in float32) above which the weight file is checked before memory is
+# allocated. The check uses meta tensors, for which PyTorch imports many modules, so small biLMs
+# skip it.
 MOST_UNCHECKED = 1 << 28
 
 
@@ -67,7 +68,7 @@ def load_bilm(
         options_file = default
     options = find_options(options_file, weight_file)
     weights = find_weights(options_file, weight_file)
-    # A parameter that is created in inference mode could not be changed outside of it.
+    # Parameters that are created in inference mode cannot be changed outside inference mode.
     with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))

@@ -54,7 +54,7 @@ RELEASED_SIZES = {
     }
     for name in ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 }
-# Modules of models that ELMoForManyLangs can train, but this package cannot read.
+# Descriptions of modules that ELMoForManyLangs can train, but this package cannot read.
 UNSUPPORTED = {
     "encoder": "an LSTM without clips and skip connections in place of ELMo's",
     "token_embedder": "an LSTM over a word's characters in place of the char-CNN",
@@ -119,7 +119,7 @@ def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
     """
     Read the dictionaries of characters and words from the folder of an ELMoForManyLangs model.
 
-    Raises a `ValueError` if their sizes differ from those in `options`, or a file is unusable.
+    Raise a `ValueError` if their sizes differ from those in `options`, or a file is unusable.
     """
     characters = _read_ids(folder / CHARACTERS)
     words = _read_ids(folder / WORDS) if options.word_dim else {}
@@ -141,7 +141,7 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
     Copy the weights in an ELMoForManyLangs folder into a biLM that was made from the folder's
     options.
 
-    Raises a `FileNotFoundError` if a pickle is missing. Raises a `ValueError` if a pickle is
+    Raise a `FileNotFoundError` if a pickle is missing. Raise a `ValueError` if a pickle is
     damaged, or does not hold exactly the tensors that the options require. After an error, some
     weights may have changed.
     """
@@ -150,7 +150,7 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
     for name, parameters in ((TOKENS, dict(_token_parameters(bilm))), (LSTM, lstm)):
         tensors = plain_tensors(folder / name, "ELMoForManyLangs file of weights")
         for key, targets in parameters.items():
-            # A tensor in the file may be several of our parameters, concatenated on the last axis.
+            # A tensor of the file may be several parameters, concatenated along the last dimension.
             shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))
             new = plain_tensor(tensors, key, shape, folder / name)
             for target, part in zip(targets, new.split([one.shape[-1] for one in targets], dim=-1)):

@@ -1,4 +1,4 @@
-"""Find the files of a biLM: from names, paths and URLs to local files."""
+"""Resolve names, paths and URLs of biLMs to local files."""
 
 import errno
 import os
@@ -45,7 +45,7 @@ def find_options(
 
     options_file : `OptionsSource | None`
         A name of `NAMED_BILMS`; the path or URL of an `options.json`, a folder or a ZIP; or the
-        options themselves.
+        parsed content of an `options.json`.
     weight_file : `str | Path | None`, optional (default = `None`)
         A name, folder or ZIP, if `options_file` is not given.
 
@@ -107,9 +107,7 @@ def _check_types(options_file: object, weight_file: object) -> None:
 
 
 def _named(source: str | Path | None) -> str | Path | None:
-    """
-    Return the biLM's name for the URL of a released file (at either address), else `source`.
-    """
+    """Return the name of a biLM for the URL of its released file, and `source` otherwise."""
     for bucket in RELEASED:
         if str(source).startswith(bucket):
             url = RELEASED[0] + str(source).removeprefix(bucket)
@@ -129,7 +127,7 @@ def _is_options_and_weights(source: str | Path | None) -> bool:
 
 
 def _existing(location: str) -> Path | None:
-    """Return the path of a file or folder if it exists, else `None`."""
+    """Return the path of `location` if it is an existing file or folder, otherwise `None`."""
     try:
         path = Path(location).expanduser()
         return path if path.is_file() or path.is_dir() else None
@@ -145,7 +143,7 @@ def local_file(location: str, argument: str) -> Path:
     """
     Return the local path of a file or folder, downloading it if `location` is a URL.
 
-    `argument` is the name of the caller's argument, for error messages. Raises a
+    `argument` is the name of the caller's argument, for error messages. Raise a
     `FileNotFoundError` if there is no such file, or it cannot be downloaded.
     """
     advice = (

@@ -8,7 +8,7 @@ def import_optional(name: str, extra: str) -> Any:
     """
     Import and return the module `name`, which the extra `extra` of this package installs.
 
-    Raises a `ModuleNotFoundError` with the `pip install` command if the module is missing.
+    Raise a `ModuleNotFoundError` with the `pip install` command if the module is missing.
     """
     package = name.partition(".")[0]
     try:

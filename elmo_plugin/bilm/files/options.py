@@ -35,14 +35,14 @@ def read_options(path: str | Path) -> ElmoOptions:
 
 def read_json(path: str | Path, kind: str) -> Any:
     """
-    Read a small JSON file; `kind` is what errors call the file, such as "options file".
+    Read a small JSON file; `kind` describes it in error messages, such as "options file".
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is too large, is not JSON, or has a key twice; the message names the file.
+        If the file is too large, is not JSON, or has a duplicate key; the message names the file.
     """
     if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
@@ -52,7 +52,7 @@ def read_json(path: str | Path, kind: str) -> Any:
         raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected fewer in an {kind}")
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
-    # A number with thousands of digits is a ValueError, deeply nested brackets a RecursionError.
+    # A number with thousands of digits raises a ValueError; deep nesting raises a RecursionError.
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not a JSON file: {str(error)[:200]}; expected a biLM's options.json"
@@ -61,10 +61,10 @@ def read_json(path: str | Path, kind: str) -> Any:
 
 def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptions:
     """
-    Convert the parsed content of an `options.json` to sizes; keys that only training uses are
-    ignored.
+    Convert the parsed content of an `options.json` to `ElmoOptions`; keys that only training uses
+    are ignored.
 
-    `source` is the file name for error messages. Raises a `ValueError` if a key is missing, a value
+    `source` is the file name for error messages. Raise a `ValueError` if a key is missing, a value
     is unusable, or the biLM would have more than 2**32 parameters.
     """
     reader = OptionsReader(options, source)
@@ -110,9 +110,9 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
 
 def options_dict(options: ElmoOptions) -> dict[str, Any]:
     """
-    Return the content of an `options.json` for these sizes, as bilm-tf and AllenNLP read it.
+    Convert options to the content of an `options.json`, as bilm-tf and AllenNLP read it.
 
-    For ELMoForManyLangs models, which those programs cannot read, it has the additional key
+    For ELMoForManyLangs models, which those programs cannot read, the result has another key,
     `many_langs`.
     """
     found: dict[str, Any] = {
@@ -167,7 +167,7 @@ def num_parameters(options: ElmoOptions) -> int:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a dict from the pairs of a JSON object; raise a `ValueError` for a repeated key."""
+    """Build a dict from the pairs of a JSON object; raise a `ValueError` for a duplicate key."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -218,7 +218,7 @@ class OptionsReader:
         return found
 
     def error(self, key: str, found: Any, need: str) -> ValueError:
-        """Return the error to raise for an unusable value; `need` says what is expected."""
+        """Return the error for an unusable value `found`; `need` describes a usable value."""
         return ValueError(f"{self.source}: {key} is {reprlib.repr(found)}, expected {need}")
 
     def count(self, key: str, least: int = 1, most: int = MOST_UNITS, **default: Any) -> int:
@@ -247,7 +247,7 @@ class OptionsReader:
 
     def clip(self, key: str) -> float | None:
         """
-        Return the value at which activations are clipped, or `None` if it is missing, null or 0.
+        Return the limit at which values are clipped, or `None` if the key is missing, null or 0.
         """
         limit = self.value(key, object, default=0)
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)

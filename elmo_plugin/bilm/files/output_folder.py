@@ -18,10 +18,10 @@ def files_of_earlier_run(
     inputs: Iterable[str | Path] = (),
 ) -> list[Path]:
     """
-    List the files of an earlier run in an output folder, in the order for `remove_files`.
+    Return the files of an earlier run in an output folder, in the order to pass to `remove_files`.
 
-    Nothing is removed here. Call this before the work that may fail, and `remove_files` after it.
-    The lock file of `lock_folder` is not in the list.
+    Nothing is removed here. Call this function before the work that may fail, and `remove_files`
+    after the work. The lock file of `lock_folder` is not in the list.
 
     # Parameters
 

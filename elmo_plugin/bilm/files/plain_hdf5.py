@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-# Filters that are built into HDF5. For any other filter, HDF5 would load and run a plugin.
+# Filters that are built into HDF5 or h5py. For any other filter, HDF5 would load and run a plugin.
 FILTERS = (
     h5py.h5z.FILTER_DEFLATE,
     h5py.h5z.FILTER_SHUFFLE,
@@ -26,8 +26,8 @@ def plain_hdf5(path: str | Path, kind: str) -> Iterator[dict[str, h5py.Dataset]]
     Context manager that opens an HDF5 file and yields a dict of its datasets by full name.
 
     HDF5 silently follows links to other files, and reads datasets that are stored in other files. A
-    malicious weight file could thus read any file, so both are refused. `kind` is what errors call
-    the file, such as "weight file".
+    malicious weight file could thus read any file, so both are refused. `kind` describes the file
+    in error messages, such as "weight file".
 
     # Raises
 

@@ -41,7 +41,7 @@ def load_checked(path: str | os.PathLike, mmap: bool = False) -> Any:
     Verify the checksums of a file of `torch.save`, and load it on the CPU without running code.
 
     `torch.load` ignores the CRC-32 sums in the file, so a flipped bit would become a wrong weight.
-    With `mmap`, tensors are mapped from the file instead of read. Raises an exception in
+    With `mmap`, tensors are mapped from the file instead of read. Raise an exception in
     `UNREADABLE` if the file is damaged, or holds objects that could run code.
     """
     with zipfile.ZipFile(path) as file:
@@ -55,11 +55,12 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     """
     Read a `state_dict` that `torch.save` wrote, without running code in the file.
 
-    Checksums are compared if the file has them (the ZIP format of PyTorch 1.6 and later). `kind` is
-    what errors call the file. Each entry of the result still has to be checked with `plain_tensor`.
+    Checksums are compared if the file has them (the ZIP format of PyTorch 1.6 and later). `kind`
+    describes the file in error messages. Each entry of the result still has to be checked with
+    `plain_tensor`.
 
-    Raises a `FileNotFoundError` if there is no file, and a `ValueError` if it is damaged or could
-    run code. If memory runs out, raises a `MemoryError` that names the file.
+    Raise a `FileNotFoundError` if there is no file, and a `ValueError` if it is damaged or could
+    run code. If memory runs out, raise a `MemoryError` that names the file.
     """
     if not path.is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no file {path}, expected an {kind}")
@@ -90,10 +91,10 @@ def plain_tensor(
     tensors: dict[str, Any], key: str, shape: tuple[int, ...], path: Path
 ) -> torch.Tensor:
     """
-    Return the tensor `key` of a file's tensors, after checking its type, shape and numbers.
+    Check the type, shape and values of the tensor `key` among a file's tensors, and return it.
 
-    `path` is the file, for error messages. Raises a `ValueError` if the tensor is missing, does not
-    have `shape`, is not a plain floating point tensor, or holds NaN or infinity.
+    `path` is the file's name in error messages. Raise a `ValueError` if the tensor is missing,
+    does not have `shape`, is not a plain floating point tensor, or holds NaN or infinity.
     """
     if key not in tensors:
         raise ValueError(f"{path}: the key {key} is missing, expected shape {shape}")
@@ -120,7 +121,7 @@ def check_state_dict(
     """
     Check that the tensors of the file `path` fit a module, whose `state_dict()` is `expected`.
 
-    Only floating point tensors are checked. Raises a `ValueError` for the first tensor that does
+    Only floating point tensors are checked. Raise a `ValueError` for the first tensor that does
     not fit.
     """
     for key, tensor in expected.items():

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"  # no UTF-8 text begins like this
-# Most characters of a text that an error message quotes.
+# Largest number of characters that an error message quotes from a text.
 QUOTED = 80
 
 
@@ -19,8 +19,8 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """
     Context manager that opens a file for reading bytes, and decompresses it if it is gzip.
 
-    The content decides, not the name. A seek in a gzip file reads everything up to the new
-    position. Raises a `ValueError` if a gzip file is damaged or cut off.
+    Gzip is detected by the file's content, not by its name. A seek in a gzip file reads everything
+    up to the new position. Raises a `ValueError` if a gzip file is damaged or cut off.
     """
     with Path(path).open("rb") as raw:
         is_gzip = raw.seekable() and raw.read(2) == GZIP_MAGIC
@@ -41,9 +41,9 @@ def read_lines(
     path: str | Path, name: str | None = None, *, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
     """
-    Yield the lines of a text file with their numbers; see `open_bytes` and `decode_lines`.
+    Yield the line number and the text of each line in a file; see `open_bytes` and `decode_lines`.
 
-    `name` is what errors call the file, by default its path.
+    `name` is the file's name in error messages, by default its path.
     """
     with open_bytes(path) as file:
         yield from decode_lines(file, str(path) if name is None else name, keep_bad_bytes)
@@ -53,13 +53,13 @@ def decode_lines(
     lines: Iterable[bytes], name: str, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
     r"""
-    Decode UTF-8 lines, and number them from 1 as an editor does.
+    Decode UTF-8 lines; yield the line number, from 1 as in an editor, and the text of each.
 
-    `lines` is a file opened to read bytes, and `name` what errors call it. Lines end with `\n` or
-    `\r\n`; line ends are kept. A lone `\r` ends a line only in a file without any `\n`. A byte
-    order mark at the beginning is dropped.
+    `lines` is a file opened to read bytes, and `name` its name in error messages. Lines end with
+    `\n` or `\r\n`; line ends are kept. A lone `\r` ends a line only in a file without any `\n`. A
+    byte order mark at the beginning is dropped.
 
-    Raises a `ValueError` that begins with file and line if a line is not UTF-8. With
+    Raise a `ValueError` that begins with file and line if a line is not UTF-8. With
     `keep_bad_bytes`, such bytes become lone surrogates instead (`surrogateescape`).
     """
     for number, line in enumerate(_split_first(lines), start=1):

@@ -2,8 +2,8 @@
 Read and write a biLM's parameters in the released format, `weights.hdf5`.
 
 The format is that of bilm-tf's `dump_weights`
-(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py). This file alone converts between
-TensorFlow's and our names, shapes and order of gates.
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py). Only this module converts
+between TensorFlow's names, shapes and gate order and those of this package.
 """
 
 import zlib
@@ -25,11 +25,11 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 # TensorFlow's LSTMCell stores its gates as i, j (candidate), f, o, and adds 1 to f when it runs.
 # Our cell stores them as i, f, j, o, and the 1 is part of its bias.
 TENSORFLOW_FORGET_BIAS = 1.0
-# Attribute that `save_weights` writes; HDF5 has no checksums of contiguous datasets.
+# HDF5 attribute with a checksum of all datasets; HDF5 itself has none for contiguous datasets.
 CHECKSUM = "elmo_plugin_crc32"
 STORED_TYPES = ("float16", "float32", "float64")
 
-# Pairs of a parameter, or of a slice of it, and its new values.
+# Pairs of a parameter, or a slice of one, and the new values.
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
 Convert = Callable[[numpy.ndarray], numpy.ndarray]
 
@@ -52,8 +52,8 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
     """
     Load a biLM's parameters from a weight file.
 
-    The file is read and checked completely before the first parameter changes. This needs memory
-    for a second copy of the weights.
+    The whole file is read and checked before the first parameter changes. This needs memory for a
+    second copy of the weights.
 
     # Parameters
 
@@ -93,7 +93,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
     """
     Yield each parameter with its new values from the file.
 
-    Raises the errors of `load_weights`; a wrong checksum is found only at the end.
+    Raise the errors of `load_weights`; a wrong checksum is found only at the end.
     """
     checksum = 0
     with plain_hdf5(path, "weight file") as file:
@@ -123,7 +123,7 @@ def check_weights(options: ElmoOptions, path: str | Path) -> None:
     Check that a weight file has the keys and shapes that the options require, without allocating
     memory for a biLM.
 
-    Raises the errors of `load_weights`.
+    Raise the errors of `load_weights`.
     """
     with torch.device("meta"):
         bilm = BiLm(options)
@@ -216,7 +216,7 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
     """
     Yield an `Entry` for every dataset of a biLM's weight file, in order.
 
-    Raises a `ValueError` for an ELMoForManyLangs model, which has no such file.
+    Raise a `ValueError` for an ELMoForManyLangs model, which has no such file.
     """
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")

@@ -22,7 +22,7 @@ NOTHING_TO_RECOVER = (
     "no checkpoint can be read, so there is nothing to recover from; to start from the beginning "
     "move these files away: "
 )
-# Position of a checkpoint: (completed epochs, completed batches of the next epoch).
+# Position of a checkpoint: (completed epochs, completed steps of the current epoch).
 Point = tuple[int, int]
 
 
@@ -30,7 +30,7 @@ def save_atomically(state: Any, path: str | os.PathLike) -> None:
     """
     Save an object with `torch.save`, atomically: a failure leaves the old file intact.
 
-    Raises an `OSError` that names `path` if the file cannot be written.
+    Raise an `OSError` that names `path` if the file cannot be written.
     """
     path = Path(path)
     try:
@@ -45,7 +45,7 @@ def save_atomically(state: Any, path: str | os.PathLike) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file that a run wrote. Raises a `ValueError` if it is damaged."""
+    """Return the JSON object in a file that a run wrote; raise a `ValueError` if it is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -104,7 +104,7 @@ class RunFiles:
         Save a checkpoint, then remove old checkpoints.
 
         `epochs`: number of completed epochs. `batches`: number of completed steps in the
-        current epoch. `state` may hold tensors and Python's basic types. Raises an `OSError` if the
+        current epoch. `state` may hold tensors and Python's basic types. Raise an `OSError` if the
         file cannot be written; earlier checkpoints are then intact.
         """
         save_atomically(
@@ -125,10 +125,9 @@ class RunFiles:
 
     def newest(self, clean: bool) -> dict[str, Any] | None:
         """
-        Load the newest checkpoint that is intact, on the CPU; return `None` if there is no
-        checkpoint.
+        Load the newest intact checkpoint to the CPU; return `None` if there is no checkpoint.
 
-        With `clean`, first remove temporary files that killed processes have left. Raises a
+        With `clean`, first remove temporary files that killed processes have left. Raise a
         `ValueError` if there are checkpoints, but none can be read.
         """
         if not self.directory.is_dir():
@@ -157,9 +156,9 @@ class RunFiles:
 
     def load_best(self) -> dict[str, torch.Tensor]:
         """
-        Load the model weights of the best epoch, on the CPU.
+        Load the model weights of the best epoch to the CPU.
 
-        Raises a `ValueError` if the file is damaged.
+        Raise a `ValueError` if the file is damaged.
         """
         try:
             return load_checked(self.best)
@@ -171,7 +170,8 @@ def points_to_keep(
     times: dict[Point, float], newest: Point, count: int | None, age: float | None
 ) -> set[Point]:
     """
-    Return the checkpoints to keep, each as (completed epochs, completed batches of the next epoch).
+    Return the checkpoints to keep, each as (completed epochs, completed steps of the current
+    epoch).
 
     `times` has the modification time of each checkpoint, in seconds. `newest` is the checkpoint
     that was just saved. Checkpoints of later steps are not kept: they were unreadable when the run

@@ -64,7 +64,7 @@ def check_config(config: dict[str, Any], source: str) -> None:
     """
     Check the top-level keys of a pretraining config, and the key `type` of each part.
 
-    Raises a `ValueError` if a key is unknown or missing, or a part's `type` is not supported. The
+    Raise a `ValueError` if a key is unknown or missing, or a part's `type` is not supported. The
     message begins with `source`, the config's file name.
     """
     if "distributed" in config:
@@ -91,7 +91,7 @@ def check_config(config: dict[str, Any], source: str) -> None:
 
 def differences(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """
-    List the keys whose values differ between two configs, such as `data_loader.batch_size`.
+    Return the keys, such as `data_loader.batch_size`, whose values differ between two configs.
 
     Keys whose values may change when a run resumes, such as `trainer.num_epochs`, are left out.
     """
@@ -116,7 +116,7 @@ def _flat(config: Any, path: str = "") -> dict[str, Any]:
 
 
 def files_named(config: Any) -> Iterator[Path]:
-    """Yield the existing files whose path, or glob pattern, is a value anywhere in a config."""
+    """Yield the existing files that a config names anywhere, by path or by glob pattern."""
     if isinstance(config, dict):
         for value in config.values():
             yield from files_named(value)
@@ -132,8 +132,8 @@ def files_named(config: Any) -> Iterator[Path]:
 
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
     """
-    Read the softmax's vocabulary from the config's `vocabulary_file`; without that key, count the
-    words of the training text.
+    Read the softmax's vocabulary from the config's `vocabulary_file`. Without that key, build it
+    from the words of the training text.
     """
     settings = _part(config, "vocabulary")
     file = settings.pop("vocabulary_file", None)
@@ -177,7 +177,7 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
     Build `LoopSettings` from the config's `trainer`, and from `gradient_scale` and `frozen_steps`
     of its `model`.
 
-    `command` is the command line, to be stored in `card.json`. Raises a `ValueError` if a key is
+    `command` is the command line, to be stored in `card.json`. Raise a `ValueError` if a key is
     unknown, a value has the wrong type, or the optimizer is missing.
     """
     given, model = _part(config, "trainer"), _part(config, "model")
@@ -213,7 +213,7 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
 
 def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the config's `model` as arguments for `make_language_model`. Raises a `ValueError` if a
+    Return the config's `model` as arguments for `make_language_model`. Raise a `ValueError` if a
     key is unknown or missing.
     """
     model = _part(config, "model")
@@ -234,7 +234,7 @@ def build(cls: Any, where: str, arguments: dict[str, Any]) -> Any:
     Build an instance of the dataclass `cls` from one part of a config. `where` is the part's name
     in error messages.
 
-    Raises a `ValueError` if a key is unknown or missing, or a value has the wrong type.
+    Raise a `ValueError` if a key is unknown or missing, or a value has the wrong type.
     """
     needed = [
         one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING

@@ -19,8 +19,9 @@ def sum_of_losses(
     Sum the losses of both directions over batches, with the full softmax and without dropout.
 
     The batches must be consecutive, because the LSTM state is carried from batch to batch. `states`
-    are the LSTM states before the first batch (default: zeros). Returns (sum of forward losses, sum
-    of backward losses, number of batches). Each batch counts with its mean loss in nats per word.
+    are the LSTM states before the first batch (default: zeros). The result is (sum of forward
+    losses, sum of backward losses, number of batches). The loss of a batch is its mean in nats per
+    word.
     """
     was_training = model.training
     model.eval()
@@ -41,11 +42,11 @@ def sum_of_losses(
 
 def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
     """
-    Return loss and perplexities, given the mean forward and backward loss in nats per word.
+    Return loss and perplexities by name, given the mean losses of both directions in nats per word.
 
     `perplexity` is the geometric mean of both directions' perplexities, as bilm-tf prints it
-    (bilm/training.py at 7cffee2, `test`). With `sampled`, the losses are those of a sampled
-    softmax. They give only a `sampled_perplexity`, which is not comparable with a perplexity over
+    (bilm/training.py at 7cffee2, `test`). With `sampled`, the losses come from a sampled softmax.
+    The only perplexity is then `sampled_perplexity`, which is not comparable with a perplexity over
     all words.
     """
     loss = (forward + backward) / 2
@@ -62,10 +63,10 @@ def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
 
 def heldout_figures(sums: Sequence[float]) -> dict[str, float]:
     """
-    Return the mean loss and the perplexities, by name. `sums` are the three results of
-    `sum_of_losses`, or their weighted sums over processes.
+    Return the mean loss and the perplexities by name. `sums` is the result of `sum_of_losses`, or
+    its weighted sum over processes.
 
-    Raises a `ValueError` if the loss is not finite.
+    Raise a `ValueError` if the loss is not finite.
     """
     forward, backward, count = sums
     if not math.isfinite(forward + backward):

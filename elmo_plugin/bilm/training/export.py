@@ -1,7 +1,7 @@
 """
-Export of a biLM: weights in the released format, vocabulary, softmax, and a card.
+Export of a biLM: weights in the released format, vocabulary, softmax, and a model card.
 
-The card, `card.json`, records how the biLM was trained.
+The model card, `card.json`, records how the biLM was trained.
 """
 
 import re
@@ -46,7 +46,8 @@ def export_bilm(
     """
     Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP.
 
-    Vocabulary, softmax and card are written too if they are given. Each file is written atomically.
+    Vocabulary, softmax and model card are written too if they are given. Each file is written
+    atomically.
 
     # Parameters
 
@@ -59,7 +60,7 @@ def export_bilm(
         Softmax that the biLM was trained with. It is needed to score sentences and to continue the
         training.
     card : `dict[str, Any] | None`, optional (default = `None`)
-        How the biLM was trained: data, command, steps, time, perplexities.
+        Model card: a record of the training, such as data, command, steps, time and perplexities.
     dtype : `str`, optional (default = `"float32"`)
         Type of the stored weights, `"float16"` or `"float32"`.
     softmax_dtype : `str | None`, optional (default = `None`)
@@ -95,12 +96,12 @@ def export_run(
     run, directory : `str | Path`
         Folder of the run, and output folder.
     checkpoint : `str | None`, optional (default = `None`)
-        Name of a checkpoint file in the run's folder. If not given: `best.th`, the best epoch, of a
-        finished run; otherwise the newest checkpoint.
+        Name of a checkpoint file in the run's folder. The default is `best.th`, the best epoch's
+        weights, of a finished run, and the newest checkpoint of any other run.
     dtype, softmax_dtype
         See `export_bilm`.
     max_words : `int | None`, optional (default = `None`)
-        Number of most frequent words to keep in vocabulary and softmax; all if not given.
+        Number of words to keep in vocabulary and softmax, the most frequent ones; all if not given.
     softmax_only : `bool`, optional (default = `False`)
         Write only vocabulary and softmax, next to a biLM that was exported before.
 
@@ -158,7 +159,7 @@ def export_run(
 
 
 def _read_options(run: Path) -> ElmoOptions:
-    """Return the biLM's options from a run's config. Raises a `ValueError` if it has none."""
+    """Return the biLM's options from a run's config; raise a `ValueError` if there are none."""
     path = run / "config.json"
     model = read_object(path).get("model")
     if not isinstance(model, dict):
@@ -204,7 +205,7 @@ def _first_words(
 
 def _checkpoints(run: Path) -> list[tuple[int, int, Path]]:
     """
-    Return (completed epochs, completed batches of the next epoch, path) of each checkpoint in a
+    Return (completed epochs, completed steps of the current epoch, path) of each checkpoint in a
     run.
     """
     found = ((CHECKPOINT.fullmatch(path.name), path) for path in run.iterdir())
@@ -220,7 +221,7 @@ def _is_finished(run: Path) -> bool:
 
 
 def _read_card(run: Path) -> dict[str, Any]:
-    """Return a run's card. Raises a `ValueError` if the file is damaged."""
+    """Return the model card of a run; raise a `ValueError` if the file is damaged."""
     path = run / CARD_FILE
     card = read_object(path)
     if not isinstance(card.get("metrics", {}), dict):

@@ -36,8 +36,8 @@ class StepOutput(NamedTuple):
 
 class LanguageModel(torch.nn.Module):
     """
-    Language model that predicts each next word forward and each previous word backward (Peters et
-    al. 2018, section 3.1).
+    Language model that predicts the next word in the forward direction, and the previous word in
+    the backward direction (Peters et al. 2018, section 3.1).
 
     It follows bilm-tf's `LanguageModel` (bilm/training.py at 7cffee2). Both directions share the
     token layer and the softmax. Dropout is applied to every layer's input and to the top layer's
@@ -102,12 +102,12 @@ class LanguageModel(torch.nn.Module):
         negatives: tuple[Negatives, Negatives] | None = None,
     ) -> StepOutput:
         """
-        Compute the losses of predicting each next word forward and each previous word backward.
+        Compute the forward loss (next words) and the backward loss (previous words).
 
         # Parameters
 
         batch : `BatchPair`
-            A batch of each direction, on any device.
+            A forward and a backward batch, on any device.
         states : `tuple[LstmState, LstmState] | None`
             Initial LSTM states of both directions; zeros if not given.
         negatives : `tuple[Negatives, Negatives] | None`
@@ -167,7 +167,7 @@ def make_language_model(
     words : `WordVocabulary`
         Vocabulary of the softmax.
     options : `str | dict[str, Any]`
-        Sizes of the biLM: the content of an `options.json`, its path or URL, or the name of a biLM.
+        Options of the biLM: the content, path or URL of an `options.json`, or the name of a biLM.
     pretrained_file : `str | None`, optional (default = `None`)
         Initial weights of the biLM, a `weights.hdf5`; random if not given.
     softmax : `dict[str, Any] | None`, optional (default = `None`)
@@ -177,7 +177,7 @@ def make_language_model(
         See `LanguageModel`.
     """
     if pretrained_file is None and not isinstance(options, dict):
-        options = options_dict(find_options(options))  # a named biLM gives its sizes only
+        options = options_dict(find_options(options))  # take only the options of a named biLM
     bilm = load_bilm(options, pretrained_file, requires_grad=True)
     arguments = dict(softmax or {})
     softmax_file = arguments.pop("pretrained_file", None)

@@ -47,7 +47,7 @@ class Pretraining:
     text : `Text`
         Training text.
     heldout : `Text | None`
-        Text that is evaluated after each epoch.
+        Held-out text, evaluated after each epoch; `None` for no evaluation.
     directory : `str | Path`
         Folder of the run, visible to all processes. Training resumes from a checkpoint found here.
     settings : `LoopSettings`
@@ -62,7 +62,8 @@ class Pretraining:
     # Raises
 
     `ValueError`
-        If the settings contradict each other or the text.
+        If the optimizer's settings are unusable, or the optimizer does not accept the softmax's
+        sparse gradients.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Pretraining:
         )
         self.positions: Positions = (None, None)
         self.stop = StopRequest()
-        self._last_save = (time.monotonic(), 0)  # its time, and the completed steps
+        self._last_save = (time.monotonic(), 0)  # time and completed steps at the last save
 
     def run(self) -> dict[str, Any]:
         """
@@ -176,7 +177,7 @@ class Pretraining:
 
     def _check_inputs(self, saved: dict[str, Any] | None) -> None:
         """
-        Store the checksums of texts and vocabulary. Raises a `ValueError` if they differ from those
+        Store the checksums of texts and vocabulary; raise a `ValueError` if they differ from those
         in the checkpoint `saved`.
         """
         self.inputs = {
@@ -186,7 +187,7 @@ class Pretraining:
         }
         if saved is None:
             return
-        if "inputs" not in saved:  # an older checkpoint has only the training files' sizes
+        if "inputs" not in saved:  # older checkpoints have only the sizes of the training files
             begun_with = saved["progress"].get("files") or self.text.sizes()
             changed = [
                 f"{name} (training text, {begun_with.get(name, 'no')} bytes then)"
@@ -316,7 +317,7 @@ class Pretraining:
 
         def until_stopped() -> Iterator[BatchPair]:
             for pair in heldout.pairs(self.words, self._heldout_rows, own_rows):
-                # Only a single process stops here; several might stop at different batches.
+                # Only a run of one process stops here: several could stop at different batches.
                 if self.processes.size == 1 and self.stop.number is not None:
                     self._save(then_stop=True)  # the resumed run evaluates again
                 yield pair
@@ -369,8 +370,8 @@ class Pretraining:
 
 def _changed_inputs(begun_with: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """
-    Describe, for an error message, which texts have changed since a run began, and whether the
-    vocabulary has.
+    Return, for an error message, what has changed since a run began: files, their order,
+    vocabulary.
     """
     changed = []
     for part, title in (("text", "training text"), ("heldout", "held-out text")):

@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     ),
     "adam": (torch.optim.Adam, {}),
     "adamw": (torch.optim.AdamW, {}),
-    # Reads and writes each parameter once: several times faster for a large softmax.
+    # One kernel reads and writes each parameter once: several times faster for a large softmax.
     "fused_adamw": (torch.optim.AdamW, {"fused": True}),
     "sgd": (torch.optim.SGD, {}),
 }
@@ -31,11 +31,11 @@ def make_optimizer(
     """
     Build an optimizer for named parameters from the config's `trainer.optimizer`.
 
-    `settings` has `type`, one of `OPTIMIZERS`, and the arguments of that optimizer. Its
-    `parameter_groups` are pairs of a list of regular expressions, and the arguments for parameters
-    whose names match one of them. Its `directory` is the folder with the saved state of
-    `bilm_tf_adagrad`. Raises a `ValueError` if the type or an argument is unknown, a group has no
-    parameter, or the state does not fit.
+    `settings` has the key `type`, one of `OPTIMIZERS`, and the arguments of that optimizer. The key
+    `parameter_groups` holds pairs: a list of regular expressions, and the arguments for parameters
+    whose names match one of them. `bilm_tf_adagrad` also needs `directory`, the folder with its
+    saved state. Raise a `ValueError` if the type or an argument is unknown, a group has no
+    parameter, or the saved state does not fit.
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
@@ -84,7 +84,7 @@ def _groups(
 ) -> list[dict[str, Any]]:
     """
     Return the optimizer's parameter groups. A parameter joins the first group with a matching
-    regular expression; unmatched ones form the last group.
+    regular expression; unmatched parameters form the last group.
     """
     groups: list[tuple[list[str], dict[str, Any]]] = []
     for one in settings:
@@ -119,14 +119,14 @@ def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> f
     """
     Return the factor by which the learning rate is multiplied in a step.
 
-    `warmup_cosine` rises linearly over `warmup_steps`, stays constant for `constant_steps`, then
-    falls along half a cosine (Loshchilov and Hutter 2017) to `final_fraction` at the last step.
-    With a constant part, the length of a run need not be known when it starts (Hu et al. 2024,
-    "MiniCPM", warmup-stable-decay).
+    With `warmup_cosine`, the factor rises linearly over `warmup_steps`, stays at 1 for
+    `constant_steps`, then falls along half a cosine (Loshchilov and Hutter 2017) to
+    `final_fraction` at the last step. With a constant part, the length of a run need not be known
+    when it starts (Hu et al. 2024, "MiniCPM", warmup-stable-decay).
 
     `settings` has `type: warmup_cosine`, `warmup_steps`, `constant_steps` (default 0) and
     `final_fraction` (default 0.01), or is `None` for a constant rate. `step` counts from 1 to
-    `num_steps`. Raises a `ValueError` if the schedule is unknown.
+    `num_steps`. Raise a `ValueError` if the schedule is unknown.
     """
     if settings is None:
         return 1.0
@@ -142,9 +142,9 @@ def check_schedule(settings: dict[str, Any] | None, frozen_steps: int, num_steps
     """
     Check, before the first step, that the learning rate schedule fits the run's number of steps.
 
-    `frozen_steps` is the number of first steps in which only the softmax is trained; see
-    `rate_factor` for `settings`. Raises a `ValueError` if the run would end while the biLM is
-    frozen, in the warm-up, or in the constant part.
+    In the first `frozen_steps` steps, only the softmax is trained; see `rate_factor` for
+    `settings`. Raise a `ValueError` if the run would end while the biLM is frozen, in the warm-up,
+    or in the constant part.
     """
     way_out = (
         f"the run has {num_steps} steps: expected fewer, or give more epochs, more text or a "

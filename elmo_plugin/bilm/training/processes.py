@@ -35,7 +35,7 @@ class Processes:
         self._patient = dist.new_group(backend="gloo", timeout=LONG_WAIT) if distributed else None
 
     def share(self, num_rows: int) -> range:
-        """Return the batch rows that this process computes, out of `num_rows` rows in all."""
+        """Return the range of batch rows that this process computes, out of `num_rows` in total."""
         return range(self.rank * num_rows // self.size, (self.rank + 1) * num_rows // self.size)
 
     def total(self, *values: float) -> list[float]:
@@ -91,7 +91,7 @@ class Processes:
             ) from error
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Return the values of all processes on process 0, and `None` on the other processes."""
+        """Return a list of all processes' values on process 0, and `None` on the others."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.rank == 0 else None
@@ -102,7 +102,7 @@ class Processes:
         """
         Check that each named value is equal in all processes.
 
-        Raises a `ValueError` that names the value and the process that differs.
+        Raise a `ValueError` that names the value and the process that differs.
         """
         if self.size == 1:
             return

@@ -23,7 +23,7 @@ class Report:
         Folder of the run.
     model : `LanguageModel`
     tokens_a_step : `int`
-        Tokens per direction in one step of all processes.
+        Number of tokens per direction in one step, over all processes.
     num_processes : `int`
     shows : `bool`
         Whether this process shows anything; `True` for only one process of the run.
@@ -100,7 +100,7 @@ class Report:
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
     def figures(self) -> dict[str, float]:
-        """Return the epoch's tokens per second and, on GPUs, the fraction of their peak speed."""
+        """Return the epoch's tokens per second and, on GPUs, the fraction of peak FLOP/s."""
         rate = self.steps * self.tokens_a_step / max(self.seconds, 1e-9)
         found = {"tokens_per_second": rate}
         if self.flops_of_peak is not None:
@@ -110,7 +110,7 @@ class Report:
 
 def flops_a_token(model: LanguageModel) -> float:
     """
-    Estimate the floating point operations of training per token, in both directions together.
+    Estimate the floating point operations of training per token, summed over both directions.
 
     Each weight of the LSTMs and of the softmax's words (all, or the sampled ones) counts as six
     operations. The token layer is left out, because it runs once per distinct token.

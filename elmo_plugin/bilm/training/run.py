@@ -66,9 +66,10 @@ def pretrain(
     force : `bool`, optional (default = `False`)
         Delete the files of the run in the folder, and begin a new run.
     source : `str`, optional (default = `"the config"`)
-        File name of the config, for error messages. A new run needs it outside `directory`.
+        File name of the config, for error messages. For a new run, this file must be outside
+        `directory`.
     command : `list[str] | None`, optional (default = `None`)
-        Command line, which is stored in the exported card.
+        Command line, which is stored in the exported model card, `card.json`.
     timeout : `float`, optional (default = `100.0`)
         Seconds that a process waits for the others in a collective operation.
 
@@ -111,8 +112,9 @@ def prepared(
     Context manager that locks a run's folder and writes config and vocabulary to it; see
     `pretrain`.
 
-    Raises a `ValueError` if another process uses the folder. Also if it contains files that no run
-    writes, input files of this run, or a run with another config.
+    Raises a `ValueError` if another process uses the folder. Raises it too if the folder contains
+    input files of this run, files that no run writes, or a run that may be neither resumed nor
+    replaced.
     """
     if recover and force:
         raise ValueError("--recover and --force were given, expected one of them")
@@ -150,8 +152,8 @@ def prepared(
 
 def _files_in(folder: Path) -> set[str]:
     """
-    Return the relative paths of all files in a run's folder, except the lock file, and of folders
-    that no run creates.
+    Return the relative paths of all files in a run's folder, and of subfolders that no run creates.
+    The lock file is left out.
     """
     found = set()
     for path in folder.rglob("*"):

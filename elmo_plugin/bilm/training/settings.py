@@ -27,7 +27,7 @@ class LoopSettings:
     gradient_scale : `float`, optional (default = `1.0`)
         Factor on the gradients before clipping; bilm-tf uses `num_steps`.
     frozen_steps : `int`, optional (default = `0`)
-        Number of first steps in which only the softmax is trained.
+        Number of steps at the start of the run in which only the softmax is trained.
     validation_metric : `str`, optional (default = `"-perplexity"`)
         Held-out metric that selects the best epoch; `+` if larger is better, `-` if smaller is.
     patience : `int | None`, optional (default = `None`)
@@ -36,7 +36,7 @@ class LoopSettings:
     seed : `int`, optional (default = `133`)
         Seed of dropout and of the sampled negatives.
     card : `dict[str, Any] | None`, optional (default = `None`)
-        Entries for `card.json`, besides the run's figures.
+        Further entries for the model card, `card.json`, which always has the run's metrics.
     tensorboard : `bool`, optional (default = `False`)
         Write curves for TensorBoard to `log/` in the run's folder.
 
@@ -75,9 +75,9 @@ class Step(NamedTuple):
     Report on one optimizer step.
 
     `epoch`: number of the epoch, from 0. `batch`: number of the step in its epoch, from 1. `steps`:
-    number of steps since the run began, with this one. `forward_loss`, `backward_loss`: means over
-    all processes, in nats per word. `norm`: norm of the gradients before clipping; `None` without
-    clipping.
+    number of steps since the run began, including this one. `forward_loss`, `backward_loss`: means
+    over all processes, in nats per word. `norm`: norm of the gradients before clipping; `None`
+    without clipping.
     """
 
     epoch: int

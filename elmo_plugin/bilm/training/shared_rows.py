@@ -2,9 +2,9 @@
 All-reduce of a sampled softmax's gradients, restricted to the rows (words) that a step uses.
 
 A dense gradient over a large vocabulary would be gigabytes in each step. All processes have the
-same negatives, so the rows of negatives are all-reduced as one block. The rows of targets differ,
-so they are gathered together with their word ids. Afterwards all processes have bitwise identical
-rows.
+same negatives, so the rows of negatives are all-reduced as one block. The rows of targets differ
+between processes, so they are gathered, each with its word id. Afterwards all processes have
+bitwise identical rows.
 """
 
 import torch

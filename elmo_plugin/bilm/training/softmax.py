@@ -2,8 +2,8 @@
 Word softmax for training a biLM, and its file `softmax.hdf5`.
 
 Sampling follows TensorFlow 1's `sampled_softmax_loss` with the log-uniform candidate sampler (Jean
-et al. 2015). Negatives are drawn without replacement; one that equals the target is left out. The
-log of a word's expected count is subtracted from its logit.
+et al. 2015). Negatives are drawn without replacement; a negative that equals the target is left
+out. The log of a word's expected count is subtracted from its logit.
 """
 
 import math
@@ -44,7 +44,7 @@ class LogUniformSampler:
     # Parameters
 
     num_words : `int`
-        Size of the vocabulary, whose words must be sorted by falling frequency.
+        Size of the vocabulary, whose words must be sorted by decreasing frequency.
     num_samples : `int`
         Number of distinct words to draw.
 
@@ -80,9 +80,9 @@ class LogUniformSampler:
 
     def log_expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
-        Return the log of each word's probability to be among `num_tries` draws.
+        Return, for each word, the log of the probability that `num_tries` draws include it.
 
-        It is `log(1 - (1 - p(id))^num_tries)`; the sampled softmax subtracts it from the logit.
+        The sampled softmax subtracts this value, `log(1 - (1 - p(id))^num_tries)`, from the logit.
         """
         ids = ids.double()
         probability = torch.log1p(1 / (ids + 1)) / math.log(self.num_words + 1)
@@ -96,7 +96,7 @@ class WordSoftmax(torch.nn.Module):
     # Parameters
 
     num_words : `int`
-        Size of the vocabulary; sampling needs it sorted by falling frequency.
+        Size of the vocabulary; for sampling, its words must be sorted by decreasing frequency.
     projection_dim : `int`
         Width of the output of one direction of the biLM.
     num_samples : `int | None`, optional (default = `None`)
@@ -171,7 +171,7 @@ class WordSoftmax(torch.nn.Module):
             torch.cat([words, drawn.ids.to(words.device)])
             for words, drawn in zip(targets, negatives)
         ]
-        # One lookup for both directions, so that only one gradient of the weight's size is made.
+        # One lookup for both directions, so that only one gradient of the weight's size exists.
         sparse = self.sparse or self.sums_rows
         all_ids, lengths = torch.cat(ids), [len(one) for one in ids]
         weights = functional.embedding(all_ids, self.weight, sparse=sparse).split(lengths)
@@ -244,7 +244,7 @@ def full_cross_entropy(
     words_at_once: int = 2048,
 ) -> torch.Tensor:
     """
-    Compute the cross-entropy of each row over all words, in nats, shape `(num_rows,)`.
+    Return the cross-entropy of each row over all words, in nats, shape `(num_rows,)`.
 
     Shapes are `(num_rows, projection_dim)` for `outputs`, `(num_rows,)` for the word ids `targets`,
     `(num_words, projection_dim)` for `weight` and `(num_words, 1)` for `bias`. Logits are computed
@@ -292,15 +292,15 @@ def save_softmax(softmax: WordSoftmax, path: str | Path, dtype: str = "float32")
 
 def load_softmax(softmax: WordSoftmax, path: str | Path) -> None:
     """
-    Fill a softmax, in place, from a `softmax.hdf5`.
+    Load the parameters of a softmax, in place, from a `softmax.hdf5`.
 
     # Raises
 
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If it is not a softmax file, or has another vocabulary size or `projection_dim` than
-        `softmax`.
+        If the file is damaged or not a softmax file, or its vocabulary size or `projection_dim`
+        differs from that of `softmax`.
     """
     with plain_hdf5(path, "softmax file") as file:
         weight, bias, scale = (

@@ -41,10 +41,10 @@ class StepResult(NamedTuple):
 
 class Stepper:
     """
-    Executor of optimizer steps, which carries the LSTM states from step to step.
+    Class that performs optimizer steps, and carries the LSTM states from step to step.
 
-    The random numbers of a step depend only on the seed, the number of the step and the process,
-    but all processes sample the same negatives.
+    The random numbers of a step depend only on the seed, the step's number and the process. The
+    sampled negatives are the same in all processes.
 
     # Parameters
 
@@ -71,7 +71,7 @@ class Stepper:
         Choose the dtype of matrix products, if the model's `dtype` is `"auto"`.
 
         The choice is stored as `training_dtype` in `figures`, the run's metrics. A resumed run
-        keeps the stored choice. Raises a `ValueError` if the processes choose differently.
+        keeps the stored choice. Raise a `ValueError` if the processes choose differently.
         """
         if self.model.dtype != "auto":
             return
@@ -84,10 +84,10 @@ class Stepper:
         self, pairs: list[BatchPair], number: int, num_steps: int, flags: list[float]
     ) -> StepResult:
         """
-        Make one optimizer step, with the gradients accumulated over all `pairs`.
+        Perform one optimizer step, with the gradients accumulated over all `pairs`.
 
         `number` counts steps from 1 to `num_steps`. `flags` are numbers, such as a request to stop,
-        that are summed over processes together with the losses. Raises a `ValueError` if the loss
+        that are summed over processes together with the losses. Raise a `ValueError` if the loss
         or the norm of the gradients is not finite; the weights are then unchanged.
         """
         settings, model = self.settings, self.model
@@ -154,11 +154,11 @@ class Stepper:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the model's weights, by their names in checkpoints."""
+        """Return the model's weights, keyed by their names in checkpoints."""
         return {PREFIX + name: tensor for name, tensor in self.model.state_dict().items()}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Load weights into the model, given by their names in checkpoints."""
+        """Load weights, keyed by their names in checkpoints, into the model."""
         self.model.load_state_dict(
             {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         )

@@ -28,15 +28,15 @@ class Stopped(Exception):
 
 class StopRequest:
     """
-    Context manager that records the first Ctrl-C or SIGTERM in `number`; a second signal acts as
-    usual.
+    Context manager that records the first Ctrl-C or SIGTERM in `number`; a second signal has its
+    usual effect.
 
     Outside the main thread it does nothing.
 
     # Parameters
 
     act_at_once : `Callable[[], bool] | None`, optional (default = `None`)
-        Function called at the first signal. If it returns true, that signal acts as usual too.
+        Function called at the first signal. If it returns true, that signal has its usual effect.
     """
 
     def __init__(self, act_at_once: Callable[[], bool] | None = None) -> None:

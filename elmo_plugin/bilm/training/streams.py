@@ -47,7 +47,7 @@ class StreamPosition:
     epoch : `int`, optional (default = `0`)
         Number of completed passes over the text.
     file : `int`, optional (default = `0`)
-        Number of completed groups of `files_at_once` files in the current pass.
+        Number of file groups, of `files_at_once` files each, completed in the current pass.
     sentence : `int`, optional (default = `0`)
         Number of sentences already read from the current group, in shuffled order.
     rows : `tuple[SentenceCursor, ...]`, optional (default = `()`)
@@ -118,9 +118,11 @@ class Text:
     paths : `Sequence[str | Path]`
         Text files, one tokenized sentence a line. Empty files are skipped.
     batch_size : `int`
-        Number of streams (rows of a batch) per process. A resumed run keeps their total number.
+        Number of streams (rows of a batch) per process. A resumed run keeps the total number of
+        streams, even with another number of processes.
     num_steps : `int`, optional (default = `20`)
-        Tokens of each stream in a batch. Gradients are truncated at this many steps.
+        Number of tokens of each stream in a batch. Backpropagation through time is truncated to
+        this number of steps.
     shuffle : `bool`, optional (default = `True`)
         Read the files, and the sentences within a file, in a new random order in every pass.
     num_tokens : `int | None`, optional (default = `None`)
@@ -130,13 +132,13 @@ class Text:
     num_characters : `int`, optional (default = `50`)
         Character ids per token, `max_characters_per_token` of the biLM's options.
     num_workers : `int`, optional (default = `0`)
-        Number of processes that prepare batches ahead. It does not change the batches.
+        Number of worker processes that prepare batches in advance. The batches do not depend on it.
     seed : `int`, optional (default = `0`)
         Seed of the shuffling.
     files_at_once : `int`, optional (default = `1`)
-        Number of files whose sentences are read into memory and shuffled together. As in bilm-tf, 1
-        suits files whose sentences are mixed already. If each file is a book, use more; otherwise
-        all rows of a batch read the same book.
+        Number of files whose sentences are read into memory and shuffled together. The default, as
+        in bilm-tf, suits files whose sentences are already shuffled. If each file is a book, use
+        more; otherwise all rows of a batch read the same book.
 
     # Raises
 
@@ -165,7 +167,7 @@ class Text:
         """
         Return the number of batches in an epoch, for `num_rows` streams over all processes.
 
-        Raises a `ValueError` if the text is too short for one batch.
+        Raise a `ValueError` if the text is too short for one batch.
         """
         if self.batches_per_epoch is not None:
             return self.batches_per_epoch
@@ -180,7 +182,7 @@ class Text:
         return self.num_tokens // per_batch
 
     def checksums(self) -> list[list[str]]:
-        """Return the name and the checksum of each file, in the order of `paths`."""
+        """Return a list `[name, checksum]` for each file, in the order of `paths`."""
         found = []
         for path in map(Path, self.paths):
             with path.open("rb") as file:
@@ -189,7 +191,7 @@ class Text:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each file in bytes, by its name."""
+        """Return the size of each file in bytes, by file name."""
         return {path.name: path.stat().st_size for path in map(Path, self.paths)}
 
     def _name(self) -> str:
@@ -230,7 +232,7 @@ class Text:
         ]
         batches: Any = _PairedBatches(streams, positions, endless)
         if self.num_workers:
-            # A generator for the loader, so that it does not draw from PyTorch's global one.
+            # The loader has its own generator, so that it does not draw from PyTorch's global one.
             batches = torch.utils.data.DataLoader(
                 batches,
                 batch_size=None,
@@ -292,7 +294,7 @@ class TokenStreams:
 
         `start` is the position to resume from. With `endless`, another pass follows when the
         sentences run out. Only every `num_workers`-th batch is yielded, beginning with batch
-        `worker`. Raises a `ValueError` if `start` has another number of streams, or there is no
+        `worker`. Raise a `ValueError` if `start` has another number of streams, or there is no
         sentence in the text.
         """
         position = start or StreamPosition()
@@ -340,7 +342,7 @@ class TokenStreams:
     def _sentences(
         self, position: StreamPosition, endless: bool
     ) -> Iterator[tuple[SentenceCursor, StreamPosition]]:
-        """Yield each sentence with the position in the text after it."""
+        """Yield each sentence, and the position in the text after that sentence."""
         epoch, first_file, done = position.epoch, position.file, position.sentence
         found = bool(position.rows)
         while True:
@@ -414,7 +416,7 @@ def shuffled_lines(paths: Sequence[str | Path], seed: str) -> Iterator[tuple[str
     Yield file, line number (from 1) and text of all lines of the files, in one random order.
 
     Blank lines are left out. The order depends on `seed` and the number of lines only. The text is
-    held in memory as UTF-8, plus 32 bytes per line. Raises a `ValueError` if a line is not UTF-8.
+    held in memory as UTF-8, plus 32 bytes per line. Raise a `ValueError` if a line is not UTF-8.
     """
     text, starts = bytearray(), array("q", [0])
     files, numbers = array("q"), array("q")

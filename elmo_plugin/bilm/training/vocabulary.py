@@ -22,7 +22,7 @@ NO_WORD = "!!!MAXTERMID"
 
 class WordVocabulary:
     """
-    Words of the softmax, sorted by falling frequency, including `<S>`, `</S>` and `<UNK>`.
+    Words of the softmax, sorted by decreasing frequency, including `<S>`, `</S>` and `<UNK>`.
 
     The id of a word is its line number in the vocabulary file, from 0.
 
@@ -62,7 +62,7 @@ class WordVocabulary:
 
     @property
     def digest(self) -> str:
-        """Checksum of the words in their order."""
+        """SHA-256 hash of the words in their order, in hexadecimal."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def id(self, word: str) -> int:
@@ -128,9 +128,9 @@ def check_positive(numbers: dict[str, int | None], least: int = 1) -> None:
 
 def read_sentences(path: str | Path) -> Iterator[list[str]]:
     """
-    Yield the tokens of each line that is not blank, separated by white space.
+    Yield a list of tokens for each non-blank line; tokens are separated by white space.
 
-    Raises a `ValueError` with file and line if a line is not UTF-8.
+    Raise a `ValueError` with file and line if a line is not UTF-8.
     """
     return (tokens for _, line in read_lines(path) if (tokens := line.split()))
 
@@ -139,7 +139,7 @@ def find_text_files(pattern: str | Path) -> list[Path]:
     """
     Return the files that match a path or a glob pattern (`**` for any depth), sorted.
 
-    Raises a `FileNotFoundError` if there is none.
+    Raise a `FileNotFoundError` if no file matches.
     """
     names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (absolute patterns too)
     # If nothing matches, the pattern may be the name of a file with special characters.
@@ -166,9 +166,9 @@ def vocabulary_of(
     """
     Count the words of text files in bounded memory, and build a vocabulary from the counts.
 
-    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Above `words_in_memory`
-    distinct words, counts are moved to a temporary file, which does not change the vocabulary.
-    Raises a `ValueError` if a number is too small, or a line is not UTF-8.
+    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Whenever `words_in_memory`
+    distinct words have been counted, the counts move to a temporary file; this does not change the
+    vocabulary. Raise a `ValueError` if a number is too small, or a line is not UTF-8.
     """
     check_positive({"min_count": min_count, "words_in_memory": words_in_memory})
     check_positive({"max_size": max_size}, least=len(SPECIAL_WORDS))
@@ -181,7 +181,7 @@ def vocabulary_of(
                 if len(counts) >= words_in_memory:
                     runs.append(Path(folder) / str(len(runs)))
                     with runs[-1].open("w", encoding="utf-8", newline="\n") as file:
-                        # A space can separate word and count, because no word has one.
+                        # A space can separate word and count, because no word contains a space.
                         file.writelines(
                             f"{word} {count}\n" for word, count in sorted(counts.items())
                         )

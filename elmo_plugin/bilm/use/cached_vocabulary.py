@@ -42,10 +42,10 @@ class CachedVocabularyBiLm(BiLm):
         word_inputs: torch.Tensor | None = None,
     ) -> BiLmOutput:
         """
-        Compute the layers of a batch like `BiLm.run`, with stored token vectors if possible.
+        Compute the layers of a batch as `BiLm.run` does, but from stored token vectors if possible.
 
-        `word_inputs` are word ids, shape `(batch_size, num_tokens)`; 0 = padding. If an id is not
-        stored, the character ids `inputs` are used for the whole batch.
+        `word_inputs` are word ids, shape `(batch_size, num_tokens)`; 0 = padding. If an id has no
+        stored vector, the character ids `inputs` are used for the whole batch.
         """
         words = self.word_embedding
         if word_inputs is None or words is None:

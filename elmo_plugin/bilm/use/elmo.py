@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 class Elmo(torch.nn.Module):
     """
-    ELMo representations: learned mixes of a biLM's layers (Peters et al. 2018, section 3.2).
+    ELMo representations: scalar mixes of a biLM's layers (Peters et al. 2018, section 3.2).
 
     Arguments, outputs and parameter names are those of AllenNLP's `Elmo`; `state` and the arguments
     after it are new. With the default `state="carry"`, as in AllenNLP, a sentence's vectors depend
@@ -28,17 +28,18 @@ class Elmo(torch.nn.Module):
 
     options_file : `Optional[Union[str, Dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path, a URL, or its content. A folder or ZIP file may hold both files, or an
-        ELMoForManyLangs model. The latter needs ids from this class's `batch_to_ids` (in configs:
-        an indexer with `code_points`). Without any file, the released Original biLM is used.
+        path, a URL, or its content. A folder or ZIP file may hold options and weights, or an
+        ELMoForManyLangs model. Such a model needs ids from this class's `batch_to_ids` (in configs:
+        an indexer with `code_points`). If no file is given, the released Original biLM is used.
     weight_file : `Optional[str]`, optional (default = `None`)
         The biLM's `weights.hdf5`; not needed with a name, folder or ZIP in `options_file`.
     num_output_representations : `int`, optional (default = `1`)
-        Number of mixes, each with its own weights, over one run of the biLM.
+        Number of scalar mixes of the biLM's layers, each with its own weights.
     requires_grad : `bool`, optional (default = `False`)
         Train the parameters of the biLM.
     do_layer_norm : `bool`, optional (default = `False`)
-        See `ScalarMix`. As in AllenNLP, sentence boundaries count among the tokens.
+        Normalise the layers before mixing; see `ScalarMix`. As in AllenNLP, the mean and variance
+        include the sentence boundaries.
     dropout : `float`, optional (default = `0.5`)
         Probability of dropping an element of a representation in training.
     vocab_to_cache : `Optional[List[str]]`, optional (default = `None`)
@@ -47,24 +48,24 @@ class Elmo(torch.nn.Module):
     keep_sentence_boundaries : `bool`, optional (default = `False`)
         Keep the rows of the two sentence boundaries in the outputs.
     scalar_mix_parameters : `Optional[List[float]]`, optional (default = `None`)
-        Fixed mix weights before the softmax, one per layer; `None` to learn them.
+        Fixed weights of every mix, before the softmax, one per layer; `None` to learn the weights.
     module : `Optional[torch.nn.Module]`, optional (default = `None`)
         A biLM to use instead of files. Its `forward(inputs, word_inputs)` returns `"activations"`
         and `"mask"`, and its `num_layers` is the number of activations.
     state : `str`, optional (default = `"carry"`)
         `"carry"`, `"reset"` or `"primed"`; see `BiLm`.
     options : `Optional[Dict[str, Any]]`, optional (default = `None`)
-        The content of `options.json`. An archive of such a config does not need the file.
+        The content of `options.json`. It makes an archive independent of that file.
     pretrained_file : `Optional[str]`, optional (default = `None`)
-        The weight file that goes with `options`. AllenNLP drops this key when it loads an archive,
-        which has the weights itself.
+        The weight file that belongs to `options`. AllenNLP drops this key when it loads an archive,
+        because the archive contains the weights.
     dtype : `Optional[str]`, optional (default = `None`)
-        Precision of a frozen biLM's products: `"float16"`, `"bfloat16"` or `"int8"`, faster and
-        less precise; see `BiLm`. On the CPU `"float16"` leaves a small biLM, such as the embedded
-        one, in float32, and a warning says so.
+        Precision of a frozen biLM's matrix products: `"float16"`, `"bfloat16"` or `"int8"`, faster
+        and less precise; see `BiLm`. On the CPU, `"float16"` has no effect on a small biLM, such as
+        the embedded one, and a warning says so.
     cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory. A frozen biLM in `"reset"` or `"primed"` then runs once on each
-        sentence, and its layers are kept there; see `LayerCache`.
+        Where to cache layers: `"memory"` or a directory; see `LayerCache`. The biLM then runs only
+        once on each sentence. It must be frozen, and `state` must be `"reset"` or `"primed"`.
 
     # Raises
 
@@ -189,9 +190,7 @@ class Elmo(torch.nn.Module):
         self._elmo_lstm.forget_derived()  # type: ignore[operator]
 
     def train(self, mode: bool = True) -> "Elmo":
-        """
-        Set training or evaluation mode. The cache then checks whether the weights have changed.
-        """
+        """Set the mode; at its next use, the cache checks whether the weights have changed."""
         if self._cache is not None:
             self._cache.weights.recheck()
         return super().train(mode)
@@ -213,9 +212,9 @@ class Elmo(torch.nn.Module):
         # Returns
 
         `dict[str, Any]`
-            `"elmo_representations"`: `num_output_representations` tensors of shape `(batch_size,
-            num_tokens, embedding_dim)`. `"mask"`: bool, shape `(batch_size, num_tokens)`. With
-            `keep_sentence_boundaries`, `num_tokens + 2` instead of `num_tokens`.
+            `"elmo_representations"`: list of `num_output_representations` tensors of shape
+            `(batch_size, num_tokens, embedding_dim)`. `"mask"`: bool, shape `(batch_size,
+            num_tokens)`. With `keep_sentence_boundaries`, `num_tokens` is 2 larger.
         """
         check_ids(inputs)
         leading = inputs.shape[:-2]
@@ -247,7 +246,7 @@ class Elmo(torch.nn.Module):
 
 
 def _one(name: str, value: Any, other_name: str, other: Any) -> Any:
-    """Return the argument that is not `None`, if any. Raises a `ValueError` if both are given."""
+    """Return the argument that is not `None`, if any; raise a `ValueError` if both are given."""
     if value is not None and other is not None:
         first, second = (
             key if isinstance(given, dict) else f"{key} {given!r}"

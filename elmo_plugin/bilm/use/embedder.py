@@ -33,8 +33,8 @@ class ElmoEmbedder:
 
     options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. A folder or ZIP may hold both files, or an ELMoForManyLangs model. If no file
-        is given, the embedded biLM is used.
+        path or a URL. A folder or ZIP file may hold options and weights, or an ELMoForManyLangs
+        model. If no file is given, the embedded biLM is used.
     weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
         The biLM's `weights.hdf5`; not needed with a name, folder or ZIP in `options_file`.
     cuda_device : `int`, optional (default = `-1`)
@@ -79,7 +79,7 @@ class ElmoEmbedder:
         tokenizer: Callable[[str], Iterable[Any]] | None = None,
     ) -> None:
         """
-        Set up this embedder with a loaded biLM, moved to the device and set to evaluation mode. The
+        Use a loaded biLM in this embedder: move it to the device and set it to evaluation mode. The
         other arguments are those of the constructor.
         """
         self.elmo_bilm = bilm.eval()
@@ -194,7 +194,7 @@ class ElmoEmbedder:
         # Parameters
 
         sentences : `Iterable[Any]`
-            Sentences, read as they are needed.
+            Sentences, read lazily.
         batch_size : `int`, optional (default = `64`)
             Number of sentences in a batch.
         progress : `bool`, optional (default = `False`)
@@ -208,8 +208,8 @@ class ElmoEmbedder:
         # Raises
 
         `ValueError`
-            If `batch_size` is less than 1. For a bad sentence, see `embed_batch`; that error is
-            raised when its batch is reached.
+            If `batch_size` is less than 1. For errors in a sentence, see `embed_batch`; they are
+            raised when the sentence's batch is reached.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
@@ -267,15 +267,15 @@ class ElmoEmbedder:
         use_sentence_keys: bool = False,
     ) -> None:
         """
-        Write the layers of every line to an HDF5 file; see `extract` for its content and for more
-        options.
+        Write the layers of every line to an HDF5 file. See `extract` for the file's content and for
+        more options.
 
         An existing file is replaced once the new file is complete.
 
         # Parameters
 
         input_file : `IO[str]`
-            One sentence per line, tokens separated by white space.
+            Text with one sentence per line and white space between tokens.
         output_file_path : `Union[str, Path]`
             The file to write.
         output_format : `str`, optional (default = `"all"`)
@@ -304,8 +304,8 @@ def load_or_embedded(
     dtype: str | None = None,
 ) -> BiLm:
     """
-    Load a biLM. If no file is given, load the embedded biLM, and say so on stderr in a line that
-    begins with `caller`.
+    Load a biLM. If no file is given, load the embedded biLM, and report that on stderr in a line
+    that begins with `caller`.
     """
     if options_file is None and weight_file is None:
         print(

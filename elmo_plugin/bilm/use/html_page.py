@@ -1,5 +1,5 @@
 """
-Style and HTML elements of the pages that commands write; they look like the documentation site.
+CSS and HTML elements of the pages that commands write, in the style of the documentation site.
 """
 
 import html
@@ -36,7 +36,7 @@ td.strong { color: var(--back); }
 """ + "".join(f".c{k} {{ background: var(--c{k}); }}\n" for k in range(8))
 NUM_COLORS = 8
 
-# The content security policy forbids the page to load files and to run scripts.
+# The content security policy keeps the page from loading files and running scripts.
 _START = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -53,7 +53,7 @@ END = "</body>\n</html>\n"
 
 
 def start(title: str) -> str:
-    """Return the beginning of a page with its heading; `END` is the end of a page."""
+    """Return the beginning of a page, with `title` as its heading; `END` is the end of a page."""
     return _START.format(title=html.escape(title), css=CSS)
 
 

@@ -15,17 +15,17 @@ class ElmoHub(torch.nn.Module):
     """
     biLM with the inputs and the five outputs of https://tfhub.dev/google/elmo/3.
 
-    As in that module, only four scalars train: three weights of the mix, and gamma.
+    As in that module, only the scalar mix is trainable by default: three weights and gamma.
 
     # Parameters
 
     options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. If no file is given, the embedded biLM is used.
+        path, a URL, or its content. If no file is given, the embedded biLM is used.
     weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
         The biLM's `weights.hdf5`; not needed with a name.
     train_lstm : `bool`, optional (default = `False`)
-        Train the LSTM too, as in `google/elmo/1`. The token layer never trains.
+        Train the LSTM too, as in `google/elmo/1`. The token layer is never trained.
     state : `str`, optional (default = `"primed"`)
         See `BiLm`.
     """
@@ -63,10 +63,10 @@ class ElmoHub(torch.nn.Module):
         `dict[str, torch.Tensor]`
             `"word_emb"`: the token layer, shape `(batch_size, num_tokens, projection_dim)`.
             `"lstm_outputs1"`, `"lstm_outputs2"`: the LSTM layers, shape `(batch_size, num_tokens,
-            embedding_dim)`. `"elmo"`: the mix of the layers, shape `(batch_size, num_tokens,
+            embedding_dim)`. `"elmo"`: the scalar mix of the layers, shape `(batch_size, num_tokens,
             embedding_dim)`. `"default"`: the mean of `"elmo"` over the sentence's tokens, shape
-            `(batch_size, embedding_dim)`. Padding and sentences without tokens are zero. Sentence
-            boundaries are left out.
+            `(batch_size, embedding_dim)`. Outputs are zero for padding and for sentences without
+            tokens. Sentence boundaries are left out.
 
         # Raises
 

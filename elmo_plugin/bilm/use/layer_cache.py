@@ -43,7 +43,7 @@ class LayerCache:
     place : `str`
         `"memory"`, or a directory, which is created if needed.
     most_bytes : `int | None`, optional (default = `None`)
-        Size limit; `None` for 4 GiB in memory and 32 GiB on disk.
+        Size limit in bytes; `None` for 4 GiB in memory or 32 GiB on disk.
     """
 
     def __init__(self, place: str, most_bytes: int | None = None) -> None:
@@ -63,11 +63,11 @@ class LayerCache:
         Return the output of `bilm(inputs)`, running the biLM only on sentences that are not stored.
 
         The biLM must be frozen. `inputs` are character ids, shape `(batch_size, num_tokens,
-        num_characters)`. The result has `"activations"` and `"mask"`, see `BiLm.forward`.
+        num_characters)`. The result has `"activations"` and `"mask"` as in `BiLm.forward`.
         """
         bilm.check(inputs)
         is_float32 = all(parameter.dtype == torch.float32 for parameter in bilm.parameters())
-        # With a carried state, a sentence's layers differ at every call.
+        # With a carried state, a sentence's layers depend on the batches before it.
         if not is_float32 or bilm.state == "carry":
             return bilm(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
@@ -80,7 +80,7 @@ class LayerCache:
             certain = self._keys(bilm, sentences, certain=True)
             if certain != keys:
                 keys, found = certain, dict(self._store.get(dict.fromkeys(certain)))
-            # Each key that is not stored, with one row of `inputs` that has its sentence.
+            # Map each key that is not stored to the index of a row of `inputs` with that sentence.
             missing = {key: row for row, key in enumerate(keys) if key not in found}
             if missing:
                 new = _computed(bilm, inputs, lengths, missing)
@@ -95,8 +95,8 @@ class LayerCache:
 
     def __reduce__(self) -> Any:
         """
-        Pickle only the arguments: a copy in memory starts empty, a copy on disk opens the same
-        directory.
+        Pickle only the constructor's arguments. A copy of a cache in memory starts empty; a copy of
+        a cache in a directory uses the same directory.
         """
         return LayerCache, self._arguments
 
@@ -139,11 +139,12 @@ def _computed(
     bilm: BiLm, inputs: torch.Tensor, lengths: torch.Tensor, missing: dict[bytes, int]
 ) -> dict[bytes, memoryview]:
     """
-    Run the biLM on the rows in `missing`; return the layers, concatenated for each token, as bytes.
+    Run the biLM on the rows of `inputs` in `missing`, which maps cache keys to row indices. Return,
+    by key, the bytes of each sentence's layers, concatenated along the last dimension.
     """
     rows = torch.tensor(list(missing.values()), device=inputs.device)
     activations = bilm(inputs[rows, : int(lengths[rows].max())])["activations"]
-    # The token layer holds the same vector twice; store one half.
+    # The token layer contains each vector twice, concatenated; store it once.
     activations[0] = activations[0][..., : bilm.options.projection_dim]
     layers = torch.cat(activations, dim=-1).cpu().numpy().astype("<f4", copy=False)
     return {

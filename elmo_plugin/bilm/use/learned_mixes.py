@@ -19,10 +19,10 @@ WEIGHTS = "weights.th"
 
 class LearnedMix(NamedTuple):
     """
-    Weighted sum of a biLM's layers as a trained model has learned it.
+    Scalar mix of a biLM's layers, with the weights that a trained model has learned.
 
-    `name`: name of the module in its model. `weights`: weights after the softmax, token layer
-    first. `gamma`: factor of the whole sum.
+    `name`: short name of the mix in its model, such as `input` or `elmo 1`. `weights`: weights
+    after the softmax, token layer first. `gamma`: factor by which the weighted sum is multiplied.
     """
 
     name: str
@@ -32,10 +32,10 @@ class LearnedMix(NamedTuple):
 
 def learned_mixes(path: str) -> list[LearnedMix]:
     """
-    Read the learned mixes of a biLM's layers from a trained model, in the order of its parameters.
+    Read the scalar mixes of a biLM's layers from a trained model, in the order of its parameters.
 
-    `path` is an archive, a serialization folder or a file of weights; no code in it is executed.
-    Raises a `FileNotFoundError` if there is no such file, and a `ValueError` if it holds no mix, or
+    `path` is an archive, a serialization folder or a weight file; no code in it is executed. Raises
+    a `FileNotFoundError` if there is no such file, and a `ValueError` if it contains no mix, or
     cannot be read safely.
     """
     parameters = parameters_in(Path(path))
@@ -53,9 +53,9 @@ def learned_mixes(path: str) -> list[LearnedMix]:
 
 def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
     """
-    Return the learned mixes among a model's parameters; an empty list for a model without ELMo.
+    Return the scalar mixes among a model's parameters; an empty list for a model without ELMo.
 
-    Raises a `ValueError` if a layer weight or gamma does not have shape `(1,)`.
+    Raise a `ValueError` if a layer weight or gamma does not have shape `(1,)`.
     """
     mixes: dict[str, dict[int, torch.Tensor]] = {}
     for key, value in parameters.items():
@@ -76,9 +76,9 @@ def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
 
 def parameters_in(path: Path) -> dict[str, Any]:
     """
-    Read a model's parameters by name, from an archive, a serialization folder or a file of weights.
+    Read a model's parameters, by name, from an archive, a serialization folder or a weight file.
 
-    No code in the file is executed. Raises a `FileNotFoundError` if there is no such file, and a
+    No code in the file is executed. Raise a `FileNotFoundError` if there is no such file, and a
     `ValueError` if it cannot be read safely.
     """
     if path.is_dir():
@@ -131,7 +131,7 @@ def layer_name(layer: int) -> str:
 
 
 def weights_page(rows: list[tuple[str, LearnedMix]]) -> str:
-    """Return an HTML page with a heat map of mixes: one row for each pair (label, mix)."""
+    """Return an HTML page with a heat map of mix weights, one row for each pair `(label, mix)`."""
     num_layers = max(len(mix.weights) for _, mix in rows)
     cells = []
     for label, mix in rows:

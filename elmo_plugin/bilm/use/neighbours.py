@@ -51,8 +51,8 @@ def nearest_neighbours(
     word. The query word is the token at `position` of the sentence `query`.
 
     The token layer ignores context, so its result has each word once. In the other layers, the
-    result has at most one word of each distinct line. Lines that equal the query, or are longer
-    than `max_tokens`, are left out.
+    result has at most one word of each distinct line. Lines that equal the query are left out, and
+    so are lines of more than `max_tokens` tokens, boundaries included.
 
     # Parameters
 
@@ -60,15 +60,15 @@ def nearest_neighbours(
         A biLM in state `"primed"` or `"reset"`, so that vectors of different sentences are
         comparable.
     query, position
-        Tokens of the sentence, and index of the word in it, from 0.
+        Tokens of the query sentence, and index of the query word among them, from 0.
     sentences : `Iterable[Sentence]`
         The text.
     count : `int`, optional (default = `5`)
         Number of neighbours in each layer.
     same_word : `bool`, optional (default = `False`)
-        Compare only with the same word, ignoring letter case.
+        Find only occurrences of the query word itself, ignoring letter case.
     max_tokens : `int`, optional (default = `4096`)
-        Largest number of tokens in a batch.
+        Largest number of tokens in a batch, including padding and boundaries.
     progress : `Optional[tqdm]`, optional (default = `None`)
         Progress bar that counts lines.
 
@@ -100,7 +100,7 @@ def nearest_neighbours(
             vectors = _vectors(bilm, [sentence.tokens for _, sentence in lines])
             # Shape: (mixture_size, batch_size, num_tokens)
             cosines = torch.einsum("lbtd,ld->lbt", functional.normalize(vectors, dim=-1), target)
-            # Rounded, so that equal vectors have exactly equal similarities.
+            # Round, so that equal vectors have exactly equal similarities.
             similarity = cosines.round(decimals=5).tolist()
             for row, (number, (_, tokens)) in enumerate(lines):
                 text = " ".join(tokens)

@@ -29,9 +29,9 @@ STATE = "ELMO_PLUGIN_STATE"
 
 def chosen_state() -> str:
     """
-    Return the environment variable `ELMO_PLUGIN_STATE`, by default `"carry"` as in AllenNLP.
+    Return the value of the environment variable `ELMO_PLUGIN_STATE`, by default `"carry"`.
 
-    Raises a `ValueError` if it is not one of `"carry"`, `"reset"` and `"primed"`.
+    Raise a `ValueError` if it is not one of `"carry"`, `"reset"` and `"primed"`.
     """
     found = os.environ.get(STATE) or "carry"
     if found not in STATE_MODES:
@@ -40,7 +40,7 @@ def chosen_state() -> str:
 
 
 def _say(caller: str, state: str) -> None:
-    """Print to stderr which state a class uses, and how to choose another one."""
+    """Print to stderr which state a class uses; for `"carry"`, also how to choose another."""
     about = "the same vectors for a sentence each time"
     if state == "carry":
         about = (
@@ -58,7 +58,7 @@ class OldBiLstm(BiLstm):
     @property
     def _states(self) -> tuple[torch.Tensor, ...] | None:
         """
-        Carried hidden states and memory cells, both directions concatenated.
+        Carried hidden and cell states, both directions concatenated along the last dimension.
 
         Shapes `(num_layers, batch_size, 2 * projection_dim)` and `(num_layers, batch_size, 2 *
         cell_size)`. `None` before the first batch; an empty tuple if no state is carried.

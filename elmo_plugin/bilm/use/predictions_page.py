@@ -30,7 +30,7 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
 
     `predictions` is a file that `allennlp predict --output-file` wrote, one JSON object per line.
     `inputs` is the input file of that command, for texts that the predictions do not contain.
-    Raises a `ValueError` if a line is not a prediction of a known kind, or if the file has none.
+    Raise a `ValueError` if a line is not a prediction of a known kind, or if the file has none.
     """
     yield start(Path(predictions).name)
     colors: dict[str, int] = {}
@@ -68,7 +68,7 @@ def _joined_lines(
 
 
 def _objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number and JSON object of each line that is not blank."""
+    """Yield the line number and the JSON object of each non-blank line."""
     for number, line in read_lines(path):
         if line.strip():
             yield number, _object(line, f"{path}, line {number}")
@@ -93,10 +93,10 @@ def to_html(prediction: dict[str, Any], colors: dict[str, int]) -> tuple[str, st
     Return a prediction's caption (plain text), and its input text as HTML with the prediction
     marked.
 
-    The prediction is of a tagger, a classifier, semantic role labelling, coreference or reading
-    comprehension. `colors` maps labels to colour numbers. New labels are added to it, so that a
-    label has one colour on the whole page. Raises a `ValueError` or `KeyError` if the prediction is
-    of another kind, or a span lies outside the text.
+    The prediction comes from a tagger, a classifier, or a model for semantic role labelling,
+    coreference or reading comprehension. `colors` maps labels to colour numbers. New labels are
+    added to `colors`, so that a label has one colour on the whole page. Raise a `ValueError` or
+    `KeyError` if the prediction is of another kind, or a span lies outside the text.
     """
     if "best_span" in prediction:
         return _answer(prediction, colors)
@@ -122,7 +122,7 @@ def spans_of(tags: list[str]) -> list[Span]:
     Convert a sentence's tags to labelled spans of tokens.
 
     `tags` has one tag per token, in IOB1, BIO, BIOUL, BMES or BIOES. A tag that does not continue a
-    span starts a new one. Raises a `ValueError` if none of these schemes has the tag's prefix.
+    span starts a new one. Raise a `ValueError` if none of these schemes has the tag's prefix.
     """
     spans: list[Span] = []
     is_open = False

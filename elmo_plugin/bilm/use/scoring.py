@@ -87,7 +87,7 @@ class Substitute(NamedTuple):
 
 class LanguageScorer:
     """
-    Language model that scores sentences with a biLM and the softmax of its training.
+    Language model that scores sentences with a biLM and the softmax it was trained with.
 
     Words outside the vocabulary are scored as `<UNK>`; `SentenceScores.unknown` marks them.
 
@@ -95,20 +95,20 @@ class LanguageScorer:
 
     bilm : `BiLm | str | Path`
         A biLM; or `"embedded"` or a folder, from which `from_directory` loads biLM, softmax and
-        vocabulary. The biLM's `state` says where the LSTMs start in each sentence. With `"primed"`
-        and `"reset"`, sentences are scored independently. With `"carry"`, each sentence continues
-        from the sentence before it, as in the held-out evaluation of pretraining.
+        vocabulary. The biLM's `state` determines the initial LSTM state of each sentence. With
+        `"primed"` and `"reset"`, sentences are scored independently. With `"carry"`, each sentence
+        continues from the sentence before it, as in the held-out evaluation of pretraining.
     softmax : `WordSoftmax | None`, optional (default = `None`)
-        Softmax of the biLM; only with a `BiLm`.
+        Softmax that the biLM was trained with; required with a `BiLm`, not allowed with a folder.
     vocabulary : `WordVocabulary | None`, optional (default = `None`)
-        Words of the softmax; only with a `BiLm`.
+        Words of the softmax; required with a `BiLm`, not allowed with a folder.
 
     # Raises
 
     `FileNotFoundError`
         If the folder lacks a file.
     `ValueError`
-        If biLM, softmax and vocabulary do not belong together.
+        If the sizes of biLM, softmax and vocabulary do not match, or one of them is missing.
     """
 
     def __init__(
@@ -158,11 +158,11 @@ class LanguageScorer:
             `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
             `convert-checkpoint`.
         state : `str`, optional (default = `"primed"`)
-            Where the LSTMs start in each sentence, see `LanguageScorer`.
+            Initial LSTM state of each sentence; see `LanguageScorer`.
         cuda_device : `int`, optional (default = `-1`)
             Number of the GPU; negative for the CPU.
         vocabulary_file : `str | Path | None`, optional (default = `None`)
-            Words of the softmax, if they are not in the folder.
+            Words of the softmax, if `directory` has no `vocabulary.txt`.
 
         # Raises
 
@@ -183,9 +183,9 @@ class LanguageScorer:
         # Parameters
 
         sentences : `Iterable[Sequence[str]]`
-            Tokenized sentences, read as they are needed.
+            Tokenized sentences, read lazily.
         max_tokens : `int`, optional (default = `4096`)
-            Largest number of tokens in a batch, with padding and boundaries.
+            Largest number of tokens in a batch, including padding and boundaries.
 
         # Returns
 
@@ -226,7 +226,7 @@ class LanguageScorer:
         position : `int`
             Index of the token, from 0.
         k : `int`, optional (default = `10`)
-            Number of words.
+            Number of substitutes.
 
         # Returns
 
@@ -244,7 +244,7 @@ class LanguageScorer:
         return self._substitutes(tokens, range(position, position + 1), k)[0]
 
     def all_substitutes(self, sentence: Sequence[str], k: int = 10) -> list[list[Substitute]]:
-        """Return the `substitutes` of every token of a sentence, running the biLM once."""
+        """Return the `substitutes` of each token of a sentence, from a single run of the biLM."""
         tokens = tokenized_sentence(sentence)
         return self._substitutes(tokens, range(len(tokens)), k)
 
@@ -308,13 +308,13 @@ class LanguageScorer:
         self, sentences: list[list[str]]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        Return the top LSTM layer of both directions, and the mask of the rows that predict a word.
+        Return the top forward and top backward layer, and the mask of rows that predict a word.
 
         The forward layer's row `t` has read `<S>` and the tokens up to `t - 1`, and predicts token
         `t`. The backward layer's row `t` has read `</S>` and the tokens back to `t`, and predicts
         token `t - 1`. Token -1 is `<S>`, and token `num_tokens` is `</S>`. As in pretraining,
-        neither direction reads its last boundary. Layers have shape `(batch_size, num_tokens + 1,
-        projection_dim)`.
+        neither direction reads its last boundary. The layers have shape `(batch_size, num_tokens +
+        1, projection_dim)`, and the mask `(batch_size, num_tokens + 1)`.
         """
         bilm, options = self.bilm, self.bilm.options
         inputs = bilm.batch_to_ids(sentences).to(bilm.device)

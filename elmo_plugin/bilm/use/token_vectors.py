@@ -24,10 +24,10 @@ BATCH_SIZE = 1024
 
 def read_vocabulary(path: str | Path) -> list[str]:
     """
-    Read a vocabulary file: UTF-8, one token per line, such as AllenNLP's `tokens.txt` or bilm-tf's.
+    Read a vocabulary file of AllenNLP or bilm-tf: UTF-8, one token per line.
 
-    Raises a `ValueError` with the line number if a line is empty, repeated or not UTF-8, or if the
-    file is empty.
+    Raise a `ValueError` if the file is empty, and one with the line number if a line is empty,
+    repeated or not UTF-8.
     """
     seen: dict[str, int] = {}
     for number, line in read_lines(path, keep_bad_bytes=True):
@@ -51,7 +51,7 @@ def with_boundaries(
     tokens: Sequence[str], boundaries: Sequence[str] = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
 ) -> list[str]:
     """
-    Return a vocabulary with `<S>` and `</S>` at its start, each once.
+    Return the vocabulary with `<S>` and `</S>`, each once, at or near its start.
 
     As in AllenNLP 0.9's script, the boundaries follow the first token, which is the unknown token.
     If `tokens` begins with a boundary, as bilm-tf's files do, both boundaries come first.
@@ -65,7 +65,7 @@ def write_token_vectors(
     bilm: BiLm, tokens: Sequence[str], path: str | Path, header: bool = False
 ) -> None:
     """
-    Write the token layer of a vocabulary to a file: `projection_dim` numbers for each token.
+    Compute the token layer's vector of each token in a vocabulary, and write the vectors to a file.
 
     # Parameters
 
@@ -75,15 +75,15 @@ def write_token_vectors(
         Output file. A name that ends with `.hdf5` or `.h5` gives HDF5 with the dataset `embedding`,
         shape `(len(tokens), projection_dim)`, as in bilm-tf. If the first token is AllenNLP's
         `@@UNKNOWN@@`, a row of zeros for the padding token is put before it, as AllenNLP's
-        `embedding` expects. Any other name gives text as in GloVe, a token and its numbers per
-        line; `.gz` compresses it.
+        `embedding` expects. Any other name gives text as in GloVe, with a token and its numbers on
+        each line. The text is compressed if the name ends with `.gz`.
     header : `bool`, optional (default = `False`)
-        Begin a text file with the number of tokens and of dimensions, as in word2vec.
+        Begin a text file with the number of tokens and the number of dimensions, as in word2vec.
 
     # Raises
 
     `ValueError`
-        If there is no token, or a token holds white space and the file is text.
+        If `tokens` is empty, or a token for a text file contains white space.
     """
     path = Path(path)
     if not tokens:
