@@ -16,11 +16,11 @@ class DocumentQaTokenizer(Tokenizer):
     """
     Splits the tokens of another tokenizer before and after characters such as hyphens, dashes,
     quotes, slashes and currency signs. The code of Clark and Gardner 2018 (allenai/document-qa)
-    does so with the tokens of NLTK's Treebank tokenizer.
+    splits the tokens of NLTK's Treebank tokenizer in this way.
 
-    A few of these characters are normalized in a token's `text`: double backticks and double
-    apostrophes become `"`. A minus sign becomes a hyphen, and an em dash an en dash. `idx` and
-    `idx_end` refer to the original text.
+    A few of these characters are normalized in a token's `text`. Double backticks and double
+    apostrophes become `"`, a minus sign becomes a hyphen, and an em dash becomes an en dash. `idx`
+    and `idx_end` refer to the original text.
 
     Registered as a `Tokenizer` with name "document_qa".
 

@@ -4,7 +4,7 @@ Gold labels that are not in the vocabulary because they do not occur in the trai
 AllenNLP stops an evaluation at such a label with a `KeyError`. Here the label gets a negative id if
 the model has called `allow_unseen`. No prediction equals that id, so the label counts as an error
 of the model. The id combines the tag's prefix (`B-`, `I-`, ...) with a hash of its type, so metrics
-can still count spans. Indexing processes need not share a table of ids.
+can still count spans. Processes that index instances need not share a table of ids.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Dict, List, Tuple
 from allennlp.data import Vocabulary
 from allennlp.data.fields import LabelField, SequenceLabelField
 
-# Prefixes of the tag schemes BIO, BIOUL and BMES, and an empty one for labels that are no tags.
+# Prefixes of the schemes BIO, BIOUL and BMES, and an empty one for labels that are not span tags.
 PREFIXES = ("", "O", "B", "I", "U", "L", "M", "E", "S")
 # Largest id of an unseen label, below AllenNLP's -1 (empty field) and PyTorch's -100 (ignored).
 FIRST_ID = -1000
@@ -32,8 +32,8 @@ def allow_unseen(vocab: Vocabulary, namespace: str) -> None:
 
 def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
     """
-    Return a label's id in the vocabulary. For a label that is not there, return the id of the
-    unknown token if the namespace has one, else the negative id of `unseen_id`.
+    Return a label's id in the vocabulary. For a label that is not in the vocabulary, return the id
+    of the unknown token if the namespace has one, else the negative id of `unseen_id`.
 
     # Raises
 
@@ -51,7 +51,8 @@ def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
 def prefix_and_type(unseen: int) -> Tuple[str, int]:
     """
     Decode an id that `unseen_id` returned. Return the tag's prefix, such as `B`, and the hash of
-    its type (see `type_number`). The prefix is empty if the label is not a span tag.
+    its type (see `type_number`). For a label that is not a span tag, return an empty prefix and the
+    hash of the whole label.
     """
     number, prefix = divmod(FIRST_ID - unseen, len(PREFIXES))
     return PREFIXES[prefix], number

@@ -23,15 +23,15 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
     # Parameters
 
     namespace : `str`, optional (default = `"elmo_characters"`)
-        Accepted for old configs; character ids need no vocabulary.
+        Accepted for old configs, but not used: character ids need no vocabulary.
     tokens_to_add : `Optional[Dict[str, int]]`, optional (default = `None`)
-        Tokens that get a single character id, from 0 to 260, instead of the ids of their bytes.
+        Maps tokens to a single character id, from 0 to 260, which replaces the ids of their bytes.
         With released weights, choose ids of bytes that do not occur in text, such as 1 to 31.
     token_min_padding_length : `int`, optional (default = `0`)
         See `TokenIndexer`.
     max_characters_per_token : `int`, optional (default = `50`)
-        Width of a row: `max_characters_per_token` in the biLM's options. Two ids mark the word's
-        begin and end, so tokens are truncated to `max_characters_per_token - 2` characters.
+        Number of ids per token, as in the biLM's options. Two of them mark the word's begin and
+        end, so tokens are truncated to `max_characters_per_token - 2` characters.
     code_points : `bool`, optional (default = `False`)
         If true, characters are Unicode code points, as in ELMoForManyLangs, else UTF-8 bytes.
 
@@ -90,8 +90,8 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
     ) -> Dict[str, torch.Tensor]:
         """
-        Pad or cut the result of `tokens_to_indices` to `padding_lengths["elmo_tokens"]` tokens.
-        Return them under `elmo_tokens`: int64, shape `(num_tokens, num_characters)`, 0 at padding.
+        Pad or truncate the result of `tokens_to_indices` to `padding_lengths["elmo_tokens"]` rows.
+        Return `{"elmo_tokens": ids}`: int64, shape `(num_tokens, num_characters)`, 0 at padding.
         """
         length = padding_lengths["elmo_tokens"]
         ids = numpy.zeros((length, self._num_characters), dtype=numpy.int64)

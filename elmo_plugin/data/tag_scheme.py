@@ -46,18 +46,18 @@ def split_tag(tag: str) -> Tuple[str, str]:
 
 class TagScheme:
     """
-    Detects the tag scheme of a file: call `read` for each sentence, then `name` for the result. It
-    stores at most four tags, however long the file is.
+    Detector of a file's tag scheme. Call `read` for each sentence, then `name` for the result. The
+    detector stores at most four tags, however long the file is.
     """
 
     def __init__(self) -> None:
-        # First tag of each kind that rules out a scheme. "BIOUL": a U, L, S or E. "BIO": a B that
-        # IOB1 forbids. "IOB1": an I that BIO forbids. "not BIOUL": a tag that BIOUL forbids.
+        # First tag of each of four kinds. "BIOUL": a U, L, S or E. "BIO": a B that IOB1 forbids.
+        # "IOB1": an I that BIO forbids. "not BIOUL": a tag that BIOUL forbids.
         self._first: Dict[str, Evidence] = {}
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:
         """
-        Read a sentence: the line number and the tag of each token.
+        Read one sentence, given as the line number and the tag of each token.
 
         # Raises
 
@@ -87,8 +87,8 @@ class TagScheme:
 
     def name(self) -> Optional[str]:
         """
-        Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`, or `None`
-        if all tags are `O`.
+        Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`. If all
+        tags are `O`, return `None`.
 
         # Raises
 

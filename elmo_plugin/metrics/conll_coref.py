@@ -18,8 +18,8 @@ def antecedents_to_clusters(
     top_spans: torch.Tensor, antecedent_indices: torch.Tensor, predicted_antecedents: torch.Tensor
 ) -> List[List[Mention]]:
     """
-    Return the clusters of one document. A link from each span to its predicted antecedent puts both
-    into the same cluster. Clusters are in the order of their first links.
+    Return the clusters of one document. Each span is put into the same cluster as its predicted
+    antecedent. Clusters are ordered by the first such link.
 
     `top_spans` holds each span's first and last token, shape `(num_spans, 2)`. `antecedent_indices`
     holds the rows of each span's antecedents in `top_spans`, shape `(num_spans, num_antecedents)`.
@@ -58,8 +58,8 @@ def _owners(clusters: Sequence[Cluster]) -> Dict[Mention, int]:
 
 def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return two numbers of links: those in `clusters` that connect mentions of the same cluster in
-    `others`, and all in `clusters`. A cluster of n mentions has n - 1 links.
+    Return the number of correct links in `clusters`, and the number of all links. A cluster of n
+    mentions has n - 1 links. Correct links connect mentions of the same cluster in `others`.
     """
     owners = _owners(others)
     correct = total = 0
@@ -72,9 +72,9 @@ def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float,
 
 def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return the summed score of the mentions in `clusters`, and their number. A mention's score is
-    the fraction of its cluster that `others` puts into one cluster with it. Clusters of one mention
-    are left out.
+    Return the summed scores of the mentions in `clusters`, and the number of these mentions. A
+    mention's score is the fraction of its cluster that is in one cluster with it in `others`, too.
+    Clusters of one mention are left out.
     """
     owners = _owners(others)
     correct, total = 0.0, 0
@@ -90,17 +90,17 @@ def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[fl
 
 def muc(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    Return the counts of MUC for one document (Vilain et al. 1995): correct and predicted links,
-    then correct and gold links.
+    Return the counts of MUC for one document (Vilain et al. 1995): the numbers of correct and of
+    predicted links, then of correct and of gold links.
     """
     return (*_muc(predicted, gold), *_muc(gold, predicted))
 
 
 def b_cubed(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    Return the counts of B³ for one document (Bagga and Baldwin 1998). A mention scores the correct
-    fraction of its cluster. Each numerator is the sum of these scores, each denominator the number
-    of mentions. Clusters of one mention are left out.
+    Return the counts of B³ for one document (Bagga and Baldwin 1998). A mention's score is the
+    correct fraction of its cluster. Each numerator is the sum of these scores, each denominator the
+    number of mentions. Clusters of one mention are left out.
     """
     return (*_b_cubed(predicted, gold), *_b_cubed(gold, predicted))
 
@@ -128,7 +128,7 @@ def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
 class ConllCorefScores(Metric):
     """
     Precision, recall and F1 of coreference, averaged over MUC, B³ and CEAFe. Counts are summed over
-    documents. Without clusters of one mention, the results are those of the CoNLL-2012 scorer,
+    documents. If no cluster has only one mention, the results are those of the CoNLL-2012 scorer,
     version 8.01. As in allennlp-models, but unlike the scorer, B³ ignores all clusters of one
     mention, and CEAFe ignores predicted ones.
 
@@ -190,8 +190,8 @@ class ConllCorefScores(Metric):
 
     def get_metric(self, reset: bool = False) -> Tuple[float, float, float]:
         """
-        Return precision, recall and F1, from 0 to 1, or 0 if there was nothing to count. `reset`
-        sets the counts to 0.
+        Return `(precision, recall, f1)`, from 0 to 1. A score is 0 if there was nothing to count.
+        `reset` sets the counts to 0.
         """
         rows = []
         for correct_predicted, predicted, correct_gold, gold in self._counts.tolist():
@@ -205,7 +205,7 @@ class ConllCorefScores(Metric):
         return means[0], means[1], means[2]
 
     def counts(self) -> List[float]:
-        """Return the counts of MUC, B³ and CEAFe in this order, four each (see `Counts`)."""
+        """Return the four counts (see `Counts`) of MUC, then those of B³, then those of CEAFe."""
         return self._counts.flatten().tolist()
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Scores for spans, such as named entities, computed as by the CoNLL script `conlleval`."""
+"""Scores for spans, such as named entities, computed as in the CoNLL script `conlleval`."""
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -20,7 +20,7 @@ PREFIXES = {
 
 
 class Chunk(NamedTuple):
-    """Span of tokens: its type, such as `PER`, and the indices of its first and last token."""
+    """Span of tokens with its type, such as `PER`. `end` is the index of the last token."""
 
     chunk_type: str
     start: int
@@ -29,8 +29,8 @@ class Chunk(NamedTuple):
 
 def bio_prefix_and_type(tag: str, label_encoding: str) -> Tuple[str, str]:
     """
-    Split a tag into prefix and type, and map the prefix to `B`, `I` or `O`. In BIOUL, for example,
-    `U-PER` gives `("B", "PER")`.
+    Split a tag into prefix and type, and map the prefix to `B`, `I` or `O`. For example, the BIOUL
+    tag `U-PER` becomes `("B", "PER")`.
 
     # Raises
 
@@ -70,8 +70,8 @@ def tags_to_chunks(tags: List[Tuple[str, str]]) -> List[Chunk]:
 
 def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> Dict[str, float]:
     """
-    Compute precision, recall and F1 from numbers of correct, predicted and gold items. Return them
-    under the keys `precision-NAME`, `recall-NAME` and `f1-measure-NAME`.
+    Compute precision, recall and F1 from numbers of correct, predicted and gold items. Return a
+    dictionary with the keys `precision-NAME`, `recall-NAME` and `f1-measure-NAME`.
     """
     return {
         f"precision-{name}": correct / max(predicted, 1),
@@ -84,9 +84,9 @@ def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> D
 @Metric.register("conlleval", exist_ok=True)
 class Conlleval(Metric):
     """
-    Precision, recall and F1 of predicted spans, from 0 to 1, computed as by `conlleval`. A span is
-    correct if type, start and end are all correct. AllenNLP's `span_f1` gives the same on
-    well-formed tags, but raises errors on ill-formed ones and in distributed training. Unlike
+    Precision, recall and F1 of predicted spans, from 0 to 1, computed as in `conlleval`. A span is
+    correct if type, start and end are all correct. On well-formed tags, AllenNLP's `span_f1` gives
+    the same scores. It raises errors on ill-formed tags and in distributed training. Unlike
     `span_f1`, this metric does not join the `C-` spans of semantic roles.
 
     Registered as a `Metric` with name "conlleval".
@@ -147,8 +147,8 @@ class Conlleval(Metric):
             Scores, shape `(batch_size, num_tokens, num_tags)`; the highest is the prediction.
         gold_labels : `torch.Tensor`
             Tag ids, shape `(batch_size, num_tokens)`. Negative ids are tags that are not in the
-            vocabulary (see `elmo_plugin.data.gold_labels`). A span of an unknown type counts as
-            type `unseen`.
+            vocabulary (see `elmo_plugin.data.gold_labels`). Gold spans of an unknown type are
+            counted as spans of the type `unseen`.
         mask : `torch.BoolTensor`, optional (default = `None`)
             True for real tokens, which come first in a row, shape `(batch_size, num_tokens)`.
         """
@@ -183,7 +183,7 @@ class Conlleval(Metric):
         for i in {i for i in ids if i < 0}.difference(self._tags):
             prefix, number = prefix_and_type(i)
             if prefix == "O" or prefix in PREFIXES[self._label_encoding]:
-                # No prediction has this type, so the span counts as missed.
+                # No prediction has a type named `unseen NUMBER`, so such a span counts as missed.
                 chunk_type = self._type_numbers.get(number, f"unseen {number}")
                 self._tags[i] = bio_prefix_and_type(
                     "O" if prefix == "O" else f"{prefix}-{chunk_type}", self._label_encoding

@@ -24,9 +24,9 @@ class MentionRecall(Metric):
         self, batched_top_spans: torch.Tensor, batched_metadata: List[Dict[str, Any]]
     ) -> None:
         """
-        Count the gold mentions of a batch of documents, and those among the kept spans.
+        Count the gold mentions of a batch of documents, and how many of them are kept spans.
         `batched_top_spans` holds the first and the last token of each kept span, shape
-        `(batch_size, num_spans, 2)`. `batched_metadata` holds the gold `clusters` of each document.
+        `(batch_size, num_kept, 2)`. `batched_metadata` holds the gold `clusters` of each document.
         """
         recalled = total = 0
         for spans, metadata in zip(batched_top_spans.tolist(), batched_metadata):

@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, computed as by SQuAD 1.1's evaluation script."""
+"""Exact match and F1 of answers, computed as in SQuAD 1.1's evaluation script."""
 
 import re
 import string
@@ -24,8 +24,8 @@ def exact_match(prediction: str, answer: str) -> float:
 
 def f1(prediction: str, answer: str) -> float:
     """
-    Return the F1 of the answers' normalized words, from 0 to 1. It is 0 if an answer has no such
-    word, as in SQuAD 1.1's script.
+    Return the F1 of the answers' normalized words, from 0 to 1. If an answer has no words after
+    normalization, F1 is 0, as in SQuAD 1.1's script.
     """
     predicted, wanted = Counter(normalized_words(prediction)), Counter(normalized_words(answer))
     common = (predicted & wanted).total()
@@ -38,10 +38,10 @@ def f1(prediction: str, answer: str) -> float:
 @Metric.register("squad", exist_ok=True)
 class SquadEmAndF1(Metric):
     """
-    Exact match and F1 of predicted answers, from 0 to 1, computed as by SQuAD 1.1's
+    Exact match and F1 of predicted answers, from 0 to 1, computed as in SQuAD 1.1's script
     evaluate-v1.1.py. Each prediction gets the best score over the gold answers. allennlp-models
     follows SQuAD 2.0's script, which differs in one case. If prediction and answer are both empty
-    after normalization (`the` and `a`), F1 is 0 here and 1 there.
+    after normalization, such as `the` and `a`, F1 is 0 here and 1 there.
 
     Registered as a `Metric` with name "squad".
     """
@@ -68,7 +68,7 @@ class SquadEmAndF1(Metric):
         # Raises
 
         `ValueError`
-            If there are more or fewer predictions than questions.
+            If the number of predictions is not the number of questions.
         """
         if isinstance(best_span_strings, str):
             best_span_strings, answer_strings = [best_span_strings], [answer_strings]  # type: ignore[list-item]
@@ -87,8 +87,8 @@ class SquadEmAndF1(Metric):
 
     def get_metric(self, reset: bool = False) -> Tuple[float, float]:
         """
-        Return the mean exact match and F1, from 0 to 1, or 0 before the first question. `reset`
-        sets the counts to 0.
+        Return `(exact_match, f1)`, each averaged over all questions, from 0 to 1. Both are 0 if
+        there was no question. `reset` sets the counts to 0.
         """
         count = max(self._count, 1)
         result = self._num_exact / count, self._total_f1 / count

@@ -1,4 +1,4 @@
-"""Scores for semantic roles, computed as by the CoNLL-2005 script `srl-eval.pl`."""
+"""Scores for semantic roles, computed as in the CoNLL-2005 script `srl-eval.pl`."""
 
 import re
 from collections import Counter
@@ -11,18 +11,18 @@ from allennlp.training.metrics import Metric
 
 from elmo_plugin.metrics.conlleval import precision_recall_f1
 
-# In allennlp-models' configs this is the script's path. Here any path selects `SrlEvalScorer`.
+# In allennlp-models, the path of the perl script. Here any path selects `SrlEvalScorer`.
 DEFAULT_SRL_EVAL_PATH = "srl-eval.pl"
 
 OPENING = re.compile(r"\(((?:\\\*|[^*(])+)")
-Counts = Tuple[Counter, Counter, Counter]  # each by role: correct, wrongly predicted, missed
+Counts = Tuple[Counter, Counter, Counter]  # correct, wrong and missed arguments of each role
 CLOSING = re.compile(r"([^)]*)\)")
 
 
 def convert_bio_tags_to_conll_format(labels: Sequence[str]) -> List[str]:
     """
-    Convert BIO tags to the bracketed column that the script reads, with a cell per token, such as
-    `(ARG1*`, `*`, `*)` or `(V*)`. An `I-X` that does not continue a span `X` starts one.
+    Convert BIO tags to a bracketed column, as `srl-eval.pl` reads it. There is one cell per token,
+    such as `(ARG1*`, `*`, `*)` or `(V*)`. An `I-X` that does not continue a span `X` starts one.
     """
     cells = []
     for before, label, after in zip(["O", *labels], labels, [*labels[1:], "O"], strict=False):
@@ -46,7 +46,7 @@ class Phrase:
     start, end : `int`
         First and last token, counted from 0; the end is -1 while the span is open.
     pieces : `List[Phrase]`
-        Spans inside this one; after `join_continuations` the parts of a discontinuous argument.
+        Spans inside this one; `join_continuations` adds the parts of a discontinuous argument.
     """
 
     role: str
@@ -55,7 +55,7 @@ class Phrase:
     pieces: List["Phrase"] = field(default_factory=list)
 
     def all(self) -> Iterable["Phrase"]:
-        """Yield this phrase, then those inside it, at any depth."""
+        """Yield this phrase, then all phrases inside it, at any depth."""
         yield self
         for piece in self.pieces:
             yield from piece.all()
@@ -69,7 +69,7 @@ def read_phrases(cells: Sequence[str]) -> List[Phrase]:
     # Raises
 
     `ValueError`
-        If brackets do not match, which is an error in the script too.
+        If brackets do not match. This is an error in `srl-eval.pl` too.
     """
     by_tokens: Dict[Tuple[int, int], Phrase] = {}
     open_phrases: List[Phrase] = []
@@ -105,8 +105,8 @@ def read_phrases(cells: Sequence[str]) -> List[Phrase]:
 def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
     """
     Join the phrases of discontinuous arguments, and return the arguments. A phrase `C-X` becomes a
-    piece of the last `X` before it. If there is none, it becomes an argument `X`. `R-X` is a role
-    like any other.
+    piece of the last `X` before it. Without an `X` before it, the phrase becomes an argument `X`.
+    `R-X` is a role like any other.
     """
     arguments = []
     last: Dict[str, Phrase] = {}
@@ -126,7 +126,7 @@ def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
 
 
 def same_pieces(gold: Phrase, predicted: Phrase) -> bool:
-    """Return whether two arguments have the same pieces, and none twice in `predicted`."""
+    """Return whether two arguments have the same pieces, without duplicates in `predicted`."""
     left = {(piece.start, piece.end) for piece in gold.pieces}
     for piece in predicted.pieces:
         if (piece.start, piece.end) not in left:
@@ -138,9 +138,9 @@ def same_pieces(gold: Phrase, predicted: Phrase) -> bool:
 @Metric.register("srl_eval", exist_ok=True)
 class SrlEvalScorer(Metric):
     """
-    Precision, recall and F1 of predicted arguments, from 0 to 1, computed as by `srl-eval.pl` of
-    the CoNLL-2005 shared task (Carreras and Màrquez 2005). An argument is correct if its role and
-    all its tokens are correct. Before that, continuations `C-X` are joined to `X`. Unlike
+    Precision, recall and F1 of predicted arguments, from 0 to 1, computed as in `srl-eval.pl` of
+    the CoNLL-2005 shared task (Carreras and Màrquez 2005). Continuations `C-X` are first joined to
+    `X`. An argument is then correct if its role and all its tokens are correct. Unlike
     allennlp-models' metric of this name, it needs no perl and works in distributed training.
 
     Registered as a `Metric` with name "srl_eval".
@@ -169,15 +169,15 @@ class SrlEvalScorer(Metric):
         batch_conll_formatted_gold_tags: List[List[str]],
     ) -> None:
         """
-        Compare the arguments of a batch of sentences, each for one predicate, and add the counts.
+        Compare predicted and gold arguments, and add the counts. Each sentence has one predicate.
 
         # Parameters
 
         batch_verb_indices : `List[Optional[int]]`
             Index of the predicate in each sentence. A sentence with `None` is not counted.
         batch_sentences : `List[List[str]]`
-            Tokens of each sentence. A sentence whose predicate is the token `-` is not counted: in
-            the script's files `-` means that there is no predicate.
+            Tokens of each sentence. A sentence whose predicate is the token `-` is not counted,
+            since `srl-eval.pl` reads `-` as no predicate.
         batch_conll_formatted_predicted_tags, batch_conll_formatted_gold_tags : `List[List[str]]`
             Bracketed columns; see `convert_bio_tags_to_conll_format`.
 

@@ -13,15 +13,15 @@ from elmo_plugin.data.gold_labels import allow_unseen, names_of_unseen, unseen_i
 
 logger = logging.getLogger(__name__)
 
-# Largest number of labels that the warning names.
+# Largest number of labels whose names the warning lists.
 NAMED = 5
 
 
 class UnseenLabels:
     """
-    Helper with which a model accepts gold labels that are not in its vocabulary. These labels get
-    negative ids (see `elmo_plugin.data.gold_labels`). They count as errors and are left out of the
-    loss. A warning gives their number and a few names (see `warn`).
+    Helper that lets a model accept gold labels that are not in its vocabulary. These labels get
+    negative ids (see `elmo_plugin.data.gold_labels`). They count as errors of the model and are
+    left out of the loss. A warning gives their number and a few names (see `warn`).
 
     # Parameters
 
@@ -47,14 +47,14 @@ class UnseenLabels:
         already, or was added to the vocabulary after the model was made, for example by `evaluate
         --extend-vocab`.
 
-        `gold` holds label ids, in any shape, and `mask` is true for real tokens. Return the label
-        ids, with negative ids for all labels that were found. Also return a mask that is false for
-        these labels, which have no loss.
+        `gold` holds label ids in any shape. `mask` is true for real tokens, in the same shape.
+        Return two tensors: the label ids, with a negative id for each label that was found, and a
+        mask that is false for these labels, which must be left out of the loss.
 
         # Raises
 
         `ConfigurationError`
-            If `training` is true and such a label is found.
+            If `training` is true and such a label is found at a real token.
         """
         added = gold >= self._num_labels
         if added.any():

@@ -21,10 +21,10 @@ from elmo_plugin.modules.named_probabilities import named_probabilities
 class BiattentiveClassificationNetwork(Model):
     """
     Classifier of McCann et al. 2017, "Learned in translation: contextualized word vectors", section
-    5. The text is encoded, attends to itself, and goes through a second encoder. Its outputs are
-    pooled by maximum, minimum, mean and self-attention.
+    5. The text is encoded, attends to itself, and is encoded again by the integrator. The outputs
+    of the integrator are pooled by maximum, minimum, mean and self-attention.
 
-    The last layer is a `Maxout` in McCann et al. In Peters et al. 2018 (appendix) it is a
+    The `output_layer` of McCann et al. is a `Maxout`, that of Peters et al. 2018 (appendix) a
     `FeedForward` of ReLU layers with dropout.
 
     Registered as a `Model` with name "bcn".
@@ -33,7 +33,7 @@ class BiattentiveClassificationNetwork(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     embedding_dropout : `float`
         Dropout probability of the embedded text, including ELMo if it is used at the input.
     pre_encode_feedforward : `FeedForward`
@@ -149,7 +149,7 @@ class BiattentiveClassificationNetwork(Model):
 
         `Dict[str, torch.Tensor]`
             `logits` and `class_probabilities`, shape `(batch_size, num_labels)`, in the order of
-            the vocabulary's namespace `labels`; with `label` the scalar `loss`.
+            the vocabulary's namespace `labels`. With `label` also the scalar `loss`.
         """
         mask = get_text_field_mask(tokens)
         known = getattr(self._text_field_embedder, "_token_embedders", {})
@@ -194,8 +194,8 @@ class BiattentiveClassificationNetwork(Model):
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
         """
-        Add two lists with an entry per text: `label`, its most probable label, and `probabilities`,
-        a dictionary from label to probability, the most probable first.
+        Add two lists with one entry per text: `label`, the most probable label, and
+        `probabilities`, a dictionary from label to probability, the most probable label first.
         """
         probabilities = output_dict["class_probabilities"]
         named = named_probabilities(probabilities, self.vocab)

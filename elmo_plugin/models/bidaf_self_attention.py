@@ -19,7 +19,7 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.residual_self_attention import ResidualSelfAttention
 
 SPAN_LOSSES = ("all_answers", "one_answer")
-# Outputs that are copied from the metadata: from the output's name to its key in the metadata.
+# Maps each output that is copied from the metadata to its key there.
 PASSED_ON = {
     "id": "id",
     "question": "original_question",
@@ -40,7 +40,7 @@ class BidafSelfAttention(Model):
     Gardner (docqa/elmo/lm_qa_models.py, lines 291 to 325, of allenai/document-qa at 2f9fa68).
 
     ELMo can be part of `text_field_embedder`, or the argument `elmo`. In the latter case the flags
-    `use_*_elmo` concatenate its vectors to the input of `phrase_layer`, to its output, or to both.
+    `use_*_elmo` concatenate ELMo to the input of `phrase_layer`, to its output, or to both.
 
     Registered as a `Model` with name "bidaf_self_attention".
 
@@ -48,15 +48,15 @@ class BidafSelfAttention(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     phrase_layer : `Seq2SeqEncoder`
         Encodes passage and question, with the same weights.
     residual_encoder : `Seq2SeqEncoder`
         Encodes the passage for self-attention. Its input and output have the same width.
     span_start_encoder : `Seq2SeqEncoder`
-        Encodes the passage for the start of the span.
+        Encodes the passage to score the answer's start.
     span_end_encoder : `Seq2SeqEncoder`
-        Encodes the passage, with the output of `span_start_encoder`, for the end of the span.
+        Encodes the passage, concatenated with the output of `span_start_encoder`, to score the end.
     dropout : `float`, optional (default = `0.2`)
         Probability of variational dropout, before and after `phrase_layer` and `residual_encoder`
         and after self-attention.
@@ -65,8 +65,8 @@ class BidafSelfAttention(Model):
     span_loss : `str`, optional (default = `"all_answers"`)
         `"all_answers"` maximizes the total probability of all annotated starts, and that of all
         annotated ends. `"one_answer"` uses a single answer: a random one in training, drawn anew
-        for each batch, and the most frequent one in evaluation. Both are the same for questions
-        with one answer, as in SQuAD's training set.
+        for each batch, and the most frequent one in evaluation. If each question has one answer, as
+        in SQuAD's training set, both losses are the same.
     elmo : `Elmo`, optional (default = `None`)
         Reads the character ids of the token indexer named `elmo`.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
@@ -164,8 +164,8 @@ class BidafSelfAttention(Model):
             First and last token of the answer, shape `(batch_size, 1)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)
             Metadata of `SquadReader`. The answer's text needs `original_passage` and
-            `token_offsets`, the metrics `em` and `f1` need `answer_texts`, and the loss needs
-            `token_spans`.
+            `token_offsets`, and the metrics `em` and `f1` need `answer_texts`. The loss uses
+            `token_spans`, or `span_start` and `span_end` if there are none.
 
         # Returns
 
@@ -191,7 +191,7 @@ class BidafSelfAttention(Model):
         start = self._span_start_encoder(attended, passage_mask)
         end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
 
-        # Use the dtype of the logits: under autocast the encoders' outputs have another one.
+        # Use the dtype of the logits: under autocast, the encoders' outputs have another dtype.
         start_logits, end_logits = (
             logits.masked_fill(~passage_mask, min_value_of_dtype(logits.dtype))
             for logits in (
@@ -247,7 +247,7 @@ class BidafSelfAttention(Model):
         for (first, last), one in zip(span.tolist(), metadata, strict=True):
             offsets = one["token_offsets"]
             text = one["original_passage"][offsets[first][0] : offsets[last][1]]
-            # The no-answer token covers no text of the passage, so return the token itself.
+            # The no-answer token covers no text of the passage, so use the token itself.
             texts.append(text or one["passage_tokens"][last])
             if one.get("answer_texts"):
                 scored.append(texts[-1])

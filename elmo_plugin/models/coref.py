@@ -42,9 +42,9 @@ class CoreferenceResolver(Model):
     Each kept span is linked to its best antecedent or to none. `coarse_to_fine` and
     `inference_order` are from Lee et al. 2018.
 
-    The arguments up to `initializer` are those of allennlp-models' `coref`. They give the same
-    results, with fewer operations. The other arguments, all off by default, add what only e2e-coref
-    has (at 53c4116), the model of Peters et al. 2018.
+    The arguments up to `initializer` are those of allennlp-models' `coref`. With them alone, both
+    models give the same results; this one needs fewer operations. The other arguments, all off by
+    default, add what only e2e-coref (at 53c4116) has, the model of Peters et al. 2018.
 
     Registered as a `Model` with name "coref".
 
@@ -52,12 +52,12 @@ class CoreferenceResolver(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     context_layer : `Seq2SeqEncoder`
         Encodes the embedded tokens.
     mention_feedforward, antecedent_feedforward : `FeedForward`
-        The first is applied to a span's vector, the second to the vector of a pair of spans. A
-        linear layer computes the score from the output.
+        The first is applied to a span's vector, the second to the vector of a pair of spans. Each
+        is followed by a linear layer that computes a score.
     feature_size : `int`
         Embedding dimension of a span's width and of each feature of a pair.
     max_span_width : `int`
@@ -67,26 +67,27 @@ class CoreferenceResolver(Model):
     max_antecedents : `int`
         Largest number of antecedents to score for a span.
     coarse_to_fine : `bool`, optional (default = `False`)
-        If true, the antecedents to score are those with the highest bilinear score, else the
-        nearest kept spans.
+        If true, the antecedents to score are those with the highest coarse score (see
+        `coarse_antecedents`), else the nearest kept spans.
     inference_order : `int`, optional (default = `1`)
         Number of rounds in which pairs are scored. Between two rounds, each span's vector is
-        replaced by a gated sum of itself and its expected antecedent.
+        replaced by a gated sum of this vector and the expected antecedent.
     lexical_dropout : `float`, optional (default = `0.2`)
         Dropout probability of the embedded tokens, ELMo included.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     elmo : `Elmo`, optional (default = `None`)
         Reads the character ids of the token indexer named `elmo`.
     use_input_elmo : `bool`, optional (default = `False`)
-        Concatenate ELMo to the input of `context_layer`. Span heads are computed without it.
+        If true, ELMo is concatenated to the input of `context_layer`, but not used in span heads.
     encode_by_sentence : `bool`, optional (default = `False`)
         If true, the embedder, the biLM and `context_layer` run on each sentence separately, else on
         the document as one sequence.
     use_speakers : `bool`, optional (default = `False`)
-        If true, whether both spans' first tokens have the same speaker is a feature of each pair.
+        If true, each pair has a feature that says whether the first tokens of both spans have the
+        same speaker.
     genres : `List[str]`, optional (default = `None`)
-        Names of the genres. If given, the document's genre is a feature of its pairs. The feature
-        is zero for documents without a genre, such as a predictor's. Unknown genres are an error.
+        Names of the genres. If given, each pair has the document's genre as a feature. The feature
+        is a zero vector for a document without a genre. An unknown genre is an error.
     head_scores_from_context : `bool`, optional (default = `False`)
         A span's head is the attention-weighted sum of its embedded tokens. If true, the attention
         scores are computed from the outputs of `context_layer`, else from the embedded tokens.
@@ -94,11 +95,11 @@ class CoreferenceResolver(Model):
         If false, no two kept spans overlap partially. `spans_per_word` then refers to each
         document's own length instead of that of the longest document in the batch.
     max_training_sentences : `int`, optional (default = `None`)
-        In training, longer documents are cropped to this number of consecutive sentences, which
-        start at a random place each time.
+        In training, longer documents are cropped to this number of consecutive sentences. The first
+        of these sentences is drawn at random each time.
     context_dropout, feature_dropout : `float`, optional (default = `0.0`)
-        The first is the dropout probability of the outputs of `context_layer`. The second is that
-        of the embedded span width and of a pair's features.
+        The first is the dropout probability of the outputs of `context_layer`, the second that of
+        embedded span widths and of the features of pairs.
 
     # Raises
 
@@ -162,7 +163,7 @@ class CoreferenceResolver(Model):
         self._antecedent_scorer = TimeDistributed(
             torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
         )
-        # These two hold parameters under allennlp-models' names; `span_parts` uses them.
+        # The two extractors hold parameters, named as in allennlp-models, that `span_parts` uses.
         self._endpoint_span_extractor = EndpointSpanExtractor(
             context_layer.get_output_dim(),
             num_width_embeddings=max_span_width,
@@ -192,7 +193,7 @@ class CoreferenceResolver(Model):
         self._feature_dropout = torch.nn.Dropout(feature_dropout)
         self._mention_recall = MentionRecall()
         self._conll_coref_scores = ConllCorefScores()
-        # By sentence, the embedder returns a row per sentence; interpreters need one per document.
+        # With `encode_by_sentence` the embedder returns sentences; interpreters need documents.
         self._elmo_placement.is_interpretable_layer |= encode_by_sentence
         initializer(self)
 
@@ -232,7 +233,7 @@ class CoreferenceResolver(Model):
         # Parameters
 
         text : `TextFieldTensors`
-            Documents.
+            Tokens of each document.
         spans : `torch.Tensor`
             First and last token of each candidate span, shape `(batch_size, num_spans, 2)`; padding
             is -1.
@@ -249,8 +250,8 @@ class CoreferenceResolver(Model):
             num_kept, 2)`; `antecedent_indices`, indices of each span's antecedents in `top_spans`,
             shape `(batch_size, num_kept, num_antecedents)`; `predicted_antecedents`, the column of
             the best antecedent in `antecedent_indices`, or -1 for none, shape `(batch_size,
-            num_kept)`. With `span_labels` the scalar `loss`, summed over spans; with metadata
-            `document`, the tokens.
+            num_kept)`. With `span_labels` also the scalar `loss`, summed over spans; with
+            `metadata` also `document`, the tokens of each document.
 
         # Raises
 
@@ -318,7 +319,7 @@ class CoreferenceResolver(Model):
     def _encode(
         self, text: TextFieldTensors, metadata: Optional[List[Dict[str, Any]]]
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return each document's embedded tokens, without ELMo, and the context layer's outputs."""
+        """Return each document's embedded tokens (without `elmo`) and encoded tokens."""
         mask: torch.Tensor = util.get_text_field_mask(text)
         sentences = None
         if self._encode_by_sentence:
@@ -329,7 +330,7 @@ class CoreferenceResolver(Model):
         if sentences is None:
             embedded = self._elmo_placement(embedded)
         else:
-            # AllenNLP's interpreters hook this call and expect one row per document.
+            # AllenNLP's interpreters hook this call. They expect one row per document.
             embedded = self._elmo_placement(sentences.join_vectors(embedded))
             embedded = sentences.split_vectors(embedded)
         embedded = self._lexical_dropout(embedded)

@@ -23,11 +23,11 @@ from elmo_plugin.modules.weighted_crf import build_crf, weights_by_index
 class CrfTagger(Model):
     """
     Tagger that encodes the tokens and decodes their tags with a conditional random field. Examples
-    are the biLSTM taggers of Huang et al. 2015 and Lample et al. 2016. The metric `conlleval`
-    scores spans, in distributed training too.
+    are the biLSTM taggers of Huang et al. 2015 and Lample et al. 2016. Spans are scored by the
+    metric `conlleval`, in distributed training too.
 
     ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
+    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
 
     Registered as a `Model` with name "crf_tagger".
 
@@ -35,7 +35,7 @@ class CrfTagger(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     encoder : `Seq2SeqEncoder`
     label_namespace : `str`, optional (default = `"labels"`)
         Vocabulary namespace of the tags.
@@ -54,11 +54,11 @@ class CrfTagger(Model):
     dropout : `float`, optional (default = `None`)
         Dropout probability of the encoder's input and of its output.
     verbose_metrics : `bool`, optional (default = `False`)
-        If true, metrics include those of each span type or, if spans are not scored, of each tag in
-        the vocabulary.
+        If true, the metrics include those of each span type. If spans are not scored, they include
+        those of each tag in the vocabulary.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     top_k : `int`, optional (default = `1`)
-        Number of best tag sequences for each sentence. If above 1, the output has `top_k_tags`.
+        Number of tag sequences to find for each sentence. If above 1, they are in `top_k_tags`.
     ignore_loss_on_o_tags : `bool`, optional (default = `False`)
         If true, tokens with the gold tag `O` are left out of the loss.
     label_weights : `Dict[str, float]`, optional (default = `None`)
@@ -207,16 +207,16 @@ class CrfTagger(Model):
         """
         mask = get_text_field_mask(tokens)
         embedded, output_elmo = self._elmo_placement.embed(tokens)
-        # Shape: (batch_size, num_tokens, encoder output dim, with ELMo if it is placed there)
         embedded = self._elmo_placement(embedded)
         encoded = self.encoder(self._drop(embedded), mask)
+        # Shape: (batch_size, num_tokens, encoder output dim, plus ELMo's if it is placed there)
         encoded = self._elmo_placement.concatenate(encoded, output_elmo)
         encoded = self._drop(encoded)
         if self._feedforward is not None:
             encoded = self._feedforward(encoded)
         logits = self.tag_projection_layer(encoded)
         paths = self.crf.viterbi_tags(logits, mask, top_k=self.top_k)
-        # Predictors write the output's keys in this order. Put the words first.
+        # Predictors write the keys of `output` in this order, so put the words first.
         output: Dict[str, Any] = {}
         if metadata is not None:
             output["words"] = [sentence["words"] for sentence in metadata]
@@ -283,8 +283,8 @@ class CrfTagger(Model):
         """
         Return metrics from 0 to 1: the accuracy of tags as `accuracy` and their top-3 accuracy as
         `accuracy3`. If spans are scored, add `precision-overall`, `recall-overall` and
-        `f1-measure-overall`. With `verbose_metrics` also add those of each span type. `reset` sets
-        the counts to 0.
+        `f1-measure-overall`. With `verbose_metrics` also add those of each span type, or of each
+        tag if spans are not scored. `reset` sets the counts to 0.
         """
         if reset:
             self._unseen_labels.warn()

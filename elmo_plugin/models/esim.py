@@ -23,10 +23,10 @@ class ESIM(Model):
     """
     Sequential model of Chen et al. 2017, "Enhanced LSTM for natural language inference". Premise
     and hypothesis are encoded, and each attends to the other. A second encoder reads the comparison
-    of both; its outputs are pooled and classified.
+    of each token with the other sentence. The outputs of this encoder are pooled and classified.
 
     ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
+    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
 
     Registered as a `Model` with name "esim".
 
@@ -34,7 +34,7 @@ class ESIM(Model):
 
     vocab : `Vocabulary`
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     encoder : `Seq2SeqEncoder`
         Encodes premise and hypothesis, with the same weights.
     matrix_attention : `MatrixAttention`
@@ -46,8 +46,8 @@ class ESIM(Model):
     inference_encoder : `Seq2SeqEncoder`
         Second encoder; reads the output of `projection_feedforward`.
     output_feedforward : `FeedForward`
-        Applied to the pooled vector, the mean and maximum of each sentence, of width `4 *
-        inference_output_dim`.
+        Applied to the pooled vector, of width `4 * inference_output_dim`: the mean and the maximum
+        of the premise, then those of the hypothesis.
     output_logit : `FeedForward`
         Computes one logit for each label.
     dropout : `float`, optional (default = `0.5`)
@@ -156,7 +156,7 @@ class ESIM(Model):
 
         `Dict[str, torch.Tensor]`
             `label_logits` and `label_probs`, shape `(batch_size, num_labels)`, in the order of the
-            vocabulary's namespace `labels`; with `label` the scalar `loss`.
+            vocabulary's namespace `labels`. With `label` also the scalar `loss`.
         """
         premise_mask = get_text_field_mask(premise)
         hypothesis_mask = get_text_field_mask(hypothesis)
@@ -218,8 +218,8 @@ class ESIM(Model):
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
         """
-        Add two lists with an entry per pair: `label`, its most probable label, and `probabilities`,
-        a dictionary from label to probability, the most probable first.
+        Add two lists with one entry per pair: `label`, the most probable label, and
+        `probabilities`, a dictionary from label to probability, the most probable label first.
         """
         named = named_probabilities(output_dict["label_probs"], self.vocab)
         output_dict["label"] = [next(iter(labels)) for labels in named]  # type: ignore[assignment]

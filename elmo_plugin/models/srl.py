@@ -30,11 +30,11 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 class SemanticRoleLabeler(Model):
     """
     Tagger of He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next". A deep
-    alternating LSTM reads the tokens' vectors with a feature that marks the predicate, and predicts
-    the BIO tags of its arguments. Viterbi decoding finds well-formed tags.
+    alternating LSTM reads the tokens' vectors, each concatenated with a feature that marks the
+    predicate. Viterbi decoding finds well-formed BIO tags of the predicate's arguments.
 
     ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate its vectors to the encoder's input, output or both.
+    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
 
     Registered as a `Model` with name "srl".
 
@@ -43,9 +43,9 @@ class SemanticRoleLabeler(Model):
     vocab : `Vocabulary`
         Holds the tags in its namespace `labels`.
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the token indexers' output. If `elmo` is given, it skips the indexer named `elmo`.
+        Embeds the token indexers' output. If `elmo` is given, the indexer `elmo` is left out.
     encoder : `Seq2SeqEncoder`
-        Encodes the embedded tokens with the predicate feature.
+        Encodes the embedded tokens, concatenated with the embedded predicate feature.
     binary_feature_dim : `int`
         Width of the embedded predicate feature.
     embedding_dropout : `float`, optional (default = `0.0`)
@@ -145,8 +145,8 @@ class SemanticRoleLabeler(Model):
         `Dict[str, torch.Tensor]`
             `logits` and `class_probabilities`, shape `(batch_size, num_tokens, num_classes)`, in
             the order of the vocabulary's namespace `labels`; `mask`, bool, shape `(batch_size,
-            num_tokens)`. With `tags` the scalar `loss`; with `metadata` the lists `words` and
-            `verb`.
+            num_tokens)`. With `tags` also the scalar `loss`; with `metadata` also the lists `words`
+            and `verb`.
         """
         mask = get_text_field_mask(tokens)
         embedded, output_elmo = self._elmo_placement.embed(tokens)
@@ -191,8 +191,8 @@ class SemanticRoleLabeler(Model):
 
     def _decode(self, probabilities: torch.Tensor, mask: torch.BoolTensor) -> List[List[str]]:
         """
-        Return each sentence's best well-formed tags. Viterbi decoding adds up probabilities, not
-        their logarithms. So do AllenNLP 0.9 and 2.10.1, with which scores were published.
+        Return each sentence's best well-formed tags. Viterbi decoding adds up probabilities instead
+        of log probabilities, as in AllenNLP 0.9 and 2.10.1, which computed the published scores.
         """
         lengths = get_lengths_from_binary_sequence_mask(mask).tolist()
         transitions = self.get_viterbi_pairwise_potentials()
@@ -262,6 +262,6 @@ class SemanticRoleLabeler(Model):
         return torch.tensor([-torch.inf if names[i][0] == "I" else 0.0 for i in range(len(names))])
 
     def _tag_names(self) -> Dict[int, str]:
-        """Return the model's tags by index, without tags that the vocabulary got later."""
+        """Return the model's tags by index, without tags later added to the vocabulary."""
         names = self.vocab.get_index_to_token_vocabulary("labels")
         return {index: names[index] for index in range(self.num_classes)}

@@ -3,8 +3,8 @@ Encoder for semantic role labelling: stacked highway LSTM layers with alternatin
 
 It implements equations 1 to 6 of He et al. 2017, "Deep Semantic Role Labeling: What Works and
 What's Next", section 2.2. Recurrent dropout uses one mask per sentence (Gal and Ghahramani 2016).
-AllenNLP 2.10.1 (`stacked_alternating_lstm.py`) gives the same numbers, but is several times slower
-(`benchmarks/encoders.py`), since it calls a cell for every step.
+AllenNLP 2.10.1 (`stacked_alternating_lstm.py`) computes the same outputs several times more slowly
+(`benchmarks/encoders.py`), because it projects the input of one time step at a time.
 """
 
 import functools
@@ -28,11 +28,11 @@ TensorPair = Tuple[torch.Tensor, torch.Tensor]
 
 class AlternatingLstm(StackedAlternatingLstm):
     """
-    Stack of LSTM layers. Even layers read left to right, odd layers right to left.
+    Stack of LSTM layers. Layers 0, 2, 4 ... read left to right, the others right to left.
 
     Constructor arguments, parameters and outputs are those of AllenNLP's `StackedAlternatingLstm`.
-    Unlike AllenNLP's, it passes gradients through every row of the initial and the final state.
-    Double backward is not supported and raises an error.
+    Unlike that class, this one passes gradients through every row of the initial and the final
+    state. Double backward is not supported and raises an error.
     """
 
     def forward(
@@ -44,21 +44,21 @@ class AlternatingLstm(StackedAlternatingLstm):
         # Parameters
 
         inputs : `PackedSequence`
-            Sentences of width `input_size`.
+            Sentences as packed token vectors of width `input_size`.
         initial_state : `Optional[TensorPair]`, optional (default = `None`)
-            Hidden state and memory cell of each layer before its first step, each of shape
-            `(num_layers, batch_size, hidden_size)`; zeros if `None`.
+            Initial hidden states and cell states of all layers, each of shape `(num_layers,
+            batch_size, hidden_size)`; zeros if `None`.
 
         # Returns
 
         `Tuple[PackedSequence, TensorPair]`
-            The last layer's outputs, and every layer's final hidden state and memory cell, each of
-            shape `(num_layers, batch_size, hidden_size)`.
+            `(outputs, (hidden, cell))`: the last layer's outputs, and the final hidden states and
+            cell states of all layers, each of shape `(num_layers, batch_size, hidden_size)`.
 
         # Raises
 
         `ConfigurationError`
-            If `inputs` is not packed, or `initial_state` has another number of layers.
+            If `inputs` is not packed, or `initial_state` is not for `num_layers` layers.
         """
         if not isinstance(inputs, PackedSequence):
             raise ConfigurationError(f"inputs are {type(inputs)}, a PackedSequence is needed")
@@ -89,9 +89,9 @@ def _run_layer(
     layer: AugmentedLstm, inputs: torch.Tensor, batch_sizes: List[int], state: Optional[TensorPair]
 ) -> Tuple[torch.Tensor, TensorPair]:
     """
-    Run a layer over packed `inputs`, shape `(num_rows, input_size)`. If `state` is `None`, it
-    starts from zeros. Return the outputs, shape `(num_rows, hidden_size)`, and each sentence's
-    final state.
+    Run a layer over packed `inputs`, shape `(num_rows, input_size)`. `batch_sizes` holds the number
+    of rows of each time step. `state` holds the initial hidden and cell states; `None` means zeros.
+    Return the outputs, shape `(num_rows, hidden_size)`, and the final hidden and cell states.
     """
     input_linearity, state_linearity = layer.cell.input_linearity, layer.cell.state_linearity
     weight = input_linearity.weight
@@ -103,7 +103,7 @@ def _run_layer(
     state = (state[0].to(weight.dtype), state[1].to(weight.dtype))
     dropout_mask = None
     if layer.recurrent_dropout_probability > 0.0:
-        # Draw the mask in evaluation too, as AllenNLP does, so that a seed gives the same numbers.
+        # Like AllenNLP, draw the mask in evaluation too: a seed then gives the same random numbers.
         dropout_mask = get_dropout_mask(layer.recurrent_dropout_probability, state[1])
     # Pad the recurrent bias: it has no block for the projected input of the highway connection.
     bias = torch.nn.functional.pad(

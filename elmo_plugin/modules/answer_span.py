@@ -12,11 +12,10 @@ def best_span(
     start_logits: torch.Tensor, end_logits: torch.Tensor, max_span_length: int
 ) -> torch.Tensor:
     """
-    Find the span with the highest sum of start and end logit, among spans of at most
-    `max_span_length` tokens (docqa/nn/span_prediction_ops.py, lines 10 to 50, of
-    allenai/document-qa at 2f9fa68). The logits have the shape `(batch_size, num_tokens)`; at
-    padding they are the smallest value of the dtype. Return the indices of the span's first and
-    last token, shape `(batch_size, 2)`.
+    Return the first and the last token of each passage's best span, shape `(batch_size, 2)`. It has
+    the highest sum of start and end logit among spans of at most `max_span_length` tokens
+    (docqa/nn/span_prediction_ops.py, lines 10 to 50, of allenai/document-qa at 2f9fa68). The logits
+    have the shape `(batch_size, num_tokens)`. At padding they hold the smallest value of the dtype.
     """
     least = min_value_of_dtype(end_logits.dtype)
     padded = torch.nn.functional.pad(end_logits, (0, max_span_length - 1), value=least)
@@ -29,10 +28,10 @@ def best_span(
 
 def draw_one(answers: Sequence[Sequence[Span]]) -> List[List[Span]]:
     """
-    Draw one of each question's annotated answers with PyTorch's CPU random generator. A span that
-    two annotators marked is twice as likely.
+    Draw one of each question's annotated answers, and return it in a list of length 1. A span that
+    two annotators marked is twice as likely. Random numbers come from PyTorch's CPU generator.
     """
-    # Draw no random number for a single answer: the generator's state stays as it is.
+    # For a single answer, draw no random number: this leaves the generator's state unchanged.
     return [
         [spans[int(torch.randint(len(spans), (1,)))] if len(spans) > 1 else spans[0]]
         for spans in answers
@@ -45,7 +44,7 @@ def boundary_loss(logits: torch.Tensor, gold: Sequence[Sequence[int]]) -> torch.
     (docqa/nn/span_prediction.py, lines 113 to 128, of allenai/document-qa at 2f9fa68). With one
     gold token per row this is the usual cross-entropy.
 
-    `logits` has the shape `(batch_size, num_tokens)`; at padding it is the smallest value of the
+    `logits` has the shape `(batch_size, num_tokens)`. At padding it holds the smallest value of the
     dtype. `gold` holds the indices of each row's gold tokens, at least one per row.
     """
     is_gold = torch.zeros(logits.shape, dtype=torch.bool)

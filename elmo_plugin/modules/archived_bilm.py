@@ -1,9 +1,9 @@
 """
 Store a biLM's options in the model archive, so that the archive loads on any machine.
 
-The config's path of `options.json` may not exist where the archive is loaded. So each archive gets
-a file `elmo_options.json` with the options of every biLM in its config. A model loaded from the
-archive takes the options from this file, and the weights from the archive's weight file.
+The path of `options.json` in the config may not exist on the machine that loads the archive. So
+each archive gets a file `elmo_options.json` with the options of every biLM in its config. A model
+loaded from the archive takes the options from this file, and the weights from the archive.
 """
 
 import json
@@ -32,8 +32,8 @@ _directory: ContextVar[Optional[Path]] = ContextVar("directory", default=None)
 @contextmanager
 def loading_from(directory: Union[str, Path]) -> Iterator[None]:
     """
-    Context manager for building models with the options stored in `directory`, which is an unpacked
-    archive or a run's folder.
+    Context manager in which models are built with the biLM options stored in `directory`. It is an
+    unpacked archive or a serialization directory.
     """
     token = _directory.set(Path(directory))
     try:
@@ -43,7 +43,7 @@ def loading_from(directory: Union[str, Path]) -> Iterator[None]:
 
 
 def is_loading() -> bool:
-    """Return whether `loading_from` is active. If it is, weights come from an archive."""
+    """Return whether `loading_from` is active. If so, weights come from an archive."""
     return _directory.get() is not None
 
 
@@ -51,13 +51,15 @@ def options_in_archive(
     options_file: Optional[str], weight_file: Optional[str] = None
 ) -> Dict[str, Any]:
     """
-    Return a biLM's options. An archive finds them by the paths `options_file` and `weight_file` in
-    its config. If it has none for these paths, read the options file itself.
+    Return the biLM's options from the archive's `elmo_options.json`. There, options are stored by
+    the paths `options_file` and `weight_file` of the archive's config. If there is no entry for
+    these paths, read the options from the files that the paths name.
 
     # Raises
 
     `ConfigurationError`
-        If the options file is missing too. The message says how to give another path.
+        If `elmo_options.json` is malformed. If it has no entry and the files cannot be read either;
+        the message then says how to give another path.
     """
     directory = _directory.get()
     archived = directory / OPTIONS_FILE if directory is not None else None
@@ -87,15 +89,15 @@ def options_in_archive(
 
 def write_options(directory: Union[str, Path]) -> List[str]:
     """
-    Write the options of every biLM in a run's config to a file in the run's folder, before AllenNLP
-    makes the archive. Return the names of the files written, at most one.
+    Write `elmo_options.json` to the serialization directory before AllenNLP makes the archive.
+    Return a list of the file's name, or an empty list if there are no options to write.
     """
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     try:
         model, entries = resolve_model(config)
     except (OSError, KeyError, ValueError, tarfile.TarError):
-        return []  # `archived_config` warns of this error
+        return []  # `archived_config` logs a warning of this error
     known = {(entry["options_file"], entry["weight_file"]) for entry in entries}
     for part in _parts(model):
         names_files = {"options_file", "weight_file"} & part.keys()
@@ -119,8 +121,8 @@ def write_options(directory: Union[str, Path]) -> List[str]:
 
 def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:
     """
-    Return the `model` of a run's config, and a list of biLM options. While the model has the type
-    `from_archive`, it is replaced by that archive's model, and the archive's options are added.
+    Return the `model` of a config, and a list of entries of `elmo_options.json`. A model of type
+    `from_archive` is replaced by the model in that archive, whose entries are added to the list.
     """
     model: Any = config.get("model")
     options: List[Dict[str, Any]] = []
@@ -137,7 +139,7 @@ def is_from_archive(model: Any) -> bool:
 
 
 def _in_archive(archive: Path, name: str, default: Any) -> Any:
-    """Read a JSON file from an archive or a folder; return `default` if it does not exist."""
+    """Return the parsed JSON file `name` of an archive or folder; `default` if it is missing."""
     if archive.is_dir():
         path = archive / name
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default

@@ -15,8 +15,8 @@ class BiAttention(torch.nn.Module):
         c_i = sum_j softmax_j(S_ij) q_j
         s = sum_i softmax_i(max_j S_ij) p_i
 
-    `c_i` is the mean of the question tokens, weighted by the attention of `p_i`. `s` is the mean of
-    the passage tokens, weighted by how well each matches its best question token.
+    `c_i` is the average of the question tokens, weighted by the attention of `p_i`. `s` is the
+    average of the passage tokens, weighted by their similarity to their best question token.
 
     # Parameters
 
@@ -41,7 +41,7 @@ class BiAttention(torch.nn.Module):
         question_mask: torch.BoolTensor,
     ) -> torch.Tensor:
         """
-        Let the passage attend to the question, and the question to the passage.
+        Compute the attention of the passage to the question and of the question to the passage.
 
         # Parameters
 

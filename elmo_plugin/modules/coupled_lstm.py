@@ -9,8 +9,8 @@ from allennlp.modules import Seq2SeqEncoder
 
 class CoupledLstmDirection(torch.nn.Module):
     """
-    One direction of `CoupledLstm`. The forget gate is one minus the input gate. `i`, `j` and `o`
-    are linear in the input and the previous hidden state:
+    One direction of `CoupledLstm`. The pre-activations `i` (input gate), `j` (candidate) and `o`
+    (output gate) are linear in the input and the previous hidden state:
 
         c' = (1 - sigmoid(i)) * c + sigmoid(i) * tanh(j)
         h' = sigmoid(o) * tanh(c')
@@ -34,7 +34,7 @@ class CoupledLstmDirection(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize gate matrices as orthogonal, biases as 0, and initial states by Xavier."""
+        """Initialize each gate's matrix as orthogonal, biases as 0, states as Xavier uniform."""
         input_size = self.input_linearity.in_features
         for gate in range(3):
             rows = slice(gate * self.hidden_size, (gate + 1) * self.hidden_size)
@@ -57,7 +57,7 @@ class CoupledLstmDirection(torch.nn.Module):
         mask : `torch.Tensor`
             Bool, true for real tokens, which come first, shape `(batch_size, num_tokens)`.
         reverse : `bool`
-            Read from the last token to the first.
+            If true, read from the last token to the first.
 
         # Returns
 
@@ -77,7 +77,7 @@ class CoupledLstmDirection(torch.nn.Module):
             gates = projected[step] + self.state_linearity(state * dropout)
             update, candidate, output = gates.chunk(3, dim=1)
             update = torch.sigmoid(update)
-            # In reverse order, padding comes first. It must not change the initial state.
+            # In reverse order, padding is read first. It must not change the initial state.
             cell = torch.where(
                 real[step], (1 - update) * cell + update * torch.tanh(candidate), cell
             )
@@ -89,8 +89,8 @@ class CoupledLstmDirection(torch.nn.Module):
 @Seq2SeqEncoder.register("coupled_lstm", exist_ok=True)
 class CoupledLstm(Seq2SeqEncoder):
     """
-    Bidirectional LSTM layer with a forget gate of one minus the input gate, and with learned
-    initial states (Lee et al. 2017; e2e-coref at 53c4116, util.py:138-197).
+    Bidirectional LSTM layer of Lee et al. 2017 (e2e-coref at 53c4116, util.py:138-197). The forget
+    gate is one minus the input gate, and the initial states are learned.
 
     Registered as a `Seq2SeqEncoder` with name "coupled_lstm".
 
@@ -100,7 +100,8 @@ class CoupledLstm(Seq2SeqEncoder):
     hidden_size : `int`
         Width of one direction's outputs.
     recurrent_dropout : `float`, optional (default = `0.0`)
-        Dropout probability of the state before the gates. A sequence has one dropout mask.
+        Dropout probability of the hidden state from which the gates are computed. One mask applies
+        to all steps of a sequence.
 
     # Raises
 

@@ -1,4 +1,4 @@
-"""`Elmo` as AllenNLP's configs use it, for the `elmo` argument of a model."""
+"""The class `Elmo` for AllenNLP's configs, where it is the `elmo` argument of a model."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
 
 
 class _StockElmoType(StockElmo):
-    """Base class for `isinstance` checks against AllenNLP's `Elmo`; makes no submodules."""
+    """Base class that makes `Elmo` a subclass of AllenNLP's, without building its submodules."""
 
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)
@@ -25,8 +25,8 @@ class Elmo(elmo.Elmo, _StockElmoType):  # type: ignore[misc]
     """
     `elmo_plugin.bilm.use.elmo.Elmo` for AllenNLP's configs, with the same arguments.
 
-    Wrong arguments raise `ConfigurationError`. While AllenNLP loads an archive, the biLM's options
-    come from the archive. Weight files and cache directories in its config are then not used.
+    Invalid arguments raise a `ConfigurationError`. While AllenNLP loads an archive, the biLM's
+    options and weights come from the archive, and cache directories in its config are not used.
     """
 
     @functools.wraps(elmo.Elmo.__init__)  # type: ignore[misc]  # FromParams reads this signature

@@ -22,17 +22,17 @@ class ElmoPlacement(torch.nn.Module):
     elmo : `Elmo`, optional
         The model's `elmo` argument.
     text_field_embedder : `TextFieldEmbedder`
-        Embeds the other token indexers' output. It must not embed `elmo` too.
+        Embeds the output of the token indexers other than `elmo`.
     flags : `bool`
-        The model's `use_*_elmo` arguments by name. The first is for the model's input, the second,
-        if there is one, for its encoder's output.
+        The model's `use_*_elmo` arguments by name. The first places ELMo at the model's input. The
+        second, if there is one, places ELMo at the encoder's output.
 
     # Raises
 
     `ConfigurationError`
-        If a flag is true without `elmo`, or no flag is true with `elmo`. If `elmo` does not have as
-        many `num_output_representations` as there are true flags. If `text_field_embedder` embeds
-        `elmo` too.
+        If a flag is true but `elmo` is `None`, or `elmo` is given but no flag is true. If the
+        `num_output_representations` of `elmo` is not the number of true flags. If
+        `text_field_embedder` has an embedder named `elmo` too.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class ElmoPlacement(torch.nn.Module):
         self._at_input, self._at_output = (*flags.values(), False)[:2]
         self._text_dim = text_field_embedder.get_output_dim()
         self._elmo_dim = 0 if elmo is None else elmo.get_output_dim()
-        # A tuple, not submodules: the parameters would appear in the state dict a second time.
+        # As submodules, their parameters would appear twice in the model's state dict.
         self._embedders = (text_field_embedder, elmo)
         self.is_interpretable_layer = self._at_input
         """
-        True if AllenNLP's interpreters must hook this module, not the text field embedder, whose
-        output is only a part of the model's input.
+        True if AllenNLP's interpreters must hook this module instead of the text field embedder,
+        whose output is not the whole input if ELMo is placed there. `coref` may set it to true too.
         """
 
     @property
@@ -76,15 +76,15 @@ class ElmoPlacement(torch.nn.Module):
         ids, shape `(batch_size, num_tokens, num_characters)`. All other entries go to
         `text_field_embedder`.
 
-        Return the model's input, shape `(batch_size, num_tokens, input_dim)`, and ELMo's vectors
-        for the encoder's output, shape `(batch_size, num_tokens, embedding_dim)`, or `None` if they
-        are not used there.
+        Return two values: the model's input, shape `(batch_size, num_tokens, input_dim)`, and the
+        ELMo vectors to concatenate to the encoder's output, shape `(batch_size, num_tokens,
+        embedding_dim)`. The latter is `None` if ELMo is not placed there.
 
         # Raises
 
         `ConfigurationError`
-            If no indexer is named `elmo`, or it does not have the type `elmo_characters`. Also if
-            it is the only indexer, but ELMo is not used at the input.
+            If the model has `elmo`, but no token indexer `elmo` of type `elmo_characters`. If that
+            is the only indexer, but ELMo is not placed at the input.
         """
         text_field_embedder, elmo = self._embedders
         if elmo is None:
@@ -109,8 +109,8 @@ class ElmoPlacement(torch.nn.Module):
 
     def forward(self, inputs: Union[torch.Tensor, TextFieldTensors]) -> torch.Tensor:
         """
-        Return the model's input unchanged. AllenNLP's interpreters hook this call to read and
-        change the input.
+        Return the model's input: `inputs` unchanged, or embedded if it is a text field. AllenNLP's
+        interpreters hook this call to read and change the input.
 
         # Parameters
 

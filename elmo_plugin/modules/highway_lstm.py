@@ -10,8 +10,8 @@ from elmo_plugin.bilm.kernels.gradients import hand_written, sigmoid_backward, w
 
 def time_steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]]:
     """
-    Return the range `(start, end)` of each time step's packed rows. The order is that of reading:
-    from the last step to the first if `go_forward` is false.
+    Return the range `(start, end)` of packed rows for each time step. Steps are ordered from first
+    to last if `go_forward` is true, else from last to first. `batch_sizes` holds their row counts.
     """
     steps = []
     start = 0
@@ -23,16 +23,16 @@ def time_steps(batch_sizes: List[int], go_forward: bool) -> List[Tuple[int, int]
 
 class HighwayLstm(torch.autograd.Function):
     """
-    Autograd function of one LSTM layer with an optional highway connection, in one direction.
+    Autograd function for one direction of an LSTM layer, with an optional highway connection.
 
     Inputs are packed rows, one for each of the `num_rows` real tokens in the batch, without
-    padding. A single matrix product computes the input projection of all steps, and a single one
-    each weight's gradient. A step is one product with the recurrent weight and a few elementwise
-    operations in place.
+    padding. One matrix product computes the input projections of all steps, and one product the
+    gradient of each weight. Each step takes one product with the recurrent weight and a few
+    elementwise in-place operations.
 
     A row of gates consists of blocks of width `hidden_size`: input gate `i`, forget gate `f`,
-    candidate `g` and output gate `o`. A highway connection adds its gate `r` and the projected
-    input `p`, which has no recurrent part. The output is then `r * h + (1 - r) * p`.
+    candidate `g` and output gate `o`. A highway connection adds two blocks: its gate `r`, and the
+    projected input `p`, which has no recurrent part. The output is then `r * h + (1 - r) * p`.
     """
 
     @staticmethod
@@ -48,8 +48,8 @@ class HighwayLstm(torch.autograd.Function):
         steps: List[Tuple[int, int]],
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        Return the outputs, shape `(num_rows, hidden_size)`, and each sentence's final hidden state
-        and memory cell, both of shape `(batch_size, hidden_size)`.
+        Return the outputs, shape `(num_rows, hidden_size)`, and the final hidden states and cell
+        states of the sentences, both of shape `(batch_size, hidden_size)`.
         """
         num_rows, size = inputs.size(0), initial_hidden.size(1)
         highway = input_weight.size(0) == 6 * size
@@ -105,9 +105,9 @@ class HighwayLstm(torch.autograd.Function):
         blocks = gates.view(num_rows, -1, size)
         i, f, g, o = (blocks[:, k] for k in range(4))
 
-        # For all rows at once, compute the derivative of the memory with respect to the
-        # pre-activations of i, f and g, and that of the output with respect to those of o, r and p.
-        # The loop below multiplies them by the gradient of the memory or of the output.
+        # For all rows at once, compute the derivatives of the cell state with respect to the
+        # pre-activations of i, f and g, and of the output with respect to those of o, r and p. The
+        # loop below multiplies them by the gradient of the cell state or of the output.
         grad_gates = torch.empty_like(gates)
         slopes = grad_gates.view(num_rows, -1, size)
         through_output = o

@@ -22,14 +22,14 @@ class PackedRows(NamedTuple):
     # Attributes
 
     batch_sizes : `List[int]`
-        Number of rows of each time step, not increasing.
+        Number of rows of each time step, non-increasing.
     reverse : `torch.LongTensor`
         Permutation of the rows that reverses each sentence, shape `(num_rows,)`.
     before : `torch.LongTensor`
-        Index of each row's previous state in the concatenation of the initial states (one per
-        sentence) and the state after each row. Shape `(num_rows,)`.
+        Index of the state before each row, shape `(num_rows,)`. It refers to the initial states,
+        one per sentence, concatenated with the states after all rows.
     last : `torch.LongTensor`
-        Row of each sentence's last token, shape `(batch_size,)`.
+        Index of the row of each sentence's last token, shape `(batch_size,)`.
     """
 
     batch_sizes: List[int]
@@ -58,16 +58,16 @@ class PackedRows(NamedTuple):
 
 class BothDirections(torch.autograd.Function):
     """
-    Autograd function of both directions of a GRU layer. As in `torch.nn.GRU`, the reset gate is
-    applied after the matrix product (Cho et al. 2014):
+    Autograd function for both directions of a GRU layer (Cho et al. 2014). As in `torch.nn.GRU`,
+    the reset gate is applied after the matrix product:
 
         r, z = sigmoid(W x + b + V h + c)
         n = tanh(W x + b + r * (V h + c))
         h' = n + z (h - n)
 
-    A row of gates consists of the blocks `r`, `z` and `n`, each of width `hidden_size`. A single
-    matrix product computes the input projection of all steps, and a single one each weight's
-    gradient. A step is one batched product for both directions and a few elementwise operations.
+    A row of gates consists of the blocks `r`, `z` and `n`, each of width `hidden_size`. One matrix
+    product per direction computes the input projections of all steps, and one the gradient of each
+    weight. Each step takes one batched product for both directions and some elementwise operations.
     """
 
     @staticmethod
@@ -84,9 +84,10 @@ class BothDirections(torch.autograd.Function):
         rows: PackedRows,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        Return the outputs, shape `(num_rows, 2 * hidden_size)`, and each sentence's final states,
-        shape `(2, batch_size, hidden_size)`. `inputs` have the shape `(num_rows, input_size)`. The
-        first dimension of `state_weights`, `state_biases` and `initial` is the direction.
+        Return the outputs, shape `(num_rows, 2 * hidden_size)`, and the final states of both
+        directions, shape `(2, batch_size, hidden_size)`. `inputs` has the shape `(num_rows,
+        input_size)`. The first dimension of `state_weights`, `state_biases` and `initial` is the
+        direction.
         """
         size = initial.size(2)
         # Shape: (2, num_rows, 3 * hidden_size). Activations overwrite the pre-activations.
@@ -117,7 +118,7 @@ class BothDirections(torch.autograd.Function):
     def backward(
         ctx: Any, grad_outputs: torch.Tensor, grad_last: torch.Tensor
     ) -> Tuple[Optional[torch.Tensor], ...]:
-        """Return the gradients of the arguments of `forward`, `None` for `rows`."""
+        """Return the gradients of the arguments of `forward`, and `None` for `rows`."""
         # Unpack only once: gradient checkpointing allows no second access.
         inputs, forward_weight, backward_weight, state_weights, *others = ctx.saved_tensors
         initial, gates, outputs, state_candidates = others
@@ -125,8 +126,8 @@ class BothDirections(torch.autograd.Function):
         size = initial.size(2)
         previous = torch.cat([initial, outputs], dim=1)[:, rows.before]
 
-        # For all rows at once, compute the derivative of the new state with respect to each block's
-        # pre-activation. The loop below multiplies it by the gradient of the new state.
+        # For all rows at once, compute the derivatives of the new state with respect to the
+        # pre-activations of r, z and n. The loop below multiplies them by the state's gradient.
         reset, update, candidate = gates.chunk(3, dim=2)
         grad_gates = torch.empty_like(gates)
         reset_slope, update_slope, candidate_slope = grad_gates.chunk(3, dim=2)
@@ -135,7 +136,7 @@ class BothDirections(torch.autograd.Function):
         sigmoid_backward(previous - candidate, update, update_slope)
         torch.mul(input_slope, reset, out=candidate_slope)
 
-        # Gradient of the state after each row. The loop adds the gradient from the following step.
+        # Gradient of the state after each row, to which the loop adds that of the following step.
         grad_hidden = torch.stack([grad_outputs[:, :size], grad_outputs[rows.reverse, size:]])
         grad_hidden[:, rows.last] += grad_last
         slopes = grad_gates.view(*gates.shape[:2], 3, size)
@@ -167,9 +168,9 @@ class BothDirections(torch.autograd.Function):
 
 class PackedGru(torch.nn.GRU):
     """
-    `torch.nn.GRU` with a faster path, and the same arguments, parameters and outputs. On a CPU, one
-    bidirectional layer over a `PackedSequence` computes each step for both directions at once.
-    Double backward through that path raises an error.
+    `torch.nn.GRU` with the same arguments, parameters and outputs, and with a faster path. That
+    path computes each step for both directions at once. It is for a CPU, a single bidirectional
+    layer with biases, and a `PackedSequence`. Double backward through it raises an error.
     """
 
     def forward(self, input: Any, hx: Optional[torch.Tensor] = None) -> Tuple[Any, torch.Tensor]:
@@ -181,13 +182,14 @@ class PackedGru(torch.nn.GRU):
         input : `Union[PackedSequence, torch.Tensor]`
             Packed or padded sequences. The faster path needs packed ones.
         hx : `Optional[torch.Tensor]`, optional (default = `None`)
-            Initial states, shape `(2, batch_size, hidden_size)`; zeros if `None`.
+            Initial states, shape `(num_layers * num_directions, batch_size, hidden_size)`; zeros if
+            `None`.
 
         # Returns
 
         `Tuple[Union[PackedSequence, torch.Tensor], torch.Tensor]`
-            Outputs of width `2 * hidden_size`, of the same type as `input`; and each sentence's
-            final state, in the shape of `hx`.
+            Outputs of width `num_directions * hidden_size`, of the same type as `input`; and the
+            final states, in the shape of `hx`.
         """
         supported = (
             isinstance(input, PackedSequence)
@@ -223,7 +225,7 @@ class PackedGru(torch.nn.GRU):
 class PackedGruSeq2SeqEncoder(PytorchSeq2SeqWrapper):
     """
     `PackedGru` as a `Seq2SeqEncoder`, with the arguments and parameter names of AllenNLP's `gru`.
-    With one bidirectional layer on a CPU it trains several times faster (`benchmarks/encoders.py`).
+    A single bidirectional layer trains several times faster on a CPU (`benchmarks/encoders.py`).
 
     # Parameters
 

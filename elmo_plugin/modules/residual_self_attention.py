@@ -1,4 +1,4 @@
-"""Self-attention in which a token may attend to nothing."""
+"""Self-attention with a residual connection, in which a token may attend to nothing."""
 
 import torch
 from allennlp.common.checks import check_dimensions_match
@@ -18,7 +18,7 @@ class ResidualSelfAttention(torch.nn.Module):
         r_i = sum_j weight_ij h_j
         output = x + ReLU(linear [r; h; r * h])
 
-    `b_0` is learned and starts at -1. With it, a token without a match can attend to nothing.
+    `b_0` is a learned scalar, initially -1. It lets a token attend to nothing if none matches it.
 
     # Parameters
 
@@ -30,7 +30,7 @@ class ResidualSelfAttention(torch.nn.Module):
     # Raises
 
     `ConfigurationError`
-        If the encoder's output is not as wide as its input.
+        If the encoder's input and output do not have the same width.
     """
 
     def __init__(self, encoder: Seq2SeqEncoder, dropout: float) -> None:
@@ -70,14 +70,14 @@ class ResidualSelfAttention(torch.nn.Module):
         """
         Return the attention weights, shape `(batch_size, num_tokens, num_tokens)`. Each row sums to
         1 minus the weight of attending to nothing. `encoded` is `h` in the class's formula, shape
-        `(batch_size, num_tokens, output_dim)`, and `mask` is true for real tokens, shape
-        `(batch_size, num_tokens)`.
+        `(batch_size, num_tokens, input_dim)`. `mask` is true for real tokens, shape `(batch_size,
+        num_tokens)`.
         """
         similarity = self.similarity(encoded, encoded)
         itself = torch.eye(mask.size(1), dtype=torch.bool, device=mask.device)
         similarity = similarity.masked_fill(
             itself | ~mask.unsqueeze(1), min_value_of_dtype(similarity.dtype)
         )
-        # Compute the formula as a softmax with one more column, `b_0`: stable for any scores.
+        # A softmax with `b_0` as an additional column equals the formula and is numerically stable.
         nothing = self.nothing.expand(*mask.shape, 1)
         return torch.cat([similarity, nothing], dim=-1).softmax(dim=-1)[..., :-1]

@@ -1,4 +1,4 @@
-"""`ScalarMix` with AllenNLP's exception for wrong arguments."""
+"""`ScalarMix` that raises AllenNLP's exception for invalid arguments."""
 
 import functools
 from typing import Any, Callable

@@ -13,7 +13,7 @@ from elmo_plugin.modules.elmo import Elmo
 @TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
 class ElmoTokenEmbedder(StockElmoTokenEmbedder):
     """
-    Token embedder that returns one learned mix of a biLM's layers for each token. Arguments and
+    Token embedder that returns a scalar mix of a biLM's layers for each token. Arguments and
     parameter names are those of AllenNLP's `ElmoTokenEmbedder`; arguments from `state` on are new.
 
     # Parameters
@@ -24,12 +24,12 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
     requires_grad : `bool`, optional (default = `False`)
         See `Elmo`.
     projection_dim : `Optional[int]`, optional (default = `None`)
-        Output width of a linear layer after the mix; `None` for no such layer.
+        Output width of a linear layer after the scalar mix; `None` for no such layer.
     vocab_to_cache : `Optional[List[str]]`, optional (default = `None`)
         See `Elmo`. The word ids are passed to `forward` as `word_inputs`.
     scalar_mix_parameters : `Optional[List[float]]`, optional (default = `None`)
-        Fixed mix weights before the softmax. `[-9e10, -9e10, 1]` selects the top layer, `[0, 0, 0]`
-        averages all layers (the ELMo paper's Table 2).
+        Fixed weights of the scalar mix, before the softmax; `None` to learn them. `[-9e10, -9e10,
+        1]` selects the top of three layers, `[0, 0, 0]` averages them (the ELMo paper's Table 2).
     state : `str`, optional (default = `"carry"`)
     options : `Optional[Dict[str, Any]]`, optional (default = `None`)
     pretrained_file, dtype, cache : `Optional[str]`, optional (default = `None`)
@@ -90,7 +90,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         **others: torch.Tensor,
     ) -> torch.Tensor:
         """
-        Return the learned mix of the biLM's layers for each token, after the projection if any.
+        Return the scalar mix of the biLM's layers for each token, after the projection if any.
 
         # Parameters
 
@@ -99,7 +99,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         word_inputs : `Optional[torch.Tensor]`
             Word ids, shape `(batch_size, num_tokens)`, used with `vocab_to_cache`.
         others : `torch.Tensor`
-            Tensors of an indexer that is not `elmo_characters`; any of them is an error.
+            Tensors of an indexer of another type than `elmo_characters`; any of them is an error.
 
         # Returns
 

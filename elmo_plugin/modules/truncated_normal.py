@@ -26,6 +26,6 @@ class TruncatedNormalInitializer(Initializer):
         self._std = std
 
     def __call__(self, tensor: torch.Tensor, **kwargs: Any) -> None:
-        """Fill `tensor` with random numbers."""
+        """Fill `tensor` in place with samples from the truncated normal distribution."""
         limits = self._mean - 2 * self._std, self._mean + 2 * self._std
         torch.nn.init.trunc_normal_(tensor, self._mean, self._std, *limits)

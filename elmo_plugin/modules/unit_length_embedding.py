@@ -11,10 +11,10 @@ from allennlp.modules.token_embedders import Embedding
 @TokenEmbedder.register("unit_length_embedding", exist_ok=True)
 class UnitLengthEmbedding(Embedding):
     """
-    AllenNLP's `embedding`, but with vectors scaled to length 1, and zeros for unknown words. Lee et
-    al. 2017 use pretrained vectors so (e2e-coref at 53c4116, coref_model.py:103-111). To make words
-    without a pretrained vector unknown, build the vocabulary with `pretrained_files` and
-    `only_include_pretrained_words`.
+    AllenNLP's `embedding`, but with vectors scaled to length 1, and zeros for unknown words. This
+    is how Lee et al. 2017 embed words (e2e-coref at 53c4116, coref_model.py:103-111). There, words
+    without a pretrained vector are unknown. For that, build the vocabulary with `pretrained_files`
+    and `only_include_pretrained_words`.
 
     Registered as a `TokenEmbedder` with name "unit_length_embedding".
 
@@ -33,7 +33,7 @@ class UnitLengthEmbedding(Embedding):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """
-        Return each word id's vector, scaled to length 1, or zeros for the unknown word.
+        Return the vector of each word id: scaled to length 1, or zeros for the unknown word's id.
 
         # Parameters
 

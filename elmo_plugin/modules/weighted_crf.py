@@ -22,7 +22,7 @@ def weights_by_index(
     label_weights: Dict[str, float], vocab: Vocabulary, label_namespace: str
 ) -> List[float]:
     """
-    Return each label's weight, in the vocabulary's order; 1 if `label_weights` lacks the label.
+    Return all labels' weights in the vocabulary's order; 1 for a label not in `label_weights`.
 
     # Raises
 
@@ -50,7 +50,7 @@ def build_crf(
 ) -> ConditionalRandomField:
     """
     Build AllenNLP's `ConditionalRandomField`. If `weights` is given (see `weights_by_index`), build
-    the variant that `WEIGHTED_CRFS` has for `weight_strategy`; `None` means `emission`.
+    the subclass that `WEIGHTED_CRFS` names by `weight_strategy` (default: `emission`).
 
     # Raises
 

@@ -1,4 +1,4 @@
-"""Predictor for coreference resolution: clusters of mentions that refer to the same entity."""
+"""Predictor for coreference resolution: clusters mentions that refer to the same entity."""
 
 import logging
 from typing import Any, Dict, List, Tuple
@@ -25,12 +25,12 @@ POSSESSIVES = {"my", "your", "his", "her", "its", "our", "their", "'s", "’s"}
 class CorefPredictor(InterpretablePredictor):
     """
     Predictor for the model `coref` with the reader `coref`. The input is `{"document": "..."}`,
-    which spaCy splits into words and sentences, or `{"sentences": [["...", ...], ...]}`. Either may
-    also have `genre`. An input with `sentences` may have `speakers`: for each sentence a name, or a
-    list of one name per word.
+    which spaCy splits into words and sentences, or `{"sentences": [["...", ...], ...]}`. Both forms
+    may also have `genre`. An input with `sentences` may have `speakers`: a list with a name for
+    each sentence, or with a list of one name per word.
 
     If the spaCy model `language` is not installed or has no parser, sentences end at full stops,
-    question marks and exclamation marks. Without the model, spaCy's tokenizer rules split words.
+    question marks and exclamation marks. Without the model, words are split by spaCy's rules.
 
     Registered as a `Predictor` with name "coreference_resolution".
 
@@ -58,8 +58,8 @@ class CorefPredictor(InterpretablePredictor):
 
     def predict(self, document: str) -> JsonDict:
         """
-        Return the model's output, with the tokens as `document` and the clusters as `clusters`. A
-        cluster is a list of mentions; a mention is the indices of its first and last token.
+        Return a dictionary with the tokens as `document`, the clusters as `clusters`, and the rest
+        of the model's output. A cluster is a list of mentions `[first token, last token]`.
         """
         return self.predict_json({"document": document})
 
@@ -75,8 +75,8 @@ class CorefPredictor(InterpretablePredictor):
     def replace_corefs(document: Doc, clusters: List[List[List[int]]]) -> str:
         """
         Return the text of `document` with each mention replaced by the first mention of its
-        cluster. A possessive is replaced by a possessive. Mentions inside a replaced mention
-        disappear. `clusters` has the form that `predict` returns.
+        cluster. A possessive mention is replaced by a possessive form. Mentions inside a replaced
+        mention disappear. `clusters` has the form that `predict` returns.
         """
         texts = [token.text_with_ws for token in document]
         replaced = [
@@ -101,8 +101,8 @@ class CorefPredictor(InterpretablePredictor):
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
         """
-        Return a copy of the instance for each predicted cluster, with that cluster as its only gold
-        cluster. If no cluster is predicted, return one copy without clusters.
+        Return a list with a copy of the instance for each predicted cluster, which is the only gold
+        cluster of that copy. If no cluster is predicted, return one copy without clusters.
         """
         labeled = []
         # `get_gradients` renames `clusters` to `predicted_clusters`.
@@ -139,7 +139,7 @@ class CorefPredictor(InterpretablePredictor):
                     "possible for coreference, whose spans are counted in tokens"
                 )
         gradients, outputs = super().get_gradients(instances)
-        # Hotflip would fail at a batch's `clusters`, since it expects those of one document.
+        # Hotflip expects the `clusters` of one document and would fail on those of a batch.
         outputs["predicted_clusters"] = outputs.pop("clusters")
         return gradients, outputs
 
@@ -183,7 +183,7 @@ def _is_words_by_sentence(sentences: Any) -> bool:
 
 
 def _speakers(sentences: Any, speakers: Any) -> Any:
-    """Return for each sentence a list with the speaker of each word."""
+    """Return a list for each sentence with the speaker of each word, or `None` for no speakers."""
     if speakers is None:
         return None
     if not isinstance(speakers, list) or len(speakers) != len(sentences):

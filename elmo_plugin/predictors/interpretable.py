@@ -1,4 +1,4 @@
-"""Base class of this package's predictors that lets AllenNLP's interpreters work with them."""
+"""Base class of this package's predictors, with which AllenNLP's interpreters can work."""
 
 import torch
 from allennlp.predictors import Predictor
@@ -9,9 +9,9 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 class InterpretablePredictor(Predictor):
     """
     Predictor that tells AllenNLP's interpreters which layer to hook. By default they hook the text
-    field embedder. In a model with an `elmo` argument, the embedder gives only a part of the input.
-    In `coref` with `encode_by_sentence`, its rows are sentences instead of documents. For these
-    models the layer is `ElmoPlacement`, through which the whole input passes.
+    field embedder. If a model places `elmo` at its input, the embedder returns only a part of the
+    input. In `coref` with `encode_by_sentence`, it returns sentences instead of documents. In both
+    cases the layer to hook is `ElmoPlacement`, through which the whole input passes.
     """
 
     def get_interpretable_layer(self) -> torch.nn.Module:

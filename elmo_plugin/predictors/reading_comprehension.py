@@ -49,7 +49,7 @@ class ReadingComprehensionPredictor(InterpretablePredictor):
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
         """
-        Return a copy of the instance with the predicted answer as its gold answer.
+        Return a list of one copy of the instance, with the predicted answer as its gold answer.
 
         # Raises
 

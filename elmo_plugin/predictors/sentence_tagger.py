@@ -1,4 +1,4 @@
-"""Predictor for tagging, such as named entities: a tag for each token of a sentence."""
+"""Predictor for tagging, such as NER: predicts a tag for each token of a sentence."""
 
 from typing import Any, Dict, List, Tuple
 
@@ -17,8 +17,8 @@ from elmo_plugin.predictors.interpretable import InterpretablePredictor
 @Predictor.register("sentence-tagger", exist_ok=True)
 class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPredictor):
     """
-    AllenNLP's `SentenceTaggerPredictor`, which also accepts tokenized input. The input is
-    `{"sentence": "..."}`, which spaCy splits, or `{"tokens": ["...", ...]}`.
+    AllenNLP's `SentenceTaggerPredictor`, extended to accept tokenized input. The input is
+    `{"sentence": "..."}`, which spaCy splits into tokens, or `{"tokens": ["...", ...]}`.
 
     Registered as a `Predictor` with name "sentence_tagger".
     """
@@ -40,9 +40,9 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
         """
-        Return a copy of the instance for each predicted span, with that span as its only gold span.
-        If no span is predicted, or tags encode no spans (`label_encoding` is `None`), return one
-        copy with all predicted tags.
+        Return a list with a copy of the instance for each predicted span, which is the only gold
+        span of that copy. If no span is predicted, or tags encode no spans (`label_encoding` is
+        `None`), return a list of one copy with all predicted tags.
         """
         tags = list(outputs["tags"])
         encoding = getattr(self._model, "label_encoding", "BIOUL")

@@ -1,4 +1,4 @@
-"""Predictor for semantic role labelling: the arguments of each predicate in a sentence."""
+"""Predictor for semantic role labelling: finds the arguments of each predicate in a sentence."""
 
 import tarfile
 import zlib
@@ -22,12 +22,12 @@ from elmo_plugin.predictors.interpretable import InterpretablePredictor
 class SemanticRoleLabelerPredictor(InterpretablePredictor):
     """
     Predictor for the model `srl` with the reader `srl`. The input is `{"sentence": "..."}`, which
-    spaCy splits, or `{"tokens": ["...", ...]}`.
+    spaCy splits into tokens, or `{"tokens": ["...", ...]}`.
 
-    The input may name the predicates as `verbs`, a list of words or of token indices from 0. Each
+    The input may list the predicates under `verbs`, as words or as token indices from 0. Each
     occurrence of a listed word is a predicate. Without `verbs`, the predicates are the words that
-    `tagger` tags as verbs. Without `tagger`, the spaCy model `language` tags them; in English,
-    auxiliaries are predicates too, as in allennlp-models.
+    `tagger` tags as verbs. Without `tagger`, the spaCy model `language` tags them. In English,
+    auxiliaries are then predicates too, as in allennlp-models.
 
     Registered as a `Predictor` with name "semantic_role_labeling".
 
@@ -37,15 +37,15 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
     dataset_reader : `DatasetReader`
     language : `str`, optional (default = `"en_core_web_sm"`)
         The spaCy model that splits sentences into tokens and finds verbs. If it is not installed,
-        spaCy's rules for the language split sentences.
+        sentences are split by spaCy's rules for the language.
     tagger : `str`, optional (default = `None`)
         Archive of a `crf_tagger` that tags parts of speech, such as one trained with the reader
-        `conll2003` and `tag_label: "pos"`. Tags of verbs are `V...`, `AUX` and `MD`.
+        `conll2003` and `tag_label: "pos"`. Verbs have tags that begin with `V`, or `AUX` or `MD`.
 
     # Raises
 
     `ConfigurationError`
-        If `tagger` cannot be loaded, or none of its tags is a verb's.
+        If `tagger` cannot be loaded, or has no tag for verbs.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
 
     def predict(self, sentence: str) -> JsonDict:
         """
-        Return a dictionary. `words` is the list of tokens. `verbs` has a dictionary for each
-        predicate: `verb`, BIO `tags`, and `description`, the sentence with bracketed arguments.
+        Return a dictionary. `words` lists the tokens. `verbs` lists a dictionary for each predicate
+        with `verb`, the BIO `tags`, and `description`: the sentence with arguments in brackets.
         """
         return self.predict_json({"sentence": sentence})
 
@@ -74,7 +74,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """
-        Return the result of `predict` for an input: `sentence` or `tokens`, and optionally `verbs`.
+        Return the result of `predict` for an input with `sentence` or `tokens`, and maybe `verbs`.
 
         # Raises
 
@@ -94,7 +94,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
             for instance in self.tokens_to_instances(tokens, one.get("verbs")):
                 instances.append(instance)
                 owners.append(index)
-        # The batch size is the number of inputs, or of predicates in one input if that is larger.
+        # The batch size is the larger of the number of inputs and the most predicates of an input.
         size = max([1, len(inputs), *(owners.count(index) for index in range(len(inputs)))])
         outputs: List[JsonDict] = []
         for start in range(0, len(instances), size):
@@ -104,7 +104,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         return sanitize(results)
 
     def predict_instances(self, instances: List[Instance]) -> JsonDict:
-        """Return the result of `predict` for one sentence, given an instance per predicate."""
+        """Return the result of `predict` for one sentence, given as an instance per predicate."""
         outputs = self._model.forward_on_instances(instances)
         frames = [self._frame(output) for output in outputs]
         return sanitize({"verbs": frames, "words": outputs[0]["words"]})
@@ -190,8 +190,8 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
     @staticmethod
     def make_srl_string(words: List[str], tags: List[str]) -> str:
         """
-        Return the sentence with its arguments in brackets, such as `[ARG0: The dog] [V: barks] .`,
-        from its words and well-formed BIO tags.
+        Return a sentence with its arguments in brackets, such as `[ARG0: The dog] [V: barks] .`.
+        `tags` holds a BIO tag for each word, well-formed.
         """
         parts: List[str] = []
         for word, tag, after in zip(words, tags, [*tags[1:], "O"], strict=True):
@@ -223,7 +223,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
-        """Return a copy of the instance with the predicted arguments as gold tags."""
+        """Return a list of one copy of the instance, with the predicted tags as gold tags."""
         labeled = instance.duplicate()
         tags = SequenceLabelField(list(outputs["tags"]), labeled["tokens"])  # type: ignore[arg-type]
         labeled.add_field("tags", tags, self._model.vocab)

@@ -1,4 +1,4 @@
-"""Predictor for text classification: the label of a text."""
+"""Predictor for text classification: predicts the label of a text."""
 
 from typing import Any, Dict, List
 
@@ -14,8 +14,8 @@ from elmo_plugin.predictors.interpretable import InterpretablePredictor
 @Predictor.register("text-classifier", exist_ok=True)
 class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPredictor):
     """
-    AllenNLP's `TextClassifierPredictor`, which AllenNLP's interpreters can also use with `bcn` and
-    other models that output `class_probabilities` instead of `probs`. The input is
+    AllenNLP's `TextClassifierPredictor`, extended for models such as `bcn`. AllenNLP's interpreters
+    then work with models that output `class_probabilities` instead of `probs`. The input is
     `{"sentence": "..."}`.
 
     Registered as a `Predictor` with name "text_classifier".
@@ -29,6 +29,6 @@ class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPred
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
-        """Return a copy of the instance with the most probable label as its gold label."""
+        """Return a list of one copy of the instance, whose gold label is the most probable one."""
         probabilities = outputs["probs" if "probs" in outputs else "class_probabilities"]
         return super().predictions_to_labeled_instances(instance, {"probs": probabilities})

@@ -1,4 +1,4 @@
-"""Predictor for textual entailment: whether a premise entails a hypothesis."""
+"""Predictor for textual entailment: predicts whether a premise entails a hypothesis."""
 
 from typing import Dict, List
 
@@ -25,9 +25,8 @@ class TextualEntailmentPredictor(InterpretablePredictor):
 
     def predict(self, premise: str, hypothesis: str) -> JsonDict:
         """
-        Return the model's output for a premise, which is taken to be true, and a hypothesis, which
-        may follow from it. `label` is the most probable label; `probabilities` has the probability
-        of each label.
+        Return the model's output for a premise and a hypothesis, which may follow from the premise.
+        `label` is the most probable label; `probabilities` maps each label to its probability.
         """
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
@@ -43,7 +42,7 @@ class TextualEntailmentPredictor(InterpretablePredictor):
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
-        """Return a copy of the instance with the most probable label as its gold label."""
+        """Return a list of one copy of the instance, whose gold label is the most probable one."""
         labeled = instance.duplicate()
         label = int(numpy.argmax(outputs["label_logits"]))
         labeled.add_field("label", LabelField(label, skip_indexing=True))

@@ -43,8 +43,8 @@ class Conll2003DatasetReader(DatasetReader):
     reader of this name.
 
     The span columns (`chunk`, `ner`) may be in the tag scheme IOB1, BIO, BIOUL or BIOES. A first
-    pass over the file checks the tags and logs the scheme. Only columns that become fields are
-    checked; the others may hold anything (`-X-`).
+    pass over the file checks the tags and logs the scheme. Only the tags of columns that become
+    fields are checked. Other columns may hold anything, such as `-X-`.
 
     Registered as a `DatasetReader` with name "conll2003".
 
@@ -65,8 +65,8 @@ class Conll2003DatasetReader(DatasetReader):
         names than `pos`, `chunk` and `ner` are ignored. Examples: `["word", "ner"]` (WNUT, JNLPBA),
         `["word", "pos", "ner"]` (CoNLL-2002), `["number", "word", "ner", "inner"]` (GermEval),
         `["word", "lemma", "pos", "chunk", "ner"]` (German CoNLL-2003). If this argument is given,
-        lines with tabs are split at tabs only. A line that begins with `#` is then a comment if its
-        number of columns is wrong; it ends a sentence.
+        lines with tabs are split at tabs only. A line that begins with `#` and has the wrong number
+        of columns is then a comment, which ends a sentence.
     coding_scheme : `str`, optional
         Deprecated: `IOB1` means `convert_to_coding_scheme = None`, `BIOUL` means `"BIOUL"`.
 
@@ -147,7 +147,7 @@ class Conll2003DatasetReader(DatasetReader):
         """Read the whole file once to check its columns and its tag schemes."""
         used = self.feature_labels | {self.tag_label}
         schemes = {column: TagScheme() for column in SPAN_COLUMNS if column in used}
-        # Error messages by column, for tags in no scheme. Raised only if tags must be converted.
+        # Error messages by column, for unknown or mixed schemes. Raised only if tags are converted.
         problems: Dict[str, str] = {}
         num_sentences = 0
         for sentence in self._columns.read_sentences(local_path, file_name):
@@ -189,8 +189,8 @@ class Conll2003DatasetReader(DatasetReader):
         Make an instance from the words of one sentence, with a tag for each word. Span tags may be
         in IOB1, BIO, BIOUL or BIOES.
 
-        The instance has the fields `tokens`, `metadata` with the `words` as strings, `tags` if the
-        column `tag_label` is given, and a field for each of `feature_labels`.
+        The instance has the fields `tokens`, and `metadata` with the `words` as strings. It has the
+        field `tags` if the column `tag_label` is given, and a field for each of `feature_labels`.
         """
         if not tokens:
             raise ValueError("a sentence of 0 tokens cannot be tagged; expected at least one")
@@ -222,7 +222,7 @@ class Conll2003DatasetReader(DatasetReader):
 
 
 class _Columns:
-    """Splits lines into columns. `names` are the columns' names; `None` means CoNLL-2003's four."""
+    """Splits lines into columns called `names`. `None` means the four columns of CoNLL-2003."""
 
     def __init__(self, names: Optional[List[str]]) -> None:
         self.names = list(names or COLUMNS)
@@ -235,7 +235,7 @@ class _Columns:
             )
 
     def read_sentences(self, local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
-        """Yield the rows of each sentence; errors name the file as `file_name`."""
+        """Yield the rows of each sentence. `file_name` is the file's name in error messages."""
         sentence: List[Row] = []
         for line_number, line in read_lines(local_path, file_name):
             line = line.strip(" \t\r\n")

@@ -7,7 +7,7 @@ from typing import Iterator, List, NamedTuple, Tuple
 from elmo_plugin.bilm.files.text import read_lines
 
 # Columns: document, part, number, word, tag, parse, lemma, frameset, sense, speaker, named entity;
-# one for the arguments of each predicate; and coreference.
+# then one column for the arguments of each predicate; then coreference.
 WORD_COLUMN = 3
 SPEAKER_COLUMN = 9
 FIRST_PREDICATE_COLUMN = 11
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 def gold_conll_files(path: Path) -> List[Path]:
     """
     Return the files to read. If `path` is a directory, these are all `*gold_conll` files below it,
-    sorted; else it is `path` itself.
+    sorted by path. If not, it is only `path` itself.
 
     # Raises
 
@@ -43,9 +43,9 @@ def gold_conll_files(path: Path) -> List[Path]:
 
 def read_sentence_rows(path: Path) -> Iterator[Tuple[List[Row], int, str]]:
     """
-    Yield each sentence's rows, and the number and text of the line that ends it. A blank line, a
-    line that starts with `#`, and the end of the file all end a sentence. If two such lines follow
-    each other, the list of rows is empty.
+    Yield `(rows, line_number, line)` for each sentence: its rows, and the number and text of the
+    line that ends it. Blank lines, lines that start with `#`, and the end of the file end a
+    sentence. After two such lines in succession, `rows` is empty.
 
     # Raises
 

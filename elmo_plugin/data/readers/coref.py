@@ -49,8 +49,8 @@ class Document(NamedTuple):
 
 def read_documents(path: Path) -> Iterator[Document]:
     """
-    Yield the documents of a file in CoNLL-2012 format. A document stands between the lines `#begin
-    document (KEY); part NUMBER` and `#end document`. A file without `#` lines is one document.
+    Yield the documents of a file in CoNLL-2012 format. A document lies between the lines `#begin
+    document (KEY); part NUMBER` and `#end document`. A file without these lines is one document.
     Documents without tokens are skipped.
 
     # Raises
@@ -101,10 +101,10 @@ def read_documents(path: Path) -> Iterator[Document]:
 
 def _mentions(path: Path, rows: List[Row], first_token: int) -> Iterator[Tuple[str, Mention]]:
     """
-    Yield the cluster and the first and last token of each mention in a sentence, ordered by last
-    token. `first_token` is the index of the sentence's first token in the document.
+    Yield `(cluster, (first, last))` for each mention in a sentence, with its first and last token.
+    Mentions are ordered by last token. `first_token` is the sentence's first token.
     """
-    # Mentions whose closing bracket is still to come, by cluster: first token and line number.
+    # First token and line number of each mention that is still open, by cluster.
     opened: Dict[str, List[Tuple[int, int]]] = {}
     for token, (line_number, columns) in enumerate(rows, first_token):
         where, cell = f"{path}, line {line_number}", columns[-1]
@@ -135,8 +135,9 @@ def _mentions(path: Path, rows: List[Row], first_token: int) -> Iterator[Tuple[s
 
 def merge_clusters(clusters: Iterable[Iterable[Mention]]) -> List[List[Mention]]:
     """
-    Merge each cluster into an earlier one that shares a mention with it. If several do, the
-    cluster's first shared mention decides, and the others keep theirs. Mentions are sorted.
+    Merge each cluster into an earlier cluster that shares a mention with it. If several earlier
+    clusters do, the one with the first shared mention is chosen, and the others stay as they are.
+    The mentions of each cluster are sorted.
     """
     merged: List[List[Mention]] = []
     cluster_of: Dict[Mention, List[Mention]] = {}
@@ -160,9 +161,9 @@ class ConllCorefReader(DatasetReader):
 
     The field `text` holds the tokens. `spans` holds the candidates, all spans of at most
     `max_span_width` tokens within a sentence. `span_labels` holds each candidate's cluster number,
-    or -1. `metadata` holds `original_text` (the tokens) and `clusters`. Unlike allennlp-models'
-    reader of this name, this one adds `sentence_lengths` (in tokens), `speakers` (one for each
-    token), `document_key`, and `genre`, the part of the key before its first `/`.
+    or -1 for none. `metadata` holds `original_text` (the tokens) and `clusters`. Unlike in
+    allennlp-models' reader of this name, it also holds `sentence_lengths` (in tokens), `speakers`
+    (one for each token), `document_key`, and `genre`, the part of the key before its first `/`.
 
     Registered as a `DatasetReader` with name "coref".
 
@@ -237,12 +238,12 @@ class ConllCorefReader(DatasetReader):
         name) may be empty.
 
         `gold_clusters` holds clusters of mentions. A mention is a pair of indices into the
-        document: its first and its last word. Clusters that share a mention are joined.
+        document: its first and its last word. Clusters that share a mention are merged.
 
         # Raises
 
         `ValueError`
-            If there are no words, or not as many speakers as words.
+            If there are no words, or a sentence does not have one speaker per word.
         """
         sentences = [sentence for sentence in sentences if sentence]
         if not sentences:
@@ -319,8 +320,8 @@ class ConllCorefReader(DatasetReader):
         sentences: List[List[str]], first: List[int], num_tokens: int
     ) -> List[int]:
         """
-        Return the number of tokens of each sentence. `first` maps words to tokens. Special tokens
-        before and after the document count to its first and last sentence.
+        Return the number of tokens of each sentence. `first` holds the index of each word's first
+        token. Special tokens around the document belong to its first and last sentence.
         """
         bounds = [0, *accumulate(map(len, sentences))]
         starts = [0, *(first[bound] for bound in bounds[1:-1]), num_tokens]
@@ -333,7 +334,7 @@ class ConllCorefReader(DatasetReader):
         offset = 0
         for sentence in sentences:
             for start, end in enumerate_spans(sentence, offset, self._max_span_width):
-                # Limit the word pieces too: the model has no embedding for a wider span.
+                # Limit the number of word pieces too: the model embeds no larger width.
                 if last[end] - first[start] < self._max_span_width:
                     yield first[start], last[end]
             offset += len(sentence)

@@ -12,8 +12,8 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 class SampledDatasetReader(DatasetReader):
     """
     Keeps each instance of another reader with probability `fraction`, as for figure 1 of Peters et
-    al. 2018. The order stays the same. With one seed, a larger `fraction` keeps all that a smaller
-    one keeps, and more. The sample depends on the number of training processes and data workers.
+    al. 2018. The order stays the same. With the same seed, a larger `fraction` keeps all instances
+    that a smaller one keeps. The sample depends on the number of training processes and workers.
 
     # Parameters
 
@@ -26,7 +26,7 @@ class SampledDatasetReader(DatasetReader):
     # Raises
 
     `ConfigurationError`
-        If `fraction` is out of range; while reading, if the sample is empty.
+        If `fraction` is out of range. While reading in a single process, if the sample is empty.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SampledDatasetReader(DatasetReader):
             if draws.random() < self._fraction:
                 kept += 1
                 yield instance
-        # With several processes or workers, an empty sample in one of them is no error.
+        # With several processes or workers, one of them may have an empty sample.
         if number and not kept and not (self.get_worker_info() or self.get_distributed_info()):
             raise ConfigurationError(
                 f"{file_path}: a fraction of {self._fraction} keeps none of {number} instances; "

@@ -25,8 +25,8 @@ class SnliReader(DatasetReader):
     corpus for learning natural language inference") and others of its form: one JSON object per
     line with the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis).
 
-    Skips blank lines and pairs with the `gold_label` `-`, where the annotators did not agree. A
-    pair becomes an instance without a label if it has no `gold_label`, or MultiNLI's `hidden`.
+    Skips blank lines, and pairs whose `gold_label` is `-` because the annotators did not agree. A
+    pair without a `gold_label`, or with MultiNLI's `hidden`, becomes an instance without a label.
 
     # Parameters
 
@@ -87,7 +87,7 @@ class SnliReader(DatasetReader):
                 raise ValueError(f"{where}: {error}") from error
 
     def _pairs(self, file_path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Yield path and line of each pair as a string, and the pair. Skip pairs labelled `-`."""
+        """Yield each pair but those labelled `-`, as a string with path and line, and the pair."""
         empty = True
         for number, line in read_lines(cached_path(file_path), file_path):
             if not line.strip():
@@ -116,9 +116,9 @@ class SnliReader(DatasetReader):
         """
         Make an instance from an untokenized sentence pair.
 
-        The instance has the fields `premise`, `hypothesis`, `label` and `metadata`, which holds the
-        tokens as strings under `premise_tokens` and `hypothesis_tokens`. With
-        `combine_input_fields` it only has the fields `tokens` and `label`.
+        The instance has the fields `premise`, `hypothesis`, `label` and `metadata`. The metadata
+        holds the tokens as strings under `premise_tokens` and `hypothesis_tokens`. With
+        `combine_input_fields` the instance only has the fields `tokens` and `label`.
 
         # Raises
 

@@ -1,4 +1,4 @@
-"""Dataset reader of SQuAD's JSON files: passages, questions and their answers."""
+"""Dataset reader of SQuAD's JSON files: passages with questions and answers."""
 
 import functools
 import json
@@ -22,8 +22,8 @@ SQUAD2_NO_ANSWER_TOKEN = "@@<NO_ANSWER>@@"
 @DatasetReader.register("squad", exist_ok=True)
 class SquadReader(DatasetReader):
     """
-    Reads SQuAD 1.1 (Rajpurkar et al. 2016) and files of the same form. The registered name `squad1`
-    is the same reader; `squad2` has a default `no_answer_token`, for SQuAD 2.0.
+    Reads SQuAD 1.1 (Rajpurkar et al. 2016) and files of the same form. The reader is also
+    registered as `squad1`, and for SQuAD 2.0 as `squad2`, which has a default `no_answer_token`.
 
     # Parameters
 
@@ -37,11 +37,11 @@ class SquadReader(DatasetReader):
     question_length_limit : `int`, optional (default = `None`)
         Truncates questions to this number of tokens.
     skip_impossible_questions : `bool`, optional (default = `False`)
-        If true, leaves out questions whose answers are all cut off, which suits training. If false,
-        such a question's gold span is the passage's last token. The metrics still compare with its
-        answers, or with `no_answer_token` if that is set.
+        If true, leaves out questions whose answers are all cut off; choose this for training. If
+        false, the gold span of such a question is the passage's last token. The metrics still
+        compare with its answers, or with `no_answer_token` if that is set.
     no_answer_token : `str`, optional (default = `None`)
-        Token that is appended to each passage: the answer to questions with `is_impossible`.
+        Token that is appended to each passage. It is the answer to questions with `is_impossible`.
     max_passage_tokens : `int`, optional (default = `10000`)
         Largest number of tokens in a passage after truncation; a longer one is an error. The memory
         of self-attention grows with the square of the length. `None` allows any length.
@@ -125,7 +125,7 @@ class SquadReader(DatasetReader):
         )
 
     def _read(self, file_path: str) -> Iterable[Instance]:
-        passage, passage_tokens = "", []  # a passage is tokenized once for all its questions
+        passage, passage_tokens = "", []  # tokenize a passage once for all its questions
         for question in self.shard_iterable(read_questions(file_path)):
             if question.passage != passage:
                 passage, passage_tokens = (
@@ -163,7 +163,7 @@ class SquadReader(DatasetReader):
         # Parameters
 
         question_text, passage_text : `str`
-            Untokenized.
+            Untokenized text.
         is_impossible : `bool`, optional (default = `None`)
             True if the passage does not answer the question.
         char_spans : `Iterable[Tuple[int, int]]`, optional (default = `None`)
@@ -182,7 +182,7 @@ class SquadReader(DatasetReader):
             `span_end`, the first and the last token of the most frequent answer. The metadata holds
             `original_question`, `original_passage`, `token_offsets`, `question_tokens` and
             `passage_tokens`. With answers it also holds `answer_texts` and `token_spans`, the first
-            and the last token of each answer. `None` if the question is left out
+            and the last token of each answer. The result is `None` if the question is left out
             (`skip_impossible_questions`).
 
         # Raises
@@ -208,7 +208,7 @@ class SquadReader(DatasetReader):
             spans = [
                 _token_span(offsets, start, end)
                 for start, end in wanted
-                # Keep answers that are not cut off, apart from blanks at their end.
+                # Keep answers that are not cut off. Blanks at their end may be cut off.
                 if start + len(passage_text[start:end].rstrip()) <= passage_end
             ]
             if wanted and not spans:
@@ -254,7 +254,7 @@ class SquadReader(DatasetReader):
             )
         if self.no_answer_token is None:
             return tokens
-        # Place the no-answer token after the last kept token; it covers no characters.
+        # Place the no-answer token, which covers no characters, after the last kept token.
         behind = 1 + _offsets(tokens[-1])[1]
         token = self.no_answer_token
         return [*tokens, Token(token, idx=behind, idx_end=behind, lemma_=token)]
@@ -284,7 +284,7 @@ def _token_span(offsets: List[Tuple[int, int]], start: int, end: int) -> Tuple[i
 
 class Question(NamedTuple):
     """
-    A question on a passage. `char_spans` holds each answer's character offsets `(start, end)`,
+    A question about a passage. `char_spans` holds each answer's character offsets `(start, end)`,
     where `end` is exclusive. Without answers, as in a hidden test set, `char_spans` and
     `answer_texts` are `None`.
     """
@@ -299,13 +299,13 @@ class Question(NamedTuple):
 
 def read_questions(file_path: str) -> Iterator[Question]:
     """
-    Read and check a file of the form `{"data": [{"paragraphs": [{"context": ..., "qas": [{"id":
-    ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}`.
+    Check a file, and yield its questions. Its form is `{"data": [{"paragraphs": [{"context": ...,
+    "qas": [{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}`.
 
     # Raises
 
     `ValueError`
-        See `SquadReader`. Where a question has no id, the message names its place in the JSON.
+        See `SquadReader`. If a question has no id, the message names its position in the JSON.
     """
     text = "".join(line for _, line in read_lines(cached_path(file_path), file_path))
     try:

@@ -28,7 +28,7 @@ SPAN_START = re.compile(r"\(([^()*]+)")
 
 
 class Sentence(NamedTuple):
-    """Words of a sentence, and for each predicate the BIO tags of its arguments."""
+    """The words of a sentence, and the BIO tags of each predicate's arguments."""
 
     words: List[str]
     frames: List[List[str]]
@@ -66,7 +66,7 @@ def _sentence(path: Path, rows: List[Row]) -> Sentence:
 
 
 def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
-    """Convert a bracketed column to BIO tags. A span inside another span is dropped."""
+    """Convert a bracketed column to BIO tags. Spans inside another span are left out."""
     tags = []
     role, depth = "", 0
     for line_number, columns in rows:
@@ -101,10 +101,10 @@ class SrlReader(DatasetReader):
     Makes an instance from each predicate in a file in CoNLL-2012 format. Given a directory, it
     reads all `*gold_conll` files below it, sorted by path.
 
-    The fields are `tokens`; `verb_indicator`, 1 at the predicate and 0 elsewhere; `tags`, the
-    arguments in BIO; and `metadata` with `words`, `verb`, `verb_index` and `gold_tags`. A sentence
-    without predicates is one instance with only `O` tags. If a column marks arguments but no
-    predicate (`(V*`), a warning is logged and the column is skipped.
+    The fields are `tokens`; `verb_indicator`, 1 at the predicate and 0 elsewhere; `tags`, the BIO
+    tags of the arguments; and `metadata` with `words`, `verb`, `verb_index` and `gold_tags`. A
+    sentence without predicates becomes one instance with only `O` tags. If a column marks arguments
+    but no predicate (`(V*`), a warning is logged and the column is skipped.
 
     Registered as a `DatasetReader` with name "srl".
 
@@ -115,9 +115,9 @@ class SrlReader(DatasetReader):
     domain_identifier : `str`, optional (default = `None`)
         Reads only files in a subdirectory of this name, such as `nw`.
     bert_model_name : `str`, optional (default = `None`)
-        Name of a BERT model. Its word pieces become the tokens, and each piece gets its word's tag
-        and indicator. The metadata's `offsets` are the indices of each word's first piece. Words
-        are lower-cased if the name contains `uncased`.
+        Name of a BERT model. Its word pieces become the tokens, and each piece gets the tag and the
+        indicator of its word. The `offsets` in `metadata` are the indices of each word's first
+        piece. Words are lower-cased if the name contains `uncased`.
 
     # Raises
 
@@ -227,8 +227,8 @@ class SrlReader(DatasetReader):
 
 def _spread(first: List[Any], others: List[Any], sizes: List[int], outside: Any) -> List[Any]:
     """
-    Return a label for each word piece: `first` for a word's first piece, `others` for its other
-    ones, and `outside` for [CLS] and [SEP]. `sizes` holds each word's number of pieces.
+    Return a label for each word piece. `first` holds the label of each word's first piece, `others`
+    that of its other pieces, and `sizes` its number of pieces. [CLS] and [SEP] get `outside`.
     """
     spread = [outside]
     for head, other, size in zip(first, others, sizes, strict=True):

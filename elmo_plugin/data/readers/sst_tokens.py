@@ -13,7 +13,8 @@ from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("0", "1", "2", "3", "4")
-# Maps the treebank's labels to labels of instances; None skips the phrase.
+# Each granularity maps the treebank's labels to those of instances. A label without one (None)
+# skips the phrase.
 GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
     "5-class": None,
     "3-class": {"0": "0", "1": "0", "2": "1", "3": "2", "4": "2"},
@@ -33,20 +34,20 @@ class Phrase(NamedTuple):
 class StanfordSentimentTreeBankDatasetReader(DatasetReader):
     """
     Reads the Stanford Sentiment Treebank (Socher et al. 2013, "Recursive deep models for semantic
-    compositionality over a sentiment treebank"): one bracketed tree per line, such as `(3 (2 It) (4
-    works))`, whose nodes have labels from 0 (very negative) to 4 (very positive).
+    compositionality over a sentiment treebank"). A line is a bracketed tree, such as `(3 (2 It) (4
+    works))`. Its nodes have labels from 0 (very negative) to 4 (very positive).
 
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     tokenizer : `Tokenizer`, optional (default = `None`)
-        Tokenizes the treebank's tokens, joined by spaces, anew. `None` keeps the treebank's tokens.
+        Joins the treebank's tokens by spaces and tokenizes the result. `None` keeps the tokens.
     use_subtrees : `bool`, optional (default = `False`)
         If true, every labelled phrase becomes an instance, else only the whole sentence.
     granularity : `str`, optional (default = `"5-class"`)
         `"5-class"` keeps the labels. `"3-class"` maps 0 and 1 to `0` (negative), 2 to `1`
-        (neutral), and 3 and 4 to `2` (positive). `"2-class"` leaves neutral phrases out and maps
-        negative ones to `0` and positive ones to `1`.
+        (neutral), and 3 and 4 to `2` (positive). `"2-class"` leaves neutral phrases out, and maps
+        negative phrases to `0` and positive phrases to `1`.
     min_phrase_length : `int`, optional (default = `1`)
         With `use_subtrees`, phrases and sentences with fewer tokens are left out. Peters et al.
         2018 train on phrases of at least 4 tokens (appendix).
@@ -119,9 +120,9 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         self, tokens: Union[str, Sequence[Union[str, Token]]], sentiment: Optional[str] = None
     ) -> Optional[Instance]:
         """
-        Make an instance from a sentence or phrase and its label in the treebank, from 0 to 4. The
-        instance has the fields `tokens` and `label`. `tokens` may be a string if the reader has a
-        tokenizer. Return `None` for a neutral phrase with `"2-class"`.
+        Make an instance with the fields `tokens` and `label` from a sentence or phrase. `sentiment`
+        is the label in the treebank, from 0 to 4. `tokens` may be a string if the reader has a
+        tokenizer. With `"2-class"`, return `None` for a neutral phrase.
 
         # Raises
 

@@ -18,8 +18,8 @@ PAIRS_AT_ONCE = 1024
 
 class Antecedents(NamedTuple):
     """
-    Possible antecedents of each kept span. Kept spans are the candidates with the best mention
-    scores. All tensors have the shape `(batch_size, num_kept, num_antecedents)`.
+    Possible antecedents of each kept span. Kept spans are the candidate spans with the highest
+    mention scores. All tensors have the shape `(batch_size, num_kept, num_antecedents)`.
 
     # Parameters
 
@@ -28,7 +28,7 @@ class Antecedents(NamedTuple):
     mask : `torch.Tensor`
         True for a real antecedent, false for padding.
     scores : `torch.Tensor`
-        Mention score of the span plus that of the antecedent, plus their bilinear score if any.
+        Sum of the mention scores of span and antecedent, plus the pair's bilinear score if any.
     """
 
     indices: torch.Tensor
@@ -37,17 +37,16 @@ class Antecedents(NamedTuple):
 
     def select(self, values: torch.Tensor) -> torch.Tensor:
         """
-        Return the values of each span's antecedents, shape `(batch_size, num_kept,
-        num_antecedents)`. `values` holds a value for each kept span, shape `(batch_size,
-        num_kept)`.
+        Return the value of each antecedent, shape `(batch_size, num_kept, num_antecedents)`.
+        `values` holds the value of each kept span, shape `(batch_size, num_kept)`.
         """
         return values.gather(1, self.indices.flatten(1)).view_as(self.indices)
 
 
 def nearest_antecedents(mention_scores: torch.Tensor, number: int) -> Antecedents:
     """
-    Choose as each kept span's antecedents the `number` kept spans before it, the nearest first.
-    `mention_scores` has a score for each kept span, shape `(batch_size, num_kept)`.
+    Choose the antecedents of each kept span: the `number` kept spans directly before it, nearest
+    first. `mention_scores` holds the score of each kept span, shape `(batch_size, num_kept)`.
     """
     batch_size, num_kept = mention_scores.shape
     position = torch.arange(num_kept, device=mention_scores.device)
@@ -67,14 +66,14 @@ def coarse_antecedents(
     number: int,
 ) -> Antecedents:
     """
-    Choose each kept span's antecedents: the at most `number` earlier kept spans with the highest
-    coarse scores, in the order of the document. The coarse score is a bilinear score plus both
-    mention scores (Lee et al. 2018, section 4). The bilinear score is the dot product of the span's
-    row in `embeddings` and the antecedent's row in `projected`, which is a linear projection of
+    Choose the antecedents of each kept span: up to `number` earlier kept spans with the highest
+    coarse scores, in document order. The coarse score is a bilinear score plus both mention scores
+    (Lee et al. 2018, section 4). The bilinear score is the dot product of the span's row in
+    `embeddings` and the antecedent's row in `projected`. `projected` is a linear projection of
     `embeddings`. Both have the shape `(batch_size, num_kept, span_dim)`.
 
-    `kept_mask` is true for real spans. It and `mention_scores` have the shape `(batch_size,
-    num_kept)`.
+    `kept_mask` is true for real spans, and has the shape `(batch_size, num_kept)` of
+    `mention_scores`.
     """
     num_kept = mention_scores.size(1)
     scores = mention_scores.unsqueeze(1) + mention_scores.unsqueeze(2)
@@ -89,8 +88,8 @@ def coarse_antecedents(
 def speaker_ids(speakers: List[List[str]], spans: torch.Tensor) -> torch.Tensor:
     """
     Return an id for the speaker of each span's first token, shape `(batch_size, num_spans)`. Within
-    a document, equal names have equal ids. `speakers` holds a name for each token of each document;
-    `spans` are first and last tokens, shape `(batch_size, num_spans, 2)`.
+    a document, equal names have equal ids. `speakers` holds a name for each token of each document.
+    `spans` holds each span's first and last token, shape `(batch_size, num_spans, 2)`.
     """
     rows = []
     for names, starts in zip(speakers, spans[..., 0].tolist()):
@@ -131,21 +130,21 @@ def pair_features(
     genres: Optional[List[str]],
 ) -> torch.Tensor:
     """
-    Embed the features of each pair of span and antecedent. These are their bucketed distance,
-    counted in kept spans, whether both have the same speaker, and the document's genre. Without a
-    speaker or a genre embedding, its feature is left out. `spans` holds each kept span's first and
-    last token, shape `(batch_size, num_kept, 2)`. `metadata` holds `speakers` and `genre` of each
-    document, if they are features. The genre must be one of `genres`, or empty.
+    Embed up to three features of each pair of a span and an antecedent. The first is the bucketed
+    difference of their positions among the kept spans. The second is whether both have the same
+    speaker, the third the document's genre. A feature whose embedding is `None` is left out.
 
-    Return the features of the pairs where `antecedents.mask` is true, in row-major order, shape
-    `(num_pairs, feature_dim)`.
+    `spans` holds each kept span's first and last token, shape `(batch_size, num_kept, 2)`.
+    `metadata` holds the `speakers` and the `genre` of each document if these features are used. The
+    genre must be empty or one of `genres`. Return the features of the pairs where
+    `antecedents.mask` is true, in row-major order, shape `(num_pairs, feature_dim)`.
 
     # Raises
 
     `ConfigurationError`
         If a document's genre is not in `genres`.
     `ValueError`
-        If the metadata lacks what a feature needs.
+        If the metadata lacks the key of a feature that is used.
     """
     mask, indices = antecedents.mask, antecedents.indices
     position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
@@ -172,7 +171,7 @@ def _pair_product(
 
 class _PairProduct(torch.autograd.Function):
     """
-    Autograd function of `_pair_product`. To save memory, the backward pass recomputes
+    Autograd function for `_pair_product`. To save memory, the backward pass recomputes
     `vectors[left] * vectors[right]`.
     """
 
@@ -215,12 +214,12 @@ def pair_scores(
     `g` stands for `embeddings`, the spans' vectors, shape `(batch_size, num_kept, span_dim)`, and
     `phi` for `features`, the result of `pair_features`, shape `(num_pairs, feature_dim)`.
 
-    The first layer's product is split: `W1 g_i + W2 g_j + W3 (g_i * g_j) + W4 phi`. The first two
-    terms are computed once per span instead of once per pair. The other two are computed only for
-    real pairs, a block of pairs at a time to save memory.
+    The matrix product of the first layer is split into `W1 g_i + W2 g_j + W3 (g_i * g_j) + W4 phi`.
+    The first two terms are computed once per span instead of once per pair. The other two are
+    computed only for real pairs, a block of pairs at a time to save memory.
 
     Return scores of shape `(batch_size, num_kept, 1 + num_antecedents)`. Column 0 stands for no
-    antecedent, with the score 0. Padding has the smallest value of the dtype.
+    antecedent and holds 0. Scores at padding are the smallest value of the dtype.
     """
     batch_size, num_kept, span_dim = embeddings.shape
     first: Any = feedforward._linear_layers[0]
@@ -253,10 +252,10 @@ def expected_antecedents(
     embeddings: torch.Tensor, antecedents: Antecedents, scores: torch.Tensor
 ) -> torch.Tensor:
     """
-    Return each span's expected antecedent, shape `(batch_size, num_kept, span_dim)`: the mean of
-    its antecedents' embeddings, weighted by their probabilities. The probability of no antecedent
-    weights the span's own embedding (Lee et al. 2018, section 3). `scores` is the result of
-    `pair_scores`.
+    Return each span's expected antecedent (Lee et al. 2018, section 3), shape `(batch_size,
+    num_kept, span_dim)`. It is the average of the antecedents' embeddings, weighted by their
+    probabilities. The case of no antecedent adds the span's own embedding, weighted by the
+    probability of that case. `scores` is the result of `pair_scores`.
     """
     weights = scores.softmax(dim=2)
     square = weights.new_zeros(*embeddings.shape[:2], embeddings.size(1))
@@ -274,9 +273,9 @@ def antecedent_scores(
     inference_order: int,
 ) -> torch.Tensor:
     """
-    Return the result of `pair_scores` after `inference_order` rounds (Lee et al. 2018, section 3).
-    Between two rounds, `gated_sum` replaces each span's embedding by a gated sum of itself and its
-    expected antecedent. `gated_sum` may be `None` if `inference_order` is 1.
+    Return the scores of the last of `inference_order` rounds of `pair_scores` (Lee et al. 2018,
+    section 3). Between two rounds, each span's embedding is replaced by the gated sum of that
+    embedding and the expected antecedent. `gated_sum` may be `None` if `inference_order` is 1.
     """
     scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
     if gated_sum is not None:
@@ -292,8 +291,8 @@ def marginal_loss(
 ) -> torch.Tensor:
     """
     Return the negative log of the total probability of each span's gold antecedents, summed over
-    all spans (Lee et al. 2017, equation 9). Gold antecedents are in the span's cluster. If a span
-    has none, column 0, no antecedent, is gold.
+    all spans (Lee et al. 2017, equation 9). An antecedent is gold if it is in the same gold cluster
+    as the span. If a span has no gold antecedent, column 0 (no antecedent) is gold.
 
     `scores` is the result of `pair_scores`. `labels` holds the cluster number of each kept span, or
     -1 for none. `kept_mask` is true for real spans. Both have the shape `(batch_size, num_kept)`.

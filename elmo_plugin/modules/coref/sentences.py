@@ -25,7 +25,7 @@ def from_metadata(metadata: Optional[List[Dict[str, Any]]], key: str) -> List[An
 
 
 def _take(tensor: torch.Tensor, index: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Index `tensor`, flattened over batch and tokens; return 0 where `mask` is false."""
+    """Flatten `tensor` over batch and tokens, and index it. Set 0 where `mask` is false."""
     taken = tensor.flatten(0, 1)[index]
     return taken.masked_fill(~mask.view(*mask.shape, *[1] * (taken.dim() - 2)), 0)
 
@@ -36,10 +36,10 @@ def take_tokens(
     """
     Rearrange the tokens of a batch of texts into other rows, such as sentences.
 
-    `index` holds the index of the token to put at each place of the new rows. It refers to the
-    batch flattened to `batch_size * num_tokens` tokens. `mask` is true for real tokens; both have
-    the shape `(rows, columns)`. The tensors of `text` have the shape `(batch_size, num_tokens,
-    ...)`, and those of the result `(rows, columns, ...)`, with 0 at padding.
+    `index` holds the index of the token to put at each position of the new rows. It refers to the
+    batch flattened to `batch_size * num_tokens` tokens. `mask` is true for real tokens. Both have
+    the shape `(num_rows, row_length)`. The tensors of `text` have the shape `(batch_size,
+    num_tokens, ...)`, those of the result `(num_rows, row_length, ...)`, with 0 at padding.
 
     # Raises
 
@@ -86,22 +86,22 @@ class Sentences:
         sizes = torch.tensor([number for numbers in lengths for number in numbers])
         steps = torch.arange(int(sizes.max()))
         self.mask = (steps < sizes.unsqueeze(1)).to(device)
-        """Mask of the sentence batch: true for real tokens, shape `(num_sentences, longest)`."""
+        """Mask of the sentence batch, true for real tokens, shape `(num_sentences, max_length)`."""
         self._index = (torch.tensor(starts).unsqueeze(1) + steps).to(device) * self.mask
 
     def split(self, text: TextFieldTensors) -> TextFieldTensors:
-        """Return the sentences' text, with tensors of shape `(num_sentences, longest, ...)`."""
+        """Return the sentences' text, with tensors of shape `(num_sentences, max_length, ...)`."""
         return take_tokens(text, self._index, self.mask)
 
     def split_vectors(self, vectors: torch.Tensor) -> torch.Tensor:
         """
-        Return the sentences' vectors, shape `(num_sentences, longest, dim)` and 0 at padding, from
-        the documents', shape `(batch_size, num_tokens, dim)`.
+        Return the token vectors by sentence, shape `(num_sentences, max_length, dim)`, 0 at
+        padding. `vectors` holds them by document, shape `(batch_size, num_tokens, dim)`.
         """
         return _take(vectors, self._index, self.mask)
 
     def join_vectors(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the documents' vectors from the sentences': the inverse of `split_vectors`."""
+        """Return the token vectors by document, 0 at padding: the inverse of `split_vectors`."""
         joined = vectors.new_zeros(self._num_documents * self._num_tokens, vectors.size(-1))
         joined = joined.index_copy(0, self._index[self.mask], vectors[self.mask])
         return joined.view(self._num_documents, self._num_tokens, -1)
@@ -110,8 +110,8 @@ class Sentences:
 class Documents(NamedTuple):
     """
     Batch of documents, as passed to the coreference model's `forward`. `spans` holds the
-    candidates, shape `(batch_size, num_spans, 2)`, padded with -1. `span_labels` holds their
-    cluster numbers, shape `(batch_size, num_spans)`.
+    candidate spans, shape `(batch_size, num_spans, 2)`, padded with -1. `span_labels` holds the
+    cluster number of each, or -1 for none, shape `(batch_size, num_spans)`.
     """
 
     text: TextFieldTensors
@@ -122,8 +122,8 @@ class Documents(NamedTuple):
 
 def random_window(documents: Documents, max_sentences: int) -> Documents:
     """
-    Crop documents to at most `max_sentences` consecutive sentences, starting at a random sentence
-    (e2e-coref at 53c4116, coref_model.py:122-145). Clusters that shrink to a single mention are
+    Crop each document to at most `max_sentences` consecutive sentences, from a random sentence on
+    (e2e-coref at 53c4116, coref_model.py:122-145). A cluster that shrinks to a single mention is
     removed from the metadata.
     """
     lengths = from_metadata(documents.metadata, "sentence_lengths")
@@ -151,7 +151,7 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
 
     inside = (spans[:, :, 0] >= begin) & (spans[:, :, 1] < end)
     # Move the spans inside the window to the front and keep their order.
-    most = max(1, int(inside.sum(1).max()))  # with no span, one column of padding
+    most = max(1, int(inside.sum(1).max()))  # without any span, keep one column of padding
     kept = inside.int().argsort(dim=1, descending=True, stable=True)[:, :most]
     inside = inside.gather(1, kept)
     labels = documents.span_labels

@@ -12,8 +12,8 @@ from allennlp.nn import util
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:
     """
-    Run a feedforward network from its first activation on. `hidden` is the output of the first
-    linear layer, shape `(..., hidden_dim)`. Return a tensor of shape `(..., output_dim)`.
+    Run the part of a feedforward network that follows its first linear layer. `hidden` is the
+    output of that layer, shape `(..., hidden_dim)`. Return a tensor of shape `(..., output_dim)`.
     """
     layers = zip(feedforward._linear_layers, feedforward._activations, feedforward._dropout)
     for index, (linear, activation, dropout) in enumerate(layers):
@@ -34,11 +34,11 @@ class SpanParts(NamedTuple):
     # Parameters
 
     spans : `torch.Tensor`
-        First and last token, shape `(batch_size, num_spans, 2)`; padding must be valid indices.
+        First and last token, shape `(batch_size, num_spans, 2)`; also valid indices at padding.
     context : `torch.Tensor`
         The encoder's outputs, shape `(batch_size, num_tokens, context_dim)`.
     values : `torch.Tensor`
-        Token vectors to sum for the head, shape `(batch_size, num_tokens, value_dim)`.
+        Token vectors that the head sums, shape `(batch_size, num_tokens, value_dim)`.
     widths : `torch.Tensor`
         Embedded widths, shape `(batch_size, num_spans, feature_size)`.
     attention : `torch.Tensor`
@@ -103,10 +103,10 @@ class SpanParts(NamedTuple):
 
 def head_attention(scores: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
     """
-    Return each span's attention weights: the softmax of `scores` over the span's tokens, then 0.
-    Their shape is `(batch_size, num_spans, max_width)`, with entry `k` for the span's token `k`.
-    `scores` has the shape `(batch_size, num_tokens)`. `spans` holds each span's first and last
-    token, shape `(batch_size, num_spans, 2)`.
+    Return each span's attention weights, shape `(batch_size, num_spans, max_width)`: the softmax of
+    `scores` over the span's tokens. Entry `k` is for the span's token `k`; entries after the last
+    token are 0. `scores` has the shape `(batch_size, num_tokens)`. `spans` holds each span's first
+    and last token, shape `(batch_size, num_spans, 2)`.
     """
     widths = spans[..., 1] - spans[..., 0] + 1
     steps = torch.arange(int(widths.max()), device=spans.device)
@@ -126,13 +126,13 @@ def span_parts(
     dropout: torch.nn.Dropout,
 ) -> SpanParts:
     """
-    Embed the spans' widths, compute their tokens' attention weights, and return `SpanParts`. See
-    that class for `spans`, `context` and `values`. Attention scores are computed from the token
+    Embed the spans' widths, compute the attention weights of their tokens, and return `SpanParts`.
+    See that class for `spans`, `context` and `values`. Attention scores are computed from the token
     vectors `scored`, shape `(batch_size, num_tokens, scored_dim)`. `dropout` is applied to the
     embedded widths.
 
-    Of AllenNLP's two extractors only parameters are used: from `endpoint_extractor` the width
-    embedding, and from `attentive_extractor` the linear layer that scores tokens.
+    AllenNLP's extractors only provide parameters: `endpoint_extractor` provides the width
+    embedding, and `attentive_extractor` the linear layer that scores tokens.
 
     # Raises
 
@@ -161,8 +161,8 @@ def mention_scores(
     candidates: SpanParts, feedforward: FeedForward, scorer: torch.nn.Linear
 ) -> torch.Tensor:
     """
-    Return each candidate's score as a mention, `scorer(feedforward(candidates.embeddings()))` (Lee
-    et al. 2017, equation 3), shape `(batch_size, num_spans)`.
+    Return each candidate's mention score, shape `(batch_size, num_spans)`. The score is
+    `scorer(feedforward(candidates.embeddings()))` (Lee et al. 2017, equation 3).
     """
     first: Any = feedforward._linear_layers[0]
     hidden = after_first_layer(feedforward, candidates.project(first))
@@ -180,10 +180,10 @@ def kept_spans(
     """
     Choose the candidates with the highest mention scores, `spans_per_word` for each token of a
     document. If `allow_crossing` is false, no kept span begins inside another kept span and ends
-    after it. If it is true, every document gets as many spans as the longest in the batch, as in
-    allennlp-models.
+    after it. If `allow_crossing` is true, every document gets as many spans as the longest document
+    in the batch, as in allennlp-models.
 
-    `mask` is true for real candidates; `scores` and `mask` have the shape `(batch_size,
+    `mask` is true for real candidates. `scores` and `mask` have the shape `(batch_size,
     num_spans)`. `spans` holds first and last tokens, shape `(batch_size, num_spans, 2)`.
     `text_mask` is true for real tokens, shape `(batch_size, num_tokens)`. Return the indices of the
     kept candidates in ascending order, and a mask that is false at padding, both of shape
@@ -202,7 +202,7 @@ def _without_crossing(
     scores: torch.Tensor, mask: torch.Tensor, spans: torch.Tensor, numbers: List[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    Return indices of the best `numbers[i]` candidates of document `i`, and their mask. A candidate
+    Return the indices of the best `numbers[i]` candidates of each document `i`, and their mask. One
     that crosses a better kept span is skipped (e2e-coref at 53c4116, coref_kernels.cc:146-214).
     """
     kept = []
@@ -229,7 +229,7 @@ def _without_crossing(
             last_end[start] = max(last_end[start], end)
             first_start[end] = min(first_start[end], start)
         kept.append(sorted(chosen))
-    longest = max(1, *map(len, kept))  # if all are empty, one column of padding
+    longest = max(1, *map(len, kept))  # if all are empty, keep one column of padding
     indices = torch.tensor(
         [chosen + [0] * (longest - len(chosen)) for chosen in kept], device=scores.device
     )
