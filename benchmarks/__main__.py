@@ -1,12 +1,12 @@
 """
-Measure speed and memory of the biLM and of AllenNLP's, in alternating rounds.
+Measure speed and memory of our biLM and of AllenNLP's, in alternating rounds.
 
     python -m benchmarks --quick        # about ten minutes on two cores
     python -m benchmarks                # every shape, batch size and precision
 
-Writes the measurements to `benchmarks/reports/DATE.json` and their tables to `DATE.md`. CPU only.
-Nothing else should run on the machine. A round in which the machine slows down is repeated. If the
-machine is slow all the time, only the rate of `torch.mm` in the report shows that.
+The command writes the measurements to `benchmarks/reports/DATE.json` and their tables to `DATE.md`.
+It uses only the CPU. Nothing else should run on the machine. A round in which the machine slows
+down is repeated. If the machine is slow all the time, only the rate of `torch.mm` shows it.
 """
 
 import argparse
@@ -41,7 +41,7 @@ FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 3
 FULL.insert(4, ("original", 256, 3))
 # Number of lines to extract in the quick and in the full run.
 LINES = 1_000, 20_000
-# Largest batch to measure AllenNLP with: a larger one takes it a minute and gigabytes.
+# Largest batch size for AllenNLP. A larger batch would take a minute and gigabytes of memory.
 LARGEST_WITH_STOCK = 64
 
 

@@ -5,8 +5,8 @@ Speed and peak memory of the model `coref` at the paper's sizes, with one thread
     python -m benchmarks.coref step|concatenated|predict NUM_TOKENS       # one measurement
 
 `step` is a training step (loss, gradients, clipping, Adam) on a document of NUM_TOKENS random words
-in sentences of 20. `concatenated` is the same step with the concatenated vectors of all pairs in
-memory, which is how allennlp-models scores pairs. `predict` is a forward pass without gradients.
+in sentences of 20. `concatenated` is the same step, but scores pairs as allennlp-models does, with
+the concatenated vectors of all pairs in memory. `predict` is a forward pass without gradients.
 Word vectors (500 dimensions) and ELMo's (1024) are random numbers, so that the biLM takes no time.
 
 The first command prints a table. The second prints JSON: CPU seconds of a step (median of a few,
@@ -41,7 +41,7 @@ STEPS = 3
 
 
 class Given(TextFieldEmbedder):
-    """Embedder that returns its input, so that a batch contains ready vectors."""
+    """Embedder that returns its input, so that a batch contains precomputed vectors."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Given(TextFieldEmbedder):
 
 
 class GivenElmo(torch.nn.Module):
-    """Stand-in for `Elmo` that returns its input, so that a batch contains ready vectors."""
+    """Stand-in for `Elmo` that returns its input, so that a batch has precomputed vectors."""
 
     num_output_representations = 1
 

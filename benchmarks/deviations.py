@@ -3,8 +3,9 @@ Deviation of lower precision from float32 in each layer of a trained biLM.
 
     python -m benchmarks.deviations [--options NAME_OR_FILE --weights FILE] [--sentences FILE]
 
-The sentences are in CoNLL columns, the token first. Each starts with a zero LSTM state. The command
-compares each token's vectors with its float32 vectors, and prints cosines and deviations by layer.
+The sentences are in CoNLL columns, with tokens in the first. The LSTM state is zero at the start of
+each sentence. The command compares each token's vectors with those in float32, and prints cosines
+and deviations by layer.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """
-Speed or memory of `embed-corpus` on this machine: tokens per second of one worker and of two, with
-one thread each; or with `--memory`, peak memory for a short and for a long input.
+Speed or memory of `embed-corpus` on this machine. Speed is the tokens per second of one worker and
+of two, with one thread each. `--memory` measures peak memory for each given number of lines.
 
     python -m benchmarks.embed_corpus [--options-file O --weight-file W] [--tokens 100000]
     python -m benchmarks.embed_corpus --memory 10000 1000000
@@ -29,7 +29,7 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "moon", "."]
 
 
 class Times(tqdm):
-    """Progress bar that records the time of each batch."""
+    """Progress bar that records the time and the number of tokens of each batch."""
 
     def __init__(self):
         self.told = []
@@ -40,7 +40,7 @@ class Times(tqdm):
             self.told.append((time.perf_counter(), n))
 
     def rate(self):
-        """Return tokens per second after the first batch, so without the time to load the biLM."""
+        """Return tokens per second after the first batch, so that loading is not included."""
         (first, _), *later = self.told
         return sum(n for _, n in later) / (later[-1][0] - first)
 
@@ -61,7 +61,7 @@ def rate(lines, folder, workers, options, weights):
 
 
 def peaks(command):
-    """Run a command; return its peak memory in MB, that of its largest child, and its seconds."""
+    """Run a command. Return peak MB of its process and of its largest child, and the seconds."""
     start = time.perf_counter()
     driver = subprocess.Popen(command)
     of_driver = of_worker = 0.0

@@ -6,7 +6,7 @@ of the process to the finished file.
 
 The text has a sentence per line; without `--text`, the lines of `examples/text` are repeated. Both
 write the average of the layers in float32, one dataset per line. AllenNLP has had no such command
-since 1.0, so a loop over its module stands for it.
+since 1.0, so a loop that calls its module is measured instead.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def stock(options: str, weights: str, source: str, output: str) -> None:
     with torch.no_grad(), h5py.File(output, "w") as file:
         for first in range(0, len(lines), BATCH_SIZE):
             batch = lines[first : first + BATCH_SIZE]
-            # Without training, its mix is the average of the layers.
+            # The scalar mix of an untrained `Elmo` is the average of the layers.
             vectors = elmo(batch_to_ids(batch))["elmo_representations"][0].numpy()
             for row, tokens in enumerate(batch):
                 file.create_dataset(str(first + row), data=vectors[row, : len(tokens)])

@@ -3,10 +3,10 @@ Speed and memory of a training step of a tagger that also trains its biLM.
 
     python -m benchmarks.fine_tuning stock|ours OPTIONS WEIGHTS
 
-The tagger is AllenNLP's or our ELMo with `requires_grad`, a linear layer and cross-entropy, trained
-with Adam on the same 32 sentences of 10 to 30 tokens. Prints JSON: seconds of a step (median of a
-few, after one warm-up step) and the loss. Memory is in MB (2^20 bytes), before the model is built
-and at the peak after that. AllenNLP is imported in both cases.
+The tagger is AllenNLP's or our ELMo with `requires_grad`, a linear layer and cross-entropy. It is
+trained with Adam on batches of 32 sentences of 10 to 30 tokens. The program prints JSON: seconds of
+a step (median of a few, after one warm-up step), losses, and memory in MB (2^20 bytes). `before` is
+the memory before the model is built, `peak` the maximum after that. AllenNLP is always imported.
 """
 
 import json

@@ -117,7 +117,7 @@ class Benchmark:
         return cases
 
     def pretraining(self) -> list[dict[str, Any]]:
-        """Measure the forward and backward pass of a pretraining batch, for each model size."""
+        """Measure the forward and backward passes of a pretraining batch for each model size."""
         return [self._pretraining(options) for options in self._sizes.pretraining]
 
     def _pretraining(self, options: ElmoOptions) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Benchmark:
         return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
 
     def _memory(self, works: dict[str, Work]) -> tuple[dict[str, float | None], dict[str, Any]]:
-        """Return for each candidate the MB that memory grows at its peak, and its output."""
+        """Return two dictionaries by candidate: peak growth of GPU memory in MB, and output."""
         memory: dict[str, float | None] = {}
         outputs = {}
         for name, work in works.items():
@@ -169,7 +169,7 @@ class Benchmark:
 
 
 def _work(name: str, work: Work) -> Work:
-    """Return the call to measure; without fused steps if its name begins with `plain`."""
+    """Return the function to time, which avoids fused steps if `name` begins with `plain`."""
     return work if not name.startswith("plain") else lambda: _plainly(work)
 
 
@@ -211,7 +211,7 @@ def stock_bilm(bilm: BiLm, device: str) -> Any:
 
 
 def fused_steps_of(device: str) -> dict[str, bool]:
-    """Return for each dtype and use (inference, training) whether the fused kernels work."""
+    """Return whether the fused kernels work, by dtype and use, such as `float32, training`."""
     if device == "cpu":
         return {}
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -10,7 +10,7 @@ full softmax. The LSTM state is carried from batch to batch. Each path or glob i
 compare, run `benchmarks/kneser_ney.py` with the same `--vocabulary` and `--heldout`.
 
 By default the LSTM state starts at zero. `--start RUN/checkpoint_e1_b0.th` starts with the state
-stored in a run's checkpoint, which needs the run's `--batch-size`.
+stored in a run's checkpoint; `--batch-size` must then be that of the run.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def measure(
     batch_size: int,
     checkpoint: Path | None,
 ) -> dict[str, int | float]:
-    """Return perplexities and seconds of the files that `pattern`, a path or glob, names."""
+    """Return perplexities, and the seconds taken, for the files of a path or glob `pattern`."""
     start = time.perf_counter()
     text = Text(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
     states = None

@@ -1,4 +1,4 @@
-"""Speed of a frozen ELMo: AllenNLP's module and ours with the same weights, in alternation."""
+"""Speed of AllenNLP's frozen ELMo and of ours with the same weights, in alternating rounds."""
 
 import functools
 import statistics
@@ -36,10 +36,10 @@ class Comparison:
         self, batch_size: int, rounds: int, clock: Clock, public: bool, stock: bool = True
     ) -> dict[str, Any]:
         """
-        Measure one batch size. Return each candidate's speedup over AllenNLP's ELMo, its fraction
-        of the fastest speed that the machine's arithmetic and memory allow, and the largest
-        deviation of its vectors from AllenNLP's. Without `stock`, for large batches, the reference
-        is our ELMo in float32. With `public`, also measure PyTorch's public operators.
+        Measure one batch size. Return each candidate's speedup over AllenNLP's ELMo, its share of
+        the highest speed that the machine allows (see `benchmarks.limit`), and the largest
+        deviation of its vectors from AllenNLP's. Without `stock`, our ELMo in float32 takes the
+        place of AllenNLP's. With `public`, also measure our ELMo with PyTorch's operators only.
         """
         sentences = Sentences(seed=batch_size)
         batch = sentences.batch(batch_size)
@@ -79,7 +79,7 @@ class Comparison:
         return {**found, "largest_deviation": deviations}
 
     def _works(self, tokens: list[list[str]]) -> tuple[Any, Any]:
-        """Return two `Work` counts of a batch: with all token vectors cached, and with none."""
+        """Return two `Work` counts of a batch: one with all token vectors cached, one with none."""
         options = self.ours["float32"]._elmo_lstm.options
         warm = lstm_work(options, [len(words) + 2 for words in tokens])
         return warm, both(warm, token_work(options, [word for words in tokens for word in words]))
@@ -123,7 +123,7 @@ def mix(elmo: Any, batch: torch.Tensor) -> torch.Tensor:
 
 
 def preparation(files: tuple[str, str], clock: Clock) -> list[dict[str, Any]]:
-    """Return for each dtype the seconds of the first batch, which packs weights, and the second."""
+    """Return the seconds of the first batch, which packs weights, and the second, by dtype."""
     found = []
     for dtype in DTYPES:
         work = functools.partial(mix, ours(files, dtype), Sentences().batch(1))

@@ -5,10 +5,10 @@ Interpolated Kneser-Ney 5-gram model, to compare its perplexity with a biLM's fo
     python benchmarks/kneser_ney.py --train 'train/*.txt' --heldout 'modern/*.txt' 'novels/*.txt' \
       --vocabulary vocabulary.txt
 
-The model has modified discounts (Chen and Goodman 1999), and the biLM's training text and
-vocabulary. Rare words are <UNK>, as targets and, unlike in a biLM, as history too. Sentence ends
-are predicted, sentence beginnings are not; history ends at the sentence's beginning. Prints a
-perplexity for each held-out path or glob. 70 million tokens take about 6 GB of memory.
+The model uses modified discounts (Chen and Goodman 1999). For a comparison, give it the biLM's
+training text and vocabulary. Rare words are <UNK> as targets and, unlike in a biLM, in the history.
+Sentence ends are predicted, but not sentence beginnings, and no history crosses a beginning. The
+program prints a perplexity for each held-out path or glob. 70 million tokens take about 6 GB.
 """
 
 import argparse
@@ -36,9 +36,9 @@ class Order(NamedTuple):
     Table of all n-grams of length n, sorted by key. The key is `context * num_words + word`, where
     `context` is the row number of the first n-1 words in the table of (n-1)-grams.
 
-    `counts` has the adjusted count of each n-gram. `totals` has the sum of counts of each context,
-    and `backoffs` the sum of discounts. `discounts` has the discount for the counts 0, 1, 2, and 3
-    or more.
+    `counts` has the adjusted count of each n-gram. For each context, `totals` has the sum of these
+    counts, and `backoffs` the sum of discounts. `discounts` has the discounts for the counts 0, 1,
+    2, and 3 or more.
     """
 
     keys: numpy.ndarray
@@ -98,7 +98,7 @@ class KneserNey:
             self.orders.append(_order(keys[n - 1], count * seen, context, num_contexts))
 
     def log_probabilities(self, tokens: numpy.ndarray) -> numpy.ndarray:
-        """Return the natural log probability of every token but <S>; `tokens` as in `KneserNey`."""
+        """Return the log probability of every token but <S>, for `tokens` as in `KneserNey`."""
         contexts = numpy.zeros(len(tokens), dtype=numpy.int64)
         # <S> is never predicted.
         probability = numpy.full(len(tokens), 1.0 / (self.num_words - 1))
@@ -119,7 +119,7 @@ class KneserNey:
 
 
 def distinct(values: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Return unique values, first indices and inverse, as `numpy.unique` does with more memory."""
+    """Return unique values, first indices and inverse, like `numpy.unique` but in less memory."""
     by_value = numpy.argsort(values, kind="stable").astype(numpy.int32)
     ordered = values[by_value]
     is_new = numpy.ones(len(values), dtype=bool)

@@ -3,8 +3,8 @@ Lower bound of the time that a biLM can take on this machine (a roofline model).
 
 The bound of a computation is the larger of two times. One is the time of its matrix products, at
 the best rate that PyTorch or this package reaches here for large matrices in that precision. The
-other is the time to read the weights in each LSTM step. It is measured: the same number of bytes is
-read as often. Elementwise operations are not counted.
+other is the time to read the weights in each LSTM step. It is measured by reading as many bytes
+equally often. Elementwise operations are not counted.
 
 The bound assumes that products and reading overlap. But the input projections run before the LSTM
 steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, the time without
@@ -98,8 +98,8 @@ class Machine:
     def own_cache_rates(self) -> dict[str, float]:
         """
         Return the GB/s at which the C++ LSTM steps of one sentence read weights from a core's
-        private cache, for each dtype that has such a kernel. If a core's share of the machine's
-        reading rate is as high, then not reading but arithmetic or conversion limits a step.
+        private cache, by dtype. If each core's share of the machine's reading rate is as high, then
+        arithmetic or conversion limits a step, not reading.
         """
         threads, found = torch.get_num_threads(), {}
         torch.set_num_threads(1)
@@ -137,7 +137,7 @@ class Machine:
         """
         multiplying = 1e-9 * work.flops / self.best_gflops(dtype)
         in_steps = 1e-9 * work.step_flops / self.best_gflops(dtype)
-        # Express the weights that are read once as a number of steps that reads as many weights.
+        # Convert the weights that are read once to the number of steps that read as many weights.
         reads = work.step_reads + work.other_elements / work.step_elements
         step_bytes = ITEM_BYTES[dtype] * work.step_elements
         reading = self.reading_seconds(step_bytes, work.step_reads) * reads / work.step_reads
@@ -167,7 +167,7 @@ def lstm_work(options: ElmoOptions, lengths: Sequence[int]) -> Work:
 def token_work(options: ElmoOptions, tokens: Sequence[str]) -> Work:
     """
     Return the work of the token layer if no token vector is cached. Each distinct token is computed
-    once. Its convolutions have one position for each byte and two for its boundary marks.
+    once. The convolutions of a token have a position for each byte and for two boundary marks.
     """
     width = options.num_filters
     per_place = sum(size * number * options.char_embedding_dim for size, number in options.filters)
@@ -179,7 +179,7 @@ def token_work(options: ElmoOptions, tokens: Sequence[str]) -> Work:
 
 
 def both(one: Work, other: Work) -> Work:
-    """Return the work of LSTM layers (`one`) and token layer (`other`) together."""
+    """Return the total work of the LSTM layers (`one`) and the token layer (`other`)."""
     return one._replace(
         flops=one.flops + other.flops,
         other_elements=one.other_elements + other.other_elements,

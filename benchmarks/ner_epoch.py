@@ -1,5 +1,5 @@
 """
-Time of an NER epoch with ELMo's vectors from the cache, and with vectors that cost nothing.
+Time of an NER epoch with ELMo's vectors from the cache, and with precomputed random vectors.
 
 The config is `training_config/table1/ner_elmo.jsonnet` (crf_tagger, batches of 64, Adam, AllenNLP's
 data loader and trainer) with random word vectors. One embedder is a frozen biLM with the sizes of
@@ -61,7 +61,7 @@ def write_sentences(path: Path) -> None:
 
 
 def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> Trainer:
-    """Build the trainer of the config with this embedder, without validation."""
+    """Build the config's trainer with this embedder and indexer for ELMo, without validation."""
     data = folder / "train.txt"
     paths = dict.fromkeys(("NER_TRAIN_DATA_PATH", "NER_TEST_A_PATH", "NER_TEST_B_PATH"), str(data))
     config = Params.from_file(CONFIG, ext_vars=paths)
@@ -85,7 +85,7 @@ def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> 
         data_loader=loader,
         serialization_dir=str(folder),
         cuda_device=-1,
-        run_confidence_checks=False,  # those need a whole training
+        run_confidence_checks=False,  # the checks need a complete training run
     )
 
 
@@ -98,7 +98,7 @@ def epoch(trainer: Trainer, number: int) -> float:
 
 
 def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
-    """Return for each embedder the time of an epoch, divided by that with `ReadyVectors`."""
+    """Return the times of an epoch by embedder, and their ratios to that with `ReadyVectors`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_sentences(folder / "train.txt")
@@ -129,7 +129,7 @@ def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
 
         found = in_turn(candidates, rounds, clock)
     for key, one in found["candidates"].items():
-        # Invert the ratios: the time with ready vectors is the denominator.
+        # Invert the ratios, so that the time with `ReadyVectors` is the denominator.
         one.update(ratio=1 / one["ratio"], least=1 / one["most"], most=1 / one["least"])
         one["first_epoch"] = first[key]
     memory, directory = (losses[key] for key in CACHES)

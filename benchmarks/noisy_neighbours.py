@@ -1,10 +1,10 @@
 """
-Seconds that ELMo takes for one sentence, ours and AllenNLP's, while other processes use the cores.
+Time that our ELMo and AllenNLP's take for one sentence while other processes use the cores.
 
     python -m benchmarks.noisy_neighbours
 
-On a busy machine, a thread that spins while it waits takes the core from the thread it waits for.
-PyTorch reads the settings of its threads when it is imported, so each measurement runs in a new
+On a busy machine, a thread that spins while it waits may take the core of the thread that it waits
+for. PyTorch reads its thread settings when it is imported, so each measurement runs in a new
 process. Our ELMo runs with this package's settings, AllenNLP's with PyTorch's defaults.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CANDIDATES = ("stock", "float32", "int8")
-# Runs of one sentence: enough to meet the scheduler's worst case.
+# Number of runs on one sentence, enough to meet the scheduler's worst case.
 RUNS = 10
 WARM_UP_RUNS = 3
 
@@ -42,8 +42,8 @@ def busy_processes(count: int) -> Iterator[None]:
 
 def run(files: tuple[str, str], threads: int, runs: int = RUNS) -> dict[str, Any]:
     """
-    Return median and worst seconds of each candidate: alone, with one busy process, and with one
-    busy process per core.
+    Return seconds by load, by candidate, and by `median` or `worst`. The loads are no busy process,
+    one busy process, and one busy process per core.
     """
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {}

@@ -51,7 +51,7 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
 
 
 def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a replacement of `CharCnn.forward` with PyTorch's own products and gradients."""
+    """Return a replacement of `CharCnn.forward` that uses PyTorch's own operators and autograd."""
 
     def forward(character_ids: torch.Tensor) -> torch.Tensor:
         distinct, inverse = distinct_rows(character_ids)

@@ -101,7 +101,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def _rates(results: dict[str, Any]) -> list[str]:
-    """Return the machine's GEMM and memory read throughput as a table. Both limit the biLM."""
+    """Return a table of the machine's GEMM and memory read throughput, which limit the biLM."""
     rows = [
         [dtype, ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())]
         for dtype, rates in results["products"].items()

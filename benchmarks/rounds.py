@@ -10,8 +10,8 @@ import torch
 
 from elmo_plugin.bilm.kernels.machine import model_name
 
-# A round in which the rate of `torch.mm` falls by more than this fraction is repeated, up to
-# MOST_REPEATS times as often as there are rounds.
+# A round in which the rate of `torch.mm` falls by more than this fraction is repeated. There are at
+# most MOST_REPEATS times as many repeats as rounds.
 TOLERATED_DROP = 0.1
 MOST_REPEATS = 3
 
@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor, the number of threads, and the versions of Python and PyTorch."""
+    """Return processor, instruction set, number of threads, and versions of Python and PyTorch."""
     return {
         "processor": model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -66,7 +66,8 @@ def in_turn(
     speedup over the first one.
 
     `candidates` is called before each round and returns the functions to time, by name. Within a
-    round all get the same input. `rate` measures the machine's speed, by default with its CPU.
+    round, all of them get the same input. `rate` measures the speed of the machine, by default that
+    of its CPU.
     """
     rate = rate or MatrixRate(clock)
     times: dict[str, list[float]] = {}

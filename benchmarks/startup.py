@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def run(threads: int) -> dict[str, float]:
-    """Return the seconds of each command, as the minimum of a few runs."""
+    """Return the seconds that each command takes, as the minimum of a few runs."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     found = {}
     with tempfile.TemporaryDirectory() as elsewhere:

@@ -4,9 +4,9 @@ Effect of a lower-precision biLM on the metrics of trained task models.
     python -m benchmarks.task_metrics ARCHIVE DATA [ARCHIVE DATA ...]
 
 ARCHIVE is a `model.tar.gz` of a model with ELMo, and DATA the path of the data to evaluate it on.
-Each archive is loaded with the biLM's `dtype` `None` (float32), bfloat16 and int8. Writes
-`benchmarks/reports/DATE-task-metrics.md`, with the validation metric of the config, and the number
-of predictions (a token's tag or a sentence's label) that differ from those in float32.
+Each archive is loaded with the biLM's `dtype` `None` (float32), bfloat16 and int8. The report is
+`benchmarks/reports/DATE-task-metrics.md`. It has the config's validation metric, and the number of
+predictions (a token's tag or a sentence's label) that differ from those in float32.
 """
 
 import argparse
@@ -29,7 +29,7 @@ BATCH_SIZE = 32
 
 
 def elmo_paths(config: dict[str, Any], path: str = "model") -> Iterator[str]:
-    """Return the dotted paths of ELMo arguments in a model's config."""
+    """Yield the dotted path of each ELMo module in a model's config."""
     for key, value in config.items():
         if isinstance(value, dict):
             here = f"{path}.{key}"
@@ -60,8 +60,8 @@ def evaluate(archive: Archive, data: str) -> tuple[str, float, list[str]]:
 
 def row(archive: str, data: str) -> list[str]:
     """
-    Return a row of the table: names, and for each dtype the metric and the number of predictions
-    that differ from float32.
+    Return a row of the table: the names of model, data and metric, the number of predictions, and
+    the metric by dtype. Each lower precision also has the number of predictions that change.
     """
     with extracted_archive(archive) as folder:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))

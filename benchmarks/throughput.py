@@ -60,12 +60,12 @@ def recipe() -> dict[str, Any]:
 
 
 def write_text(folder: Path) -> None:
-    """Write a text of Zipf-distributed words, and a vocabulary of `NUM_WORDS`, sorted by rank."""
+    """Write a text of Zipf-distributed words, and a vocabulary of `NUM_WORDS` sorted by rank."""
     sentences = Sentences(num_words=NUM_WORDS)
     lines = [" ".join(words) for words in sentences.tokens(NUM_SENTENCES)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = [*SPECIAL_WORDS, *dict.fromkeys(sentences.words)]
-    # Random short words may repeat; replace the repeated ones by words that are not in the text.
+    # Random short words may repeat. Replace repeated ones by numbers, which are not in the text.
     words += [str(number) for number in range(NUM_WORDS - len(words))]
     WordVocabulary(words[:NUM_WORDS]).save(folder / "vocabulary.txt")
 

@@ -7,8 +7,8 @@ Speed and peak memory of whole pretraining steps in a new process, for `benchmar
 step makes a batch from text and computes loss, gradients, clipping and AdamW's update. For each
 number of threads, steps are timed for `SECONDS`, at least two, after one warm-up step.
 
-Prints JSON. Memory is in MB (2^20 bytes): after all imports before the model is built, and at the
-peak after that.
+The program prints JSON. Memory is in MB (2^20 bytes): `before` is its use after the imports, before
+the model is built, and `peak` is the maximum after that.
 """
 
 import json

@@ -2,8 +2,9 @@
 ELMo (Peters et al. 2018) as an AllenNLP plugin.
 
 `import elmo_plugin` is quick: each public name is imported when it is first used. Most public names
-work without AllenNLP. With AllenNLP, its first look-up of a registered name imports
-`elmo_plugin.plugin`, which registers this package's classes. The order of the imports is free.
+work without AllenNLP. When AllenNLP first looks up a registered name, `elmo_plugin.plugin` is
+imported, which registers this package's classes. AllenNLP may be imported before or after
+`elmo_plugin`.
 """
 
 import os
@@ -64,7 +65,7 @@ _HOMES = {
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
-# Modules to use instead if AllenNLP is installed: its configs can build the classes in them.
+# Modules to use instead if AllenNLP is installed. AllenNLP configs can build their classes.
 _FOR_CONFIGS = {
     "Elmo": "elmo_plugin.modules.elmo",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
@@ -82,7 +83,7 @@ def _has_allennlp() -> bool:
     return found is not None and found.has_location
 
 
-if not TYPE_CHECKING:  # with it, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that sees `__getattr__` would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
@@ -127,8 +128,8 @@ _PROGRAM = "allennlp.commands.train"
 
 def _load_plugin(_: ModuleType) -> None:
     """Import `elmo_plugin.plugin` before `train --force` can empty a pretraining run's folder."""
-    # If `compat` is being imported, it is not complete yet, and the plugin needs it. Then the first
-    # look-up imports the plugin.
+    # The plugin needs `compat`, which is incomplete while it is being imported. In that case, leave
+    # it to the first look-up to import the plugin.
     if "elmo_plugin.compat" not in sys.modules:
         import_module("elmo_plugin.plugin")
 
@@ -137,7 +138,7 @@ _AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
 
 
 class _AllenNlpFinder(MetaPathFinder):
-    """Import hook: runs a function of `_AT_IMPORT` after the AllenNLP module that is its key."""
+    """Import hook: after the import of a module in `_AT_IMPORT`, call the function for it."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None

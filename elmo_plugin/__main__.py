@@ -9,7 +9,7 @@ from elmo_plugin import __version__
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """Run the command that `arguments` name; by default those of this process's command line."""
+    """Run the command that `arguments` name. They default to this process's command line."""
     try:
         args = _parsed(arguments)
         for package in args.include_package:
@@ -21,7 +21,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 
 def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
-    # Import here, where Ctrl-C is one line.
+    # Import here, because `main` reports a Ctrl-C during this import in one line.
     from elmo_plugin.commands import COMMANDS
 
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -55,7 +55,7 @@ def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
 
 
 class _Version(argparse.Action):
-    """Action of `--version`: print the version and the kernels. Only it imports PyTorch."""
+    """Action of `--version` that prints version and kernels. Only this action imports PyTorch."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         library = import_module("elmo_plugin.bilm.kernels.library")

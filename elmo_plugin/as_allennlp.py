@@ -2,10 +2,10 @@
 Stand-in modules for programs that import ELMo from AllenNLP 0.9, such as `from
 allennlp.commands.elmo import ElmoEmbedder` and `from allennlp.modules.elmo import Elmo`.
 
-`import elmo_plugin.as_allennlp` as its first line lets such a program run otherwise unchanged.
-`elmo-plugin run PROGRAM` needs no such line. If AllenNLP 2 is installed, only
-`allennlp.commands.elmo` is added, which AllenNLP 2 does not have. If not, the modules below replace
-the package.
+`elmo-plugin run PROGRAM` runs such a program unchanged. So does Python, if the first line of the
+program is `import elmo_plugin.as_allennlp`. If AllenNLP 2 is installed, only
+`allennlp.commands.elmo` is added, which AllenNLP 2 does not have. Otherwise the modules in
+`MODULES` replace AllenNLP.
 
 The LSTM state is carried from call to call, as in AllenNLP 0.9. With the environment variable
 `ELMO_PLUGIN_STATE=primed`, a sentence always has the same vectors. A line on stderr says which
@@ -23,8 +23,8 @@ from typing import Optional, Sequence
 STATE = "ELMO_PLUGIN_STATE"
 _OLD = "elmo_plugin.bilm.use.old_programs"
 _IDS = "elmo_plugin.bilm.model.characters"
-# For each stand-in module, its names and the modules to import them from. AllenNLP 0.9.0 is the
-# last version that has all of them.
+# For each stand-in module, its names and the modules to import them from; for `__version__`, its
+# value. AllenNLP 0.9.0 is the last version that has all of these names.
 MODULES = {
     "allennlp": {"__version__": "0.9.0"},
     "allennlp.commands": {},
@@ -40,7 +40,7 @@ MODULES = {
 
 
 class AllenNlpFinder(MetaPathFinder, Loader):
-    """Import hook for the stand-in modules. It comes last, so that installed modules win."""
+    """Import hook for the stand-in modules. It comes last: installed modules have precedence."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: object = None

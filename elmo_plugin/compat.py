@@ -1,9 +1,9 @@
 """
-Repairs of AllenNLP 2.10.1, mostly for current PyTorch. Each is a function in this module.
+Patches of AllenNLP 2.10.1, mostly for current PyTorch. Each patch is a function in this module.
 
-`elmo_plugin.plugin` calls `repair`, which replaces functions inside AllenNLP only where AllenNLP's
-own ones fail or warn. `tests/test_compat.py` shows each failure. Once AllenNLP no longer fails,
-delete the repair.
+`elmo_plugin.plugin` calls `repair`, which applies them. They replace only functions of AllenNLP
+that fail or warn. `tests/test_compat.py` shows each failure. Delete a patch once AllenNLP no longer
+fails.
 """
 
 import functools
@@ -61,7 +61,7 @@ _INDEXERS = "dataset_reader.token_indexers"
 
 @functools.cache
 def repair() -> None:
-    """Apply all repairs of this module. Later calls do nothing."""
+    """Apply all patches in this module. Later calls do nothing."""
     _reduce_on_plateau()
     _mixed_precision_names()
     _sparse_gradient_norm()
@@ -84,9 +84,9 @@ def repair() -> None:
 
 def _wrap_in_place(function: Any, wrapper: Callable[..., Any]) -> None:
     """
-    Replace a function's code: calls return `wrapper(stock, ...)`, where `stock` is a copy of the
-    original function. The function object is not replaced, so modules that have already imported it
-    by name call `wrapper` too.
+    Replace a function's code, so that a call returns `wrapper(stock, ...)`, where `stock` is a copy
+    of the original function. The function object stays the same. Modules that have already imported
+    it by name therefore call `wrapper` too.
     """
     stock = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__
@@ -117,7 +117,7 @@ def _reduce_on_plateau() -> None:
 
 
 def _mixed_precision_names() -> None:
-    """Use `torch.amp`: AllenNLP's trainer uses `torch.cuda.amp`, which warns at every batch."""
+    """Make AllenNLP's trainer use `torch.amp`, since `torch.cuda.amp` warns at every batch."""
     amp = types.SimpleNamespace(
         # The trainer passes `enabled` first, but the first argument of `torch.amp.autocast` is
         # the device.
@@ -129,17 +129,15 @@ def _mixed_precision_names() -> None:
 
 
 def _sparse_gradient_norm() -> None:
-    """
-    Clip sparse gradients (of `Embedding` with `sparse`) too; PyTorch's `clip_grad_norm_` fails.
-    """
+    """Let AllenNLP clip sparse gradients, on which PyTorch's `clip_grad_norm_` fails."""
     for module in (gradient_descent_trainer, ddp_accelerator, training_util):
         module.clip_grad_norm_ = clip_grad_norm  # type: ignore[attr-defined]
 
 
 def _numpy_scalars_in_training_state() -> None:
     """
-    Let `torch.load` read NumPy numbers, but no other objects. AllenNLP saves them as metrics in the
-    training state. `torch.load` rejects them by default now, so `--recover` would fail.
+    Let `torch.load` read NumPy numbers, which AllenNLP saves as metrics in the training state. By
+    default, `torch.load` now rejects them, so `--recover` would fail.
     """
     numbers = (numpy.bool_, numpy.int32, numpy.int64, numpy.float16, numpy.float32, numpy.float64)
     dtypes = [type(numpy.dtype(number)) for number in numbers]
@@ -172,8 +170,8 @@ def _spacy_tokenizer() -> None:
 
 def split_by_rules(model: str) -> None:
     """
-    If the spaCy model is not installed, let AllenNLP's `SpacyTokenizer` use a blank pipeline of the
-    model's language, without part-of-speech tags, instead of downloading the model.
+    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it. The
+    tokenizer then uses a blank pipeline of the model's language, without part-of-speech tags.
     """
     if spacy.util.is_package(model) or Path(model).exists():
         return
@@ -185,8 +183,8 @@ def split_by_rules(model: str) -> None:
 
 def _transformers_tokenizer() -> None:
     """
-    Do not pass `add_special_tokens` to the constructor of Hugging Face tokenizers, which now raises
-    an error. AllenNLP also passes it at each tokenizer call, which is enough.
+    Do not pass `add_special_tokens` to the constructor of a Hugging Face tokenizer, which now
+    rejects this argument. AllenNLP also passes it in each call of the tokenizer, which is enough.
     """
 
     def get_tokenizer(stock: Any, model_name: str, **kwargs: Any) -> Any:
@@ -213,7 +211,7 @@ class _PlainTarFile(tarfile.TarFile):
             ) from error
 
     def add(self, name: Any, arcname: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Add a file. A config that refers to another archive is stored as `archived_config`."""
+        """Add a file, or in place of a `from_archive` config the result of `archived_config`."""
         content = archived_config(name) if arcname == archival.CONFIG_NAME else None
         if content is None:
             super().add(name, arcname, *args, **kwargs)
@@ -233,9 +231,9 @@ def _archives_that_write_elsewhere() -> None:
 
 def _damaged_archives() -> None:
     """
-    Name the archive, and what is wrong with it, if it cannot be loaded. Errors of AllenNLP name at
-    most a temporary folder, and some damage goes unnoticed: it never compares the checksum of an
-    archive.
+    Patch AllenNLP's error for an archive that cannot be loaded, to say which archive it is and what
+    is wrong. Unpatched, the error names at most a temporary folder. AllenNLP also misses some
+    damage, because it never compares an archive's checksum.
     """
 
     @contextmanager
@@ -263,7 +261,7 @@ def _damaged_archives() -> None:
         with _reading("its config.json cannot be read", "the config of a run"):
             try:
                 plain = Params.from_file(path).params
-            except RuntimeError as error:  # of jsonnet
+            except RuntimeError as error:  # raised by jsonnet
                 raise ConfigurationError(str(error).replace(f"{path}:", "").strip()) from error
             if not isinstance(plain, dict):
                 raise ConfigurationError(f"it is a {type(plain).__name__}")
@@ -294,7 +292,7 @@ def _damaged_archives() -> None:
             return stock(path, *args, **kwargs)
 
     def load_archive(stock: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
-        archival.cached_path(archive_file)  # if there is no such file, its error says so
+        archival.cached_path(archive_file)  # raises a clear error if there is no such file
         try:
             return stock(archive_file, *args, **kwargs)
         except (MemoryError, torch.OutOfMemoryError):
@@ -324,15 +322,15 @@ def _reading(failure: str, expected: str) -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """Return an error's message, after its type if the message alone may say nothing."""
+    """Return an error's message; if that alone may be unclear, put the error's type before it."""
     clear = isinstance(error, (ConfigurationError, OSError, tarfile.TarError)) and str(error)
     return str(error) if clear else f"{type(error).__name__}: {error}"
 
 
 def _archives_without_options() -> None:
     """
-    Store the biLM's options in a model's archive. Otherwise an archive loads only where the options
-    file named in its config exists. See `elmo_plugin.modules.archived_bilm`.
+    Store the biLM's options in a model's archive. Otherwise an archive can only be loaded where the
+    options file that its config names exists. See `elmo_plugin.modules.archived_bilm`.
     """
     stock_load = Model._load.__func__  # type: ignore[attr-defined]
 
@@ -359,8 +357,8 @@ def _archives_without_options() -> None:
 
 def _new_labels_in_a_trained_model() -> None:
     """
-    Refuse new labels for a trained model. `evaluate --extend-vocab` and `from_archive` add them to
-    the vocabulary, but the output layer has no row for them: the loss raises an IndexError.
+    Raise an error if a trained model gets new labels. `evaluate --extend-vocab` and `from_archive`
+    add them to the vocabulary, but the output layer has no rows for them.
     """
     stock = Model.extend_embedder_vocab
 
@@ -407,7 +405,7 @@ def _pretraining_keeps_its_folder() -> None:
     Let pretraining manage its own folder. `allennlp train` would delete the whole folder with
     `--force`, overwrite the config when it resumes, and make an archive at the end.
     """
-    # Import here: importing this module loads the plugin, which needs this file to be complete.
+    # Import here: importing `train` loads the plugin, which needs this file to be complete.
     from allennlp.commands import train
 
     def train_model(
@@ -433,8 +431,8 @@ def _pretraining_keeps_its_folder() -> None:
 
 def _spawned_data_workers() -> None:
     """
-    Fix data loaders with `start_method: "spawn"`: AllenNLP makes the lock of its progress bar for
-    forked workers only.
+    Fix data loaders with `start_method: "spawn"`. AllenNLP's lock for the progress bar works only
+    with forked workers.
     """
     stock_mp = multiprocess_data_loader.mp
 
@@ -475,8 +473,8 @@ def _indexer_without_embedder() -> None:
 
 def _attacks_on_a_missing_field() -> None:
     """
-    Raise a helpful error if an attacker is given a missing text field (by default `tokens`) or a
-    gradient (`grad_input_1`) of another one. AllenNLP raises a bare KeyError or IndexError.
+    Raise a helpful error if the text field to attack (default: `tokens`) does not exist, or the
+    gradient (default: `grad_input_1`) is of another. AllenNLP raises a bare KeyError or IndexError.
     """
 
     def attack_from_json(
@@ -505,7 +503,7 @@ def _attacks_on_a_missing_field() -> None:
 
 
 def _models_that_do_not_pickle() -> None:
-    """Make two AllenNLP modules picklable: they have a lambda instead of an absent submodule."""
+    """Make two AllenNLP modules picklable: they have a lambda in place of an absent submodule."""
 
     def with_identity(stock: Any, name: str) -> Any:
         @functools.wraps(stock)  # FromParams reads the signature

@@ -27,7 +27,7 @@ _GONE: dict[str, dict[str, str]] = {
     },
 }
 
-# Keys of which a text field embedder of AllenNLP 2 has at least one.
+# The config of a text field embedder for AllenNLP 2 has at least one of these keys.
 _KEYS_OF_2 = {"token_embedders", "type", "_pretrained"}
 
 
@@ -52,7 +52,7 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
     if isinstance(embedder, dict) and not _KEYS_OF_2 & embedder.keys():
         found.append("model.text_field_embedder: now {token_embedders: {...}}")
     for part in ("data_loader", "validation_data_loader"):
-        # In AllenNLP 0.9 a sorting key was a list of a field and a padding key.
+        # In AllenNLP 0.9, each sorting key was a list: the name of a field, and a padding key.
         keys = _inside(config, part, "batch_sampler").get("sorting_keys")
         if isinstance(keys, list) and any(isinstance(key, list) for key in keys):
             found.append(f"{part}.batch_sampler.sorting_keys, lists: now names of fields")
@@ -63,7 +63,7 @@ def check_not_of_0_9(config: dict[str, Any]) -> None:
 
 
 def _inside(config: Any, *names: str) -> dict[str, Any]:
-    """Return the object under nested keys, or an empty one."""
+    """Return the dictionary under the nested keys `names`, or an empty one if there is none."""
     for name in names:
         config = config.get(name) if isinstance(config, dict) else None
     return config if isinstance(config, dict) else {}

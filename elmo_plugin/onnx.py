@@ -1,4 +1,4 @@
-"""Export of a biLM to ONNX: a graph from character ids and LSTM states to layers and states."""
+"""Export of a biLM to an ONNX graph, from character ids and LSTM states to layers and states."""
 
 import json
 import warnings
@@ -24,7 +24,7 @@ LAYERS = "layers"
 class OnnxBilm(torch.nn.Module):
     """
     Module that `export_onnx` exports: a biLM for padded batches that uses only operations that ONNX
-    supports. It computes what `elmo_plugin.bilm.kernels.reference` does.
+    supports. Its results are those of `elmo_plugin.bilm.kernels.reference`.
 
     # Parameters
 
@@ -45,8 +45,8 @@ class OnnxBilm(torch.nn.Module):
 
     def start(self) -> list[torch.Tensor]:
         """
-        Return the initial LSTM states of a sentence, in the order of `STATES`: hidden state and
-        memory cell of the forward LSTM, then of the backward LSTM.
+        Return the initial LSTM states of a sentence, in the order of `STATES`. These are hidden
+        state and memory cell of the forward LSTM, then those of the backward LSTM.
         """
         with torch.no_grad():
             return [tensor for state in self.bilm.start_states(1) for tensor in state]
@@ -97,8 +97,8 @@ class OnnxBilm(torch.nn.Module):
 
     def _tokens(self, ids: torch.Tensor) -> torch.Tensor:
         """
-        Compute the token layer. `reference.token_layer` calls `len`, which would make the number of
-        tokens a constant in the exported graph.
+        Return the output of the token layer. `reference.token_layer` is not used: it calls `len`,
+        which would make the number of tokens a constant in the exported graph.
         """
         weights = self.bilm.char_cnn.weights
         characters = functional.embedding(ids.flatten(0, 1), weights.embedding).transpose(1, 2)
@@ -161,7 +161,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     The graph accepts any `batch_size` and `num_tokens`. The input states are optional; by default
     they are the biLM's own initial states. onnxruntime warns that these defaults are not constants,
-    which is intended. The file's metadata has the biLM's options.
+    which is intended. The file's metadata has the biLM's options and `state`.
 
     # Parameters
 
@@ -173,8 +173,8 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     # Raises
 
     `ValueError`, `FileNotFoundError`
-        If the biLM's `state` is `"carry"`, its weights are not float32, it is an ELMoForManyLangs
-        model, the output's folder does not exist, or the exported graph has a fixed `batch_size` or
+        If the biLM is of ELMoForManyLangs, its `state` is `"carry"`, or it is not in float32.
+        If the output's folder does not exist, or the exported graph has a fixed `batch_size` or
         `num_tokens`. No file is written then.
     """
     if isinstance(bilm.options, ManyLangsOptions):
@@ -200,12 +200,12 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     model = OnnxBilm(bilm).eval()
     start = model.start()
-    # torch.export may confuse a size of the example input with an equal dimension of the model. So
-    # the example has sizes that biLMs are unlikely to have.
+    # torch.export may confuse a dimension of the example input with an equal one of the model. So
+    # the example's dimensions are numbers that are unlikely in a biLM.
     ids = bilm.batch_to_ids([["a", "b", "c"], *[["d"]] * 6])
     dim = torch.export.Dim
     states = {1: dim("num_states", min=1)}
-    torch.compiler.reset()  # discard what an earlier, failed export has left
+    torch.compiler.reset()  # discard the state of an earlier export that failed
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the warnings are about the exporter's own code
         program = torch.onnx.export(
@@ -235,7 +235,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
 
 def _check_free(proto: Any, path: str | Path) -> None:
-    """Check that `batch_size` and `num_tokens` are variable; the exporter may silently fix one."""
+    """Check that `batch_size` and `num_tokens` are dynamic: the exporter may make one constant."""
     (ids,) = (one for one in proto.graph.input if one.name == IDS)
     shape = [one.dim_param or one.dim_value for one in ids.type.tensor_type.shape.dim]
     for axis, name in enumerate(("batch_size", "num_tokens")):

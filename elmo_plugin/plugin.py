@@ -1,8 +1,8 @@
 """
-Plugin that AllenNLP loads. It repairs AllenNLP and imports every module that may register a class.
+Plugin that AllenNLP loads. It patches AllenNLP and imports every module that may register a class.
 
-If allennlp-models is installed, it is imported first. It fails if a name is already registered,
-while this package's classes replace registered ones.
+If allennlp-models is installed, it is imported first, because it cannot register a name that is
+already registered. This package's classes can replace registered ones.
 """
 # ruff: noqa: E402
 

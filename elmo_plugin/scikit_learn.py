@@ -1,4 +1,4 @@
-"""ELMo as a transformer of scikit-learn."""
+"""ELMo as a scikit-learn transformer."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,11 +18,11 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
     # Parameters
 
     pooling : `str`, optional (default = `"mean"`)
-        `"mean"` or `"max"`.
+        `"mean"` or `"max"`, over the tokens of a text.
     options_file : `str`, optional (default = `"embedded"`)
         The biLM's `options.json`; see `ElmoEmbedder`.
     weight_file : `Optional[str]`, optional (default = `None`)
-        The biLM's `weights.hdf5`; not needed with a name.
+        The biLM's `weights.hdf5`; not needed if `options_file` is a name.
     state : `str`, optional (default = `"primed"`)
         See `BiLm`.
     batch_size : `int`, optional (default = `64`)
@@ -54,9 +54,9 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> numpy.ndarray:
         """
-        Return a vector for each text, float32, shape `(num_texts, embedding_dim)`; zeros for a text
-        without tokens. `X` is a list, a Series, an array or a DataFrame with one column. Its items
-        are strings, which are split at white space, or lists of tokens.
+        Return a vector for each text, float32, shape `(num_texts, embedding_dim)`. The vector of a
+        text without tokens is zero. `X` is a list, a Series, an array or a DataFrame with
+        one column. Its items are strings, which are split at white space, or lists of tokens.
 
         # Raises
 

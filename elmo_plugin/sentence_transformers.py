@@ -18,8 +18,8 @@ except ModuleNotFoundError:
 
 class ElmoTokens(InputModule):
     """
-    First module of a `SentenceTransformer`. It computes a vector for each token: a trainable mix of
-    the layers of a frozen biLM. A `Pooling` module must follow.
+    First module of a `SentenceTransformer`. It computes a vector for each token, as a trainable
+    scalar mix of a frozen biLM's layers. A `Pooling` module must follow.
 
     # Parameters
 
@@ -59,8 +59,8 @@ class ElmoTokens(InputModule):
         self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
         """
-        Return the character ids and the mask of a batch of texts, each with `prompt` before it. A
-        text is a string, which is split at white space, or a list of tokens.
+        Return the `character_ids` and the `attention_mask` of a batch of texts. `prompt` is added
+        before each text. A text is a string, which is split at white space, or a list of tokens.
         """
         prompt = prompt or ""
         tokens = [

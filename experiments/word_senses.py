@@ -3,10 +3,10 @@ Measure how well each layer separates the senses of a word:
 `python -m experiments.word_senses [OPTIONS WEIGHTS]`.
 
 Each sentence in examples/senses has an ambiguous word. Its predicted sense is that of the nearest
-other use of the same word, by cosine (Peters et al. 2018, section 5.3, do this on SemCor). Each
+other use of the same word, by cosine, as in Peters et al. 2018 (section 5.3, on SemCor). Each
 word has six uses, three per sense, so a random guess is right in two of five cases. If several uses
-are equally near, as in the token layer, the fraction of them with the right sense is added to the
-score. Prints the scores, and for the embedded biLM writes results/word_senses/README.md.
+are equally near, as in the token layer, the score is the fraction of them with the right sense. The
+program prints the scores. For the embedded biLM, it also writes results/word_senses/README.md.
 """
 
 import sys
@@ -19,7 +19,7 @@ from elmo_plugin import ElmoEmbedder
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 
 ROOT = Path(__file__).parents[1]
-# Cosines that differ by less than this count as equal.
+# Two cosines count as equal if they differ by less than this.
 TIED = 1e-4
 LAYERS = ("token layer", "first LSTM layer", "second LSTM layer")
 
@@ -35,7 +35,7 @@ writes this page.
 
 
 def main() -> None:
-    """Score every layer, print the scores, and for the embedded biLM write the page."""
+    """Score every layer, print the scores, and write the page if the biLM is the embedded one."""
     lines = (ROOT / "examples" / "senses" / "sentences.tsv").read_text("utf-8").splitlines()
     uses = [tuple(line.split("\t")) for line in lines]
     embedder = ElmoEmbedder(*sys.argv[1:3])

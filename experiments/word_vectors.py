@@ -4,10 +4,10 @@ Train word vectors on the text that a biLM was trained on, and write them in Glo
     pip install -r requirements-word-vectors.txt        # gensim, in an environment of its own
     python experiments/word_vectors.py vectors.txt.gz text/train/*.txt --dim 100
 
-They are skip-gram vectors with negative sampling (Mikolov et al. 2013), trained by gensim. Lines of
-all files are interleaved, because gensim's learning rate falls during training; otherwise the last
-file would get only a small rate. Words are in lower case, as in GloVe and the task configs. With
-one worker, the fixed seed and `PYTHONHASHSEED=0`, vectors are reproducible.
+They are skip-gram vectors with negative sampling (Mikolov et al. 2013), trained by gensim. Because
+its learning rate falls during training, the lines of all files are interleaved. Otherwise the last
+file would get only a small rate. Words are in lower case, as in GloVe and the task configs. Vectors
+are reproducible with one worker and `PYTHONHASHSEED=0`.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from gensim.models import FastText, Word2Vec
 
 class Sentences:
     """
-    Iterable of the tokenized lines of all files. Lines of a file are spread evenly over the whole
-    iteration, in proportion to the file's size.
+    Iterable of the tokenized lines of all files. The lines of each file are spread evenly over the
+    whole iteration.
     """
 
     def __init__(self, paths: list[Path], lowercase: bool) -> None:
@@ -52,7 +52,7 @@ class Sentences:
 
 
 def write(vectors: Any, path: Path) -> None:
-    """Write the vectors atomically: a line `word number number ...` for each word, by frequency."""
+    """Write the vectors atomically, as lines `word number number ...`, the most frequent first."""
     aside = path.with_name(path.name + ".part")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(aside, "wt", encoding="utf-8") as out:

@@ -30,8 +30,9 @@ MISSING = {
 
 class Command(NamedTuple):
     """
-    A command of the command line. `module` names the module with its `add_arguments` and `run`;
-    `help` is one line; `examples` are arguments shown in `--help`; `aliases` are other names.
+    A command of the command line. `module` is the name of the module that defines `add_arguments`
+    and `run`. `help` is one line, `examples` are arguments to show in `--help`, and `aliases` are
+    other names of the command.
     """
 
     module: str
@@ -77,7 +78,7 @@ def _command(
     return name, Command(module, help, examples, aliases)
 
 
-# Commands that need AllenNLP import it inside `run`.
+# Commands that need AllenNLP import it only inside `run`.
 COMMANDS = dict(
     [
         _command(

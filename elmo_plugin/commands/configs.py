@@ -1,9 +1,9 @@
 """
 `configs DIRECTORY`: write the training configs, and the files that they need to run offline.
 
-The configs need the sample data and the embedded biLM's `options.json`, from which they read
-dimensions. The directory is laid out like the repository. It also gets `requirements.txt`, with the
-versions to install for AllenNLP.
+The configs need the sample data, and the embedded biLM's `options.json`, from which they read
+dimensions. The directory has the same layout as the repository. It also gets `requirements.txt` and
+`constraints.txt`, with the versions to install for AllenNLP.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterator
 
 PACKAGE = Path(__file__).parents[1]
-# An installed wheel has copies of the files in this folder; setup.py makes them.
+# Folder in an installed wheel, where setup.py puts copies of the files.
 IN_WHEEL = PACKAGE / "configs"
 PARTS = (
     ".allennlp_plugins",

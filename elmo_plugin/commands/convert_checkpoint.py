@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
     `ValueError`, `OSError`
         If an output file exists and `--force` is not given, or if it is also an input. If the
-        checkpoint is missing or damaged, or is not that of a biLM.
+        checkpoint is missing or damaged, is not of a biLM, or does not fit the vocabulary.
     """
     from elmo_plugin.bilm.files import bilm_tf
     from elmo_plugin.bilm.training.export import VOCABULARY_FILE

@@ -1,4 +1,4 @@
-"""`elmo INPUT OUTPUT.hdf5 (--all | --top | --average)`: write a biLM's layers of each sentence."""
+"""`elmo INPUT OUTPUT.hdf5 (--all | --top | --average)`: write a biLM's layers for each sentence."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of AllenNLP 0.9's command `elmo`, and new ones, starting with `--state`."""
+    """Add the arguments of AllenNLP 0.9's command `elmo`, and those that this package adds."""
     parser.add_argument(
         "input_file",
         help="UTF-8 text, plain or gzip: one sentence per line, tokens separated by white space; "
@@ -132,7 +132,7 @@ def add_bilm_files(parser: argparse.ArgumentParser) -> None:
 
 
 def bilm_files(args: argparse.Namespace) -> List[str]:
-    """Return `--options-file` and `--weight-file`, or only the one that is given, if any."""
+    """Return a list of the values of `--options-file` and `--weight-file` that are given."""
     return [name for name in (args.options_file, args.weight_file) if name]
 
 
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_notes(args: argparse.Namespace) -> None:
-    """Print to stderr what AllenNLP 0.9's command does otherwise, and how to get that."""
+    """Print to stderr how results differ from those of AllenNLP 0.9, and how to get the latter."""
     notes = []
     if args.options_file is None and args.weight_file is None:
         notes.append(
@@ -233,8 +233,8 @@ def _print_notes(args: argparse.Namespace) -> None:
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
     """
-    Return the file's lines and their number, `None` for standard input. Bytes that are not UTF-8
-    are decoded to surrogates.
+    Return the lines of a file, or of standard input if `path` is `-`, and their number. The number
+    is `None` unless `path` is a regular file. Bytes that are not UTF-8 are decoded to surrogates.
     """
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes
 

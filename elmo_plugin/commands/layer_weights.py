@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `FileNotFoundError`
-        If an archive has no weight file that can be loaded safely, or it has no layer weights.
+        If an archive has no layer weights, or no weight file that can be loaded safely.
     """
     names = args.names or [_name(Path(path)) for path in args.archives]
     if len(names) != len(args.archives):
@@ -70,5 +70,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _name(path: Path) -> str:
-    """Return the name of the run's folder: files in it are named alike in every run."""
+    """Return the name of the run's folder, because every run has files of the same names."""
     return path.parent.resolve().name if path.is_file() else path.resolve().name

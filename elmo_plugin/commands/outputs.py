@@ -7,7 +7,7 @@ from typing import Iterable, Union
 def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], force: bool) -> None:
     """
     Raise a `ValueError` if the file `output` exists and `force` is false. With `force`, raise it if
-    the file is one of the command's `inputs` or inside one that is a folder. URLs are ignored.
+    the file is one of the command's `inputs`, or is in a folder among them. URLs are ignored.
     """
     output = Path(output)
     if not output.exists():

@@ -1,6 +1,6 @@
 """
-`pretrain CONFIG -s OUT`: pretrain a biLM on plain text, in one process, or with torchrun in
-several: `torchrun --nnodes N --nproc-per-node K -m elmo_plugin pretrain CONFIG -s SHARED`.
+`pretrain CONFIG -s OUT`: pretrain a biLM on plain text. For several processes, use torchrun:
+`torchrun --nnodes N --nproc-per-node K -m elmo_plugin pretrain CONFIG -s SHARED`.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the config, a file that it names, or the run's folder cannot be used.
     `SystemExit`, `KeyboardInterrupt`
-        After SIGTERM (with status 143) and after Ctrl-C, once a checkpoint is saved.
+        After SIGTERM (`SystemExit` with status 143) or Ctrl-C, once a checkpoint is saved.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
 
@@ -91,7 +91,7 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
     `FileNotFoundError`
         If there is no such file.
     `ValueError`
-        If the file is not an object in JSON or jsonnet, or `overrides` not one in JSON.
+        If the file does not hold a JSON or jsonnet object, or `overrides` is not a JSON object.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no config {path}, expected a JSON or jsonnet file")

@@ -20,8 +20,8 @@ def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
 
 def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = None) -> "tqdm":
     """
-    Return a progress bar on stderr; with `--file-friendly-logging` it prints a line every 10
-    seconds. `unit` names the things that are counted, and `total` is their number, if known.
+    Return a progress bar on stderr. With `--file-friendly-logging`, it prints a new line every 10
+    seconds. `unit` names what the bar counts, and `total` is the final count, if known.
     """
     from tqdm import tqdm
 
@@ -37,8 +37,8 @@ def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = Non
 def says_how_to_resume(bar: "tqdm", command: str) -> Iterator[None]:
     """
     Context manager that adds "to resume, run `command`" to the message of a `KeyboardInterrupt` or
-    `OSError` (a full disk, for example), and closes `bar` first. It does not change a
-    `FileNotFoundError`, which means a missing input.
+    an `OSError`, such as a full disk. It closes `bar` first. A `FileNotFoundError` is not changed,
+    because it means a missing input.
     """
     try:
         yield

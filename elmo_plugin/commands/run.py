@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """
-    Run the program in this process. It and its child processes import the stand-ins for AllenNLP's
-    modules from `elmo_plugin.as_allennlp`. If it raises an exception, print the traceback and exit
-    with status 1.
+    Run the program in this process. The program and its child processes can import the stand-in
+    modules of `elmo_plugin.as_allennlp`. If the program raises an exception, print the traceback
+    and exit with status 1.
 
     # Raises
 

@@ -1,6 +1,6 @@
 """
-`score DIRECTORY TEXT`: print the probability of each word of a text, the text's perplexity, and the
-words that the biLM in `DIRECTORY` predicts in a word's place.
+`score DIRECTORY TEXT`: score a text with the biLM in `DIRECTORY` as a language model. Prints log
+probabilities and perplexity, and on request the most probable substitutes of each word.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def _token_rows(scorer: Any, scores: Any, number: int, k: Any) -> Iterator[List[
     found = None if k is None else scorer.all_substitutes(scores.tokens, k)
     rows = zip(scores.tokens, scores.unknown, scores.forward, scores.backward)
     nothing = [] if found is None else [""]
-    # The boundaries are predicted too: <S> by the backward LSTM, </S> by the forward one.
+    # The biLM also predicts the boundaries: <S> with the backward LSTM, </S> with the forward one.
     yield [number, -1, "<S>", 0, "", f"{scores.begin:.4f}", *nothing]
     for position, (token, unknown, forward, backward) in enumerate(rows):
         row = [number, position, token, int(unknown), f"{forward:.4f}", f"{backward:.4f}"]

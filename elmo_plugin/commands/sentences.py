@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     except LookupError as error:
         raise ValueError(f"--encoding is {args.encoding!r}, expected one of Python's") from error
     check_output(args.output, args.inputs, args.force)
-    # utf-8-sig drops a byte order mark, which would become part of the first word.
+    # utf-8-sig drops a byte order mark, which otherwise would become part of the first word.
     encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding
     count, nlp = 0, spacy.blank("en")
     with atomic_write(args.output) as temporary, temporary.open("w", encoding="utf-8") as output:

@@ -1,7 +1,7 @@
 """
 Start-up code for child processes of a program that `elmo-plugin run` runs, such as the workers of
 a `spawn` pool. They import the program again, so they need the stand-in modules of
-`elmo_plugin.as_allennlp`. Python imports a module of the name `sitecustomize` at start.
+`elmo_plugin.as_allennlp`. At start, Python imports the module `sitecustomize` if there is one.
 """
 
 import sys
@@ -11,7 +11,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 if __name__ == "sitecustomize":  # imported by Python at start, not as a module of this package
-    # This file hides the environment's own `sitecustomize`, so that one is run first.
+    # This file hides the environment's own `sitecustomize`, so run that one first.
     folder = Path(__file__).parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
     spec = PathFinder.find_spec("sitecustomize")

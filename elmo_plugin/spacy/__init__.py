@@ -1,6 +1,6 @@
 """
-ELMo in spaCy: the pipeline component `elmo` and the model architecture `elmo_plugin.ElmoMix.v1`,
-which spaCy finds by this package's entry points. This module defines the attribute `doc._.elmo`.
+ELMo in spaCy: the pipeline component `elmo` and the model architecture `elmo_plugin.ElmoMix.v1`.
+spaCy finds them through this package's entry points. This module defines `doc._.elmo`.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def get_layers(doc: Doc) -> Any:
     # Raises
 
     `ValueError`
-        If the layers belong to another text, for example if the Doc was cut out of a longer one.
+        If the layers belong to another text, for example because the Doc is part of a longer one.
     """
     layers = doc.user_data.get(_LAYERS)
     if layers is None:
@@ -33,7 +33,7 @@ def get_layers(doc: Doc) -> Any:
     starts = [token.idx for token in doc]
     known = doc.user_data.get(_STARTS)
     if known is None and layers.shape[1] == len(doc):
-        return layers  # the user has set this attribute, not the component
+        return layers  # set by the user, not by the component
     if known is None or known[1] != len(doc.text):
         raise ValueError(
             f"doc._.elmo holds vectors of {layers.shape[1]} tokens of another text, expected those "
@@ -49,7 +49,7 @@ def get_layers(doc: Doc) -> Any:
 
 
 def set_layers(doc: Doc, layers: Any) -> None:
-    """Store layers in a Doc, with the offsets of the tokens that they belong to."""
+    """Store layers in a Doc, with the character offsets of its tokens and the text's length."""
     doc.user_data[_LAYERS] = layers
     doc.user_data[_STARTS] = [[token.idx for token in doc], len(doc.text)]
 

@@ -61,8 +61,8 @@ class ElmoComponent(Pipe):
     spaCy component that stores a biLM's layers in `doc._.elmo`, float32, shape `(mixture_size,
     num_tokens, embedding_dim)`, and their mean in `doc.tensor`.
 
-    It is not trained. A training config must name it in `annotating_components`; later components
-    learn a mix of the layers with the architecture `elmo_plugin.ElmoMix.v1`.
+    The component is not trained. A training config must list it in `annotating_components`. Later
+    components learn a scalar mix of the layers with the architecture `elmo_plugin.ElmoMix.v1`.
 
     The biLM runs on each sentence (`doc.sents`), or on the whole Doc if sentences are not set.
     White-space tokens get zeros. A saved pipeline contains the biLM.
@@ -75,7 +75,7 @@ class ElmoComponent(Pipe):
         The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
         path or a URL. It is read at first use. A saved pipeline does not need it.
     weight_file : `Optional[str]`, optional (default = `None`)
-        The biLM's `weights.hdf5`; not needed with a name.
+        The biLM's `weights.hdf5`; not needed if `options_file` is a name.
     state : `str`, optional (default = `"primed"`)
         `"primed"` or `"reset"`; see `BiLm`.
     dtype : `Optional[str]`, optional (default = `None`)
@@ -83,8 +83,8 @@ class ElmoComponent(Pipe):
     max_tokens : `int`, optional (default = `4096`)
         Largest number of tokens in a batch. Longer sentences are run in chunks.
     cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory to store layers in, so that training runs the biLM only once on
-        each sentence; see `LayerCache`.
+        `"memory"` or a directory to store layers in. With it, training runs the biLM only once on
+        each sentence. See `LayerCache`.
 
     # Raises
 
@@ -132,8 +132,8 @@ class ElmoComponent(Pipe):
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """
-        Add layers to a stream of Docs, and yield the Docs in order. The sentences of each
-        `batch_size` Docs are sorted by length, and sentences of similar length share a batch.
+        Add layers to a stream of Docs, and yield the Docs in order. Within each group of
+        `batch_size` Docs, the biLM runs on batches of sentences of similar length.
         """
         handle_error = self.get_error_handler()
         for docs in minibatch(stream, batch_size):
@@ -152,7 +152,7 @@ class ElmoComponent(Pipe):
             numpy.zeros((options.num_layers + 1, len(doc), options.embedding_dim), "float32")
             for doc in docs
         ]
-        # `places` has, for each sentence, its Doc's array and the token positions to write to.
+        # `places` has a pair for each sentence: its Doc's array, and the positions to write to.
         sentences, places = [], []
         for doc, own in zip(docs, layers):
             for span in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
@@ -170,7 +170,7 @@ class ElmoComponent(Pipe):
             doc.tensor = own.mean(axis=0)
 
     def _layers(self, sentences: list[list[str]]) -> Iterable[numpy.ndarray]:
-        """Return the layers of each sentence, padded to the longest sentence of the batch."""
+        """Return an array of layers for each sentence, padded to the longest of the sentences."""
         bilm = self.bilm
         if len(sentences[0]) + 2 > self._max_tokens:
             (sentence,) = sentences
@@ -183,8 +183,8 @@ class ElmoComponent(Pipe):
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """
-        Write the biLM to the folder `path`: `options.json` and `weights.hdf5`, or `weights.th` for
-        an ELMoForManyLangs model. `exclude` is ignored.
+        Write the biLM to the folder `path`, as `options.json` and `weights.hdf5`. The weights of an
+        ELMoForManyLangs model are written to `weights.th` instead. `exclude` is ignored.
         """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ class ElmoComponent(Pipe):
                 torch.save(self.bilm.state_dict(), temporary)
         else:
             save_weights(self.bilm, path / WEIGHTS_FILE)
-            # Remove this file of an earlier model, or `from_disk` would read it.
+            # Remove `weights.th` of an earlier model, which `from_disk` would read instead.
             (path / TENSORS_FILE).unlink(missing_ok=True)
         with atomic_write(path / OPTIONS_FILE) as temporary:
             srsly.write_json(temporary, options_dict(self.bilm.options))

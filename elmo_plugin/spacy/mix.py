@@ -1,4 +1,4 @@
-"""Learned mix of a biLM's layers (Peters et al. 2018, equation 1), as a Thinc model for spaCy."""
+"""Scalar mix of a biLM's layers (Peters et al. 2018, equation 1), as a Thinc model for spaCy."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,20 @@ from spacy.tokens import Doc
 from thinc.api import Model
 from thinc.types import Floats2d, Floats3d
 
-# Key in `Doc.user_data` that marks a Doc as a sample to initialize a model: it needs no layers.
+# Key in `Doc.user_data` of samples, which only serve to initialize a model and need no layers.
 SAMPLE = "elmo_plugin_sample"
 
 
 @registry.architectures("elmo_plugin.ElmoMix.v1")
 def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]]:
     """
-    Return a Thinc model that computes `gamma * sum_j softmax(s)_j * h_j` for each token, from the
-    layers `h_j` in `doc._.elmo`. `width` is the biLM's `embedding_dim`: 512 for the embedded biLM,
-    1024 for the released `original`. `num_layers` is the biLM's `mixture_size`.
+    Return a Thinc model that computes `gamma * sum_j softmax(s)_j * h_j` for each token, where the
+    `h_j` are the layers in `doc._.elmo`. `width` is the biLM's `embedding_dim`: 512 for the
+    embedded biLM, 1024 for the released `original`. `num_layers` is the biLM's `mixture_size`.
 
     A spaCy component uses the model as its `tok2vec` and trains `s` and `gamma`. The component
-    `elmo` must come earlier in the pipeline and be among `annotating_components` in training. The
-    training config's `dropout` is applied to the output.
+    `elmo` must come earlier in the pipeline, and the training config must list it in
+    `annotating_components`. The training config's `dropout` is applied to the output.
     """
     return Model(
         "elmo_mix",
@@ -33,7 +33,7 @@ def elmo_mix(width: int, num_layers: int = 3) -> Model[list[Doc], list[Floats2d]
 
 
 def init(model: Model, X: list[Doc] | None = None, Y: list[Floats2d] | None = None) -> None:
-    """Set `s` to 0 and `gamma` to 1, which gives the plain average of the layers."""
+    """Set `s` to 0 and `gamma` to 1, which averages the layers. Mark the Docs `X` as samples."""
     if not model.has_param("s"):
         model.set_param("s", model.ops.alloc1f(model.get_dim("nL")))
         model.set_param("gamma", model.ops.alloc1f(1) + 1.0)
@@ -46,7 +46,7 @@ def forward(
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
     """
     Return the mix of each Doc, shape `(num_tokens, width)`, and a backward function. That function
-    takes the gradients of the mixes and adds to the gradients of `s` and `gamma`.
+    takes the gradients of the mixes, adds to the gradients of `s` and `gamma`, and returns `[]`.
     """
     xp, s, gamma = model.ops.xp, model.get_param("s"), model.get_param("gamma")
     weights = model.ops.softmax(s)

@@ -1,10 +1,10 @@
 """
 Split prose into tokenized sentences, the input of pretraining.
 
-spaCy's English tokenizer rules split tokens; no spaCy model is needed. A sentence ends after `.`,
-`!`, `?` or an ellipsis, and any closing quotes and brackets, if white space follows and the next
-token does not begin with a lower-case letter. The period of `Mr.` is part of its token, and ends no
-sentence.
+The tokenizer is spaCy's rule-based English one, which needs no trained model. A sentence ends after
+`.`, `!`, `?` or an ellipsis, and after closing quotes and brackets that follow it. White space must
+come next, and the next token must not begin with a lower-case letter. The period of `Mr.` ends no
+sentence, because it is part of the token.
 """
 
 import re
@@ -21,7 +21,7 @@ EMPHASIS = re.compile(r"(?<!\w)_([^_]+)_(?!\w)")
 def paragraphs(lines: Iterable[str], hard_wrapped: bool = True) -> Iterator[str]:
     """
     Yield paragraphs, with each run of white space replaced by one space. If `hard_wrapped`, blank
-    lines separate paragraphs; otherwise every line is a paragraph.
+    lines separate paragraphs; otherwise every non-blank line is a paragraph.
     """
     current: list[str] = []
     for line in lines:
@@ -40,9 +40,8 @@ def sentences(
     hard_wrapped: bool = True,
 ) -> Iterator[list[str]]:
     """
-    Yield the tokens of each sentence in a text. `nlp` is the spaCy pipeline that tokenizes, by
-    default a blank English one. If `hard_wrapped`, blank lines separate paragraphs; otherwise every
-    line is a paragraph.
+    Yield the tokens of each sentence in a text. The tokenizer is that of the spaCy pipeline `nlp`,
+    by default a blank English one. See `paragraphs` for `hard_wrapped`.
     """
     nlp = nlp or spacy.blank("en")
     for paragraph in paragraphs(lines, hard_wrapped):

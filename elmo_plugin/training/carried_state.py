@@ -22,18 +22,18 @@ class CarriedState(ProcessState):
     state dict.
 
     Validation starts from a zero state, so that it gives the same result as `allennlp evaluate`.
-    Training then continues with its own state from before the validation. In AllenNLP's own ELMo,
-    validation starts from the training's state, and training continues from the validation's.
+    Training then continues from the state that it had before the validation. In AllenNLP's own
+    ELMo, each of the two continues from the last state of the other.
 
     It is active in every run, without a key in the config.
     """
 
     def own_state(self) -> Dict[str, Any]:
-        """Return the result of `carried_state` for each biLM, by its name in the model."""
+        """Return a dictionary from each biLM's module name to its result of `carried_state`."""
         return {name: carried_state(bilm) for name, bilm in self._carriers().items()}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Set the states of all biLMs from a result of `own_state`, or to zero if it has none."""
+        """Set each biLM's state from a result of `own_state`; others start from zero."""
         for name, bilm in self._carriers().items():
             set_carried_state(bilm, state.get(name))
 
@@ -68,8 +68,8 @@ class CarriedState(ProcessState):
 
 def carried_state(bilm: BiLm) -> Optional[Rows]:
     """
-    Return a CPU copy of a biLM's carried state in both directions; `None` before the first batch.
-    It has a row for each sentence of the largest batch so far.
+    Return a CPU copy of a biLM's carried state in both directions, or `None` before the first
+    batch. The batch dimension of each tensor is the largest batch size so far.
     """
     if bilm.carried is None:
         return None

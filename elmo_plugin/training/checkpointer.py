@@ -1,8 +1,8 @@
 """
 Checkpoints of task models that a kill, a full disk or Ctrl-C cannot damage.
 
-AllenNLP's own checkpointer writes in place: a kill while it writes leaves a truncated file that
-`--recover` cannot read, and Ctrl-C in the first epoch leaves no checkpoint.
+AllenNLP's own checkpointer writes in place. A kill while it writes leaves a truncated file, which
+`--recover` cannot read. Ctrl-C in the first epoch leaves no checkpoint.
 """
 
 import logging
@@ -31,7 +31,7 @@ from elmo_plugin.training.saved_interrupt import saved_interrupt
 logger = logging.getLogger(__name__)
 
 _FILE = re.compile(r"(?:model|training)_state_e(\d+)_b(\d+)((?:_w\d+)?)\.th")
-# Key in the training state: whether the checkpoint is of the best epoch so far.
+# Key in the training state. Its value says whether the checkpoint is of the best epoch so far.
 _IS_BEST = "elmo_plugin_is_best"
 
 
@@ -79,7 +79,7 @@ class AtomicCheckpointer(Checkpointer):
             )
         saved = self._save(trainer)
         if saved is not None:
-            # The trainer, which stops here, would have written best.th next.
+            # The trainer would have written best.th next, but it stops here.
             self._restore_best(saved)
             if isinstance(trainer, GradientDescentTrainer):
                 trainer._best_model_filename = saved.trainer_state["best_model_filename"]
@@ -104,8 +104,8 @@ class AtomicCheckpointer(Checkpointer):
     def _save(self, trainer: Trainer) -> Optional[TrainerCheckpoint]:
         state = trainer.get_checkpoint_state()
         if state is None:
-            # Another process writes the files. Note the save here too: all processes must save next
-            # at the same time, because they send their states then.
+            # Another process writes the files. Record the save here too, because all processes must
+            # make the next save at the same time: they then send their states to the writer.
             assert isinstance(trainer, GradientDescentTrainer)
             self._note_save(trainer._epochs_completed, trainer._batches_in_epoch_completed)
             return None
@@ -116,7 +116,7 @@ class AtomicCheckpointer(Checkpointer):
             and getattr(trainer, "_should_validate_this_epoch", True)
             and training_state.get("metric_tracker", {}).get("is_best_so_far", False)
         )
-        # If killed between the writes, an older training state must not pair with the new model.
+        # After a kill between the two writes, an old training state must not pair with a new model.
         Path(self._training_state_path(*point)).unlink(missing_ok=True)
         save_atomically(state.model_state, self._model_state_path(*point))
         save_atomically(training_state, self._training_state_path(*point))
@@ -132,7 +132,7 @@ class AtomicCheckpointer(Checkpointer):
         self._last_save_num_batches_in_epoch_completed = num_batches
 
     def _points(self) -> Set[Tuple[int, int]]:
-        # Epochs and batches in the names of this process's files, intact or not.
+        # Return the (epochs, batches) in the names of this process's files, even damaged ones.
         worker = f"_w{self._rank}" if self.state_is_sharded else ""
         matches = [_FILE.fullmatch(path.name) for path in self._directory.iterdir()]
         return {(int(m[1]), int(m[2])) for m in matches if m is not None and m[3] == worker}
@@ -144,7 +144,7 @@ class AtomicCheckpointer(Checkpointer):
         return {p for p in self._points() if all(path.exists() for path in self._pair(p))}
 
     def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
-        # Files of all workers at exactly this point: a prefix b1 would match b10.
+        # Remove the files of all workers. Match whole names, as the prefix `b1` also matches `b10`.
         for path in self._directory.iterdir():
             match = _FILE.fullmatch(path.name)
             if match and (int(match[1]), int(match[2])) == (
@@ -164,16 +164,16 @@ class AtomicCheckpointer(Checkpointer):
 
     def load_checkpoint(self) -> Optional[TrainerCheckpoint]:
         """
-        Load the newest intact checkpoint on the CPU; `None` if none was ever completed.
+        Load the newest intact checkpoint to the CPU; return `None` if no checkpoint is complete.
 
         # Raises
 
         `ConfigurationError`
-            If there are checkpoints, but none can be read.
+            If there are complete checkpoints, but none can be read.
         """
         if self._is_primary:
             remove_temporary_files(self._directory)
-            for leftover in self._directory.glob("*.th.tmp"):  # of version 0.2
+            for leftover in self._directory.glob("*.th.tmp"):  # written by version 0.2
                 leftover.unlink(missing_ok=True)
         unreadable: List[str] = []
         for point in sorted(self._points(), reverse=True):
@@ -208,7 +208,7 @@ class AtomicCheckpointer(Checkpointer):
         return None
 
     def _restore_best(self, checkpoint: TrainerCheckpoint) -> None:
-        # The trainer writes best.th after the best epoch's checkpoint; a kill may come in between.
+        # A kill may come between the best epoch's checkpoint and best.th, which is written next.
         model_state, training_state = checkpoint
         if self.state_is_sharded or not training_state.get(_IS_BEST):
             return

@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 class ExtendedVocabulary(TrainerCallback):
     """
     Trainer callback that saves the vocabulary of a `from_archive` model for the run's own archive.
-    It is the parent archive's vocabulary, extended by the words of the new data. AllenNLP itself
-    would save a vocabulary of the new data alone, in which words have other ids.
 
-    It is active in every run, without a key in the config.
+    This vocabulary is that of the parent archive (which the model is loaded from), extended by the
+    words of the new data. AllenNLP itself would save a vocabulary of the new data alone, in which
+    words have other ids. The callback is active in every run, without a key in the config.
     """
 
     def on_start(
@@ -37,10 +37,11 @@ class ExtendedVocabulary(TrainerCallback):
 
 def archived_config(path: Union[str, Path]) -> Optional[bytes]:
     """
-    Return the config to put into a run's archive, as JSON; `None` if the run's own config will do.
+    Return the config to store in a run's archive, as JSON, or `None` to store the file `path`, the
+    run's config, unchanged.
 
-    A model of the type `from_archive` is replaced by the parent archive's model. Without that,
-    loading the run's archive would need the parent archive, and would find no default predictor.
+    A model of the type `from_archive` is replaced by the parent archive's model. Otherwise, loading
+    the run's archive would need the parent archive, and would find no default predictor.
     """
     config = _read(Path(path))
     if not is_from_archive(config.get("model")):
@@ -54,7 +55,7 @@ def archived_config(path: Union[str, Path]) -> Optional[bytes]:
 
 
 def remember_labels(model: Model) -> None:
-    """Store the size of each label namespace in the model, as `num_trained_labels`."""
+    """Set `model.num_trained_labels`, a dictionary from each label namespace to its size."""
     embedded = {
         getattr(module, "_vocab_namespace", None)
         for module in model.modules()
@@ -71,7 +72,7 @@ def remember_labels(model: Model) -> None:
 def check_no_new_labels(model: Model) -> None:
     """
     Raise a `ConfigurationError` if a loaded model's vocabulary has more labels than
-    `remember_labels` stored: the model has no outputs for them.
+    `remember_labels` stored, because the output layer has no rows for the new ones.
     """
     trained: Any = getattr(model, "num_trained_labels", {})
     for namespace, count in trained.items():

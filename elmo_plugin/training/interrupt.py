@@ -18,11 +18,11 @@ class Interrupt(TrainerCallback):
     Trainer callback that, at the first Ctrl-C or SIGTERM, saves a checkpoint after the current
     batch and stops the run.
 
-    A second signal stops at once. The first signal also does while a resumed run is still skipping
-    batches, since nothing is lost then. During a validation, the checkpoint has the state from
-    before it, and the resumed run repeats the validation.
+    A second signal stops the run at once. If a resumed run is still skipping batches, the first
+    signal does too, because nothing is lost. A signal during a validation ends the validation. The
+    checkpoint then has the state from before it, and the resumed run repeats it.
 
-    In a distributed run, signals keep AllenNLP's behaviour, because processes may receive a signal
+    Distributed runs handle signals as AllenNLP does, because their processes may receive a signal
     at different batches. Such a run resumes from its last regular checkpoint.
 
     It is active in every run, without a key in the config.
@@ -44,16 +44,15 @@ class Interrupt(TrainerCallback):
         self, trainer: GradientDescentTrainer, checkpointer: AtomicCheckpointer
     ) -> None:
         """
-        Make a signal during a validation end it before the next batch. The checkpoint is saved
-        after the validation has ended, because validation temporarily replaces weights by their
-        moving averages.
+        Patch the trainer: after a signal, a validation ends before its next batch. Only then is the
+        checkpoint saved, because a validation temporarily replaces weights by moving averages.
         """
 
         def stop(model: Any, inputs: Any) -> None:
             if checkpointer.stop.number is not None and not model.training:
                 raise _Stopped
 
-        # Removed at the end: a model with a local function as a hook cannot be pickled.
+        # Remove the hook at the end: a model cannot be pickled if a hook is a local function.
         self._entered.callback(trainer.model.register_forward_pre_hook(stop).remove)
         try_train = trainer._try_train
 

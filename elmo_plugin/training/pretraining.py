@@ -65,7 +65,7 @@ class BilmPretraining(TrainModel):
         force: bool = False,
         **extras: Any,
     ) -> "BilmPretraining":
-        """Make the instance from AllenNLP's config and command line."""
+        """Construct the instance from AllenNLP's config and command-line options."""
         config: Dict[str, Any] = copy.deepcopy(params.as_dict(quiet=True))
         params.params.clear()
         return cls({**config, "type": TYPE}, serialization_dir, recover, force)
@@ -99,8 +99,8 @@ class BilmPretraining(TrainModel):
 @DatasetReader.register(TYPES["dataset_reader"], exist_ok=True)
 class PretrainingArchiveReader(DatasetReader):
     """
-    Dataset reader that only raises an error with the commands to use. Pretraining configs and
-    archives of version 0.2, which used AllenNLP's readers and models, name this type.
+    Dataset reader whose constructor raises an error that names the commands to use instead. It is
+    registered because pretraining configs and archives of version 0.2 name this type.
     """
 
     def __init__(self, **kwargs: Any) -> None:

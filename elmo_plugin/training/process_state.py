@@ -31,15 +31,13 @@ class ProcessState(TrainerCallback):
         raise NotImplementedError
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the states of all processes, in a list under `processes`."""
+        """Return a dictionary whose key `processes` has a list of all processes' states."""
         if self.trainer is None:
             return {}
         return {"processes": self._gathered or [self.own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """
-        Keep the saved states until `on_start`. Old checkpoints may have another callback's here.
-        """
+        """Keep the saved states until `on_start`. Ignore a state without the key `processes`."""
         self._saved = state_dict.get("processes", [])
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
@@ -69,5 +67,5 @@ class ProcessState(TrainerCallback):
             self._gathered = gathered or []
             save(trainer)
 
-        is_first = dist.get_rank() == 0  # rank over all nodes, unlike the trainer's
+        is_first = dist.get_rank() == 0  # global rank; the trainer's is local to a node
         checkpointer.save_checkpoint = gather_and_save  # type: ignore[assignment, method-assign]

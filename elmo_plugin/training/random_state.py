@@ -17,10 +17,10 @@ class RandomState(ProcessState):
 
     After `--recover`, AllenNLP reads the batches before the checkpoint again without training on
     them, so that Python's `random` shuffles as before. It does not read the validation batches
-    again, although shuffling them advances the same generator. This callback does.
+    again, although shuffling them advances the same generator. This callback reads them.
 
-    Nor does AllenNLP restore PyTorch's generators, which dropout uses. This callback saves them in
-    each checkpoint and restores them before the first batch of training.
+    AllenNLP does not restore PyTorch's generators either, which dropout uses. This callback saves
+    them in each checkpoint and restores them before the first batch of training.
 
     It is active in every run, without a key in the config.
     """
@@ -28,21 +28,20 @@ class RandomState(ProcessState):
     _hook: Optional[torch.utils.hooks.RemovableHandle] = None
 
     def own_state(self) -> Dict[str, Any]:
-        """Return the states of PyTorch's generators, of the CPU and of all GPUs."""
+        """Return PyTorch's generator states: `torch` for the CPU, and a list `cuda` for GPUs."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """
-        Keep the saved states until `on_start`. Older checkpoints have a single process's state.
-        """
+        """Keep the saved states until `on_start`. In old checkpoints, `state_dict` is one state."""
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict
         )
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         """
-        Restore the saved state; let the trainer repeat or undo the random draws of validations.
+        Restore the saved state. Patch the trainer to repeat the draws of random numbers of earlier
+        validations, and to undo those of a stopped one.
         """
         super().on_start(trainer, *args, **kwargs)
         if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:

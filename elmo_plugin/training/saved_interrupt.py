@@ -10,8 +10,9 @@ from allennlp.common.util import SigTermReceived
 
 def saved_interrupt(number: int, message: str) -> BaseException:
     """
-    Return the exception that AllenNLP expects after the signal `number`, with `message`. If nothing
-    catches it, the program prints the message alone, without a traceback.
+    Return the exception that AllenNLP raises for a signal: a `KeyboardInterrupt` for SIGINT, else a
+    `SigTermReceived`. Also replace `sys.excepthook`: if nothing catches the exception, the program
+    prints only `message`, without a traceback.
     """
     stock_hook = sys.excepthook
 
@@ -23,6 +24,6 @@ def saved_interrupt(number: int, message: str) -> BaseException:
         else:
             stock_hook(kind, error, traceback)
 
-    # Installed only now, because AllenNLP sets its own hook when training begins.
+    # Set the hook only now, because AllenNLP sets its own when training begins.
     sys.excepthook = print_message
     return (KeyboardInterrupt if number == signal.SIGINT else SigTermReceived)(message)

@@ -18,14 +18,14 @@ from elmo_plugin.training.process_state import ProcessState
 @TrainerCallback.register("training_figures", exist_ok=True)
 class TrainingFigures(ProcessState):
     """
-    Trainer callback that saves loss and metrics in each checkpoint: the sums and counts of the
-    current epoch, and the results of the last epoch.
+    Trainer callback that saves loss and metrics in each checkpoint: sums and counts of the current
+    epoch, and results of the last complete epoch.
 
-    Without it, AllenNLP starts loss and metrics of a resumed epoch at zero, but divides the loss by
-    the number of the whole epoch's batches. A resumed run with no epoch left reports no metrics. A
-    run that its `patience` had ended trains another epoch when it is resumed.
+    It corrects three errors of AllenNLP. Loss and metrics of a resumed epoch start at zero, but the
+    loss is divided by the number of batches of the whole epoch. A resumed run with no epoch left
+    reports no metrics. A run that `patience` has ended trains another epoch when it is resumed.
 
-    It is active in every run, without a key in the config.
+    The callback is active in every run, without a key in the config.
 
     # Parameters
 
@@ -36,7 +36,7 @@ class TrainingFigures(ProcessState):
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
         self._losses = [0.0, 0.0]  # sums of losses and of regularization penalties
-        # Training metrics of the epoch in validation, and all metrics of the last complete epoch.
+        # Training metrics of an epoch that is being validated, and all those of the last epoch.
         self._train_metrics: Optional[Dict[str, Any]] = None
         self._epoch_metrics: Dict[str, Any] = {}
 
@@ -50,7 +50,7 @@ class TrainingFigures(ProcessState):
             "train_metrics": self._train_metrics,
             "epoch_metrics": self._epoch_metrics,
         }
-        if self._train_metrics is None:  # else the counts are of validation data
+        if self._train_metrics is None:  # otherwise the counts are those of validation data
             state["counts"] = {
                 name: value
                 for name, value in self._counts().items()
@@ -61,7 +61,7 @@ class TrainingFigures(ProcessState):
     def restore(self, state: Dict[str, Any]) -> None:
         """Set losses, metrics and counts from a result of `own_state`."""
         assert self.trainer is not None
-        if "losses" not in state:  # state of another callback, in runs of earlier versions
+        if "losses" not in state:  # an earlier version saved the state of another callback
             return
         self._losses = list(state["losses"])
         self._train_metrics = state["train_metrics"]
@@ -86,7 +86,7 @@ class TrainingFigures(ProcessState):
             if (
                 trainer._start_after_batches_in_epoch_completed == 0
                 and trainer._metric_tracker.should_stop_early()
-            ):  # the trainer checks this only after training an epoch
+            ):  # the trainer checks its patience only after training an epoch
                 trainer._num_epochs = trainer._start_after_epochs_completed
             metrics, epoch = try_train()
             return {**self._epoch_metrics, **metrics}, epoch
@@ -114,7 +114,7 @@ class TrainingFigures(ProcessState):
         trainer._train_epoch = train_epoch_and_correct  # type: ignore[method-assign]
 
     def _whole_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
-        """Return a resumed epoch's corrected metrics: loss and penalty over all its batches."""
+        """Return metrics of a resumed epoch, with losses averaged over all of its batches."""
         trainer = self.trainer
         assert trainer is not None
         loss, penalty = (dist_reduce_sum(value) for value in self._losses)
@@ -193,8 +193,8 @@ def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
 
 def _encoded(value: Any) -> Any:
     """
-    Convert a value to types that `torch.load` accepts by default. A container becomes a pair of
-    type name and items, such as `["tuple", [1, 2]]`.
+    Convert a value to types that `torch.load` accepts by default. A container becomes a list of its
+    type name and its items, such as `["tuple", [1, 2]]`.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -212,8 +212,9 @@ def _encoded(value: Any) -> Any:
 
 def _decoded(value: Any, current: Any, device: torch.device) -> Any:
     """
-    Convert a result of `_encoded` back. `current` is the value to replace. If it is a dictionary,
-    such as a `defaultdict`, it is filled and returned. If it is a tensor, its device is used.
+    Convert a result of `_encoded` back. `current` is the value to replace. If that is a dictionary,
+    it is refilled and returned, since it may be a `defaultdict`. A tensor is put on the device of
+    `current`, or on `device` if `current` is no tensor.
     """
     if isinstance(value, torch.Tensor):
         return value.to(current.device if isinstance(current, torch.Tensor) else device)

@@ -32,11 +32,11 @@ from experiments.frozen_features.features import (
 from experiments.frozen_features.probe import NAMESPACE, train_and_score
 
 SEEDS = (1, 2, 3)
-MAX_TAGGED = 5000  # sentences of EWT
+MAX_TAGGED = 5000  # largest number of sentences from EWT
 
 
 class Task(NamedTuple):
-    """Tagging task. `read` returns words and tags of `train` or `dev`; BIOUL tags if `spans`."""
+    """Tagging task. `read` returns the words and tags of a split. With `spans`, tags are BIOUL."""
 
     title: str
     spans: bool
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 
 def named(folder: str) -> Callable[[Path, str], tuple[Sentences, list[list[str]]]]:
-    """Return a function that reads NER data in `folder`, in CoNLL-2003's columns."""
+    """Return the function `read` of a `Task`, for NER data in `folder` in CoNLL-2003 columns."""
 
     def read(data: Path, split: str) -> tuple[Sentences, list[list[str]]]:
         reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
@@ -86,8 +86,9 @@ def extract(features: Features, sentences: Sentences) -> list[torch.Tensor]:
 
 def choices(features: Features, num_layers: int) -> Iterator[tuple[str, slice]]:
     """
-    Yield a name and a slice of the layers for each probe to train: first the mix of all layers. In
-    float32 come each layer of ELMo, or the last of MiniLM. A single layer has an empty name.
+    Yield a name and a slice of the layers for each probe to train. The first one uses the mix of
+    all layers. In float32, the others use one layer each: any of ELMo, or the last of MiniLM. If
+    there is only one layer, its name is empty.
     """
     if num_layers == 1:
         yield "", slice(None)
@@ -100,7 +101,7 @@ def choices(features: Features, num_layers: int) -> Iterator[tuple[str, slice]]:
 
 
 def tokens_a_second(features: Features, sentences: Sentences) -> dict[str, float]:
-    """Return tokens per second with one thread, for batches of one and of 64 sentences."""
+    """Return tokens per second with one thread, by the batch size (`"1"` or `"64"`)."""
     torch.set_num_threads(1)
     result = {}
     for size in (1, 64):
@@ -151,7 +152,7 @@ def main() -> None:
             ids = vocab.get_token_to_index_vocabulary(NAMESPACE)
             known, known_dev = ([[ids[tag] for tag in row] for row in s] for s in (tags, dev_tags))
             layers, dev_layers = extract(features, words), extract(features, dev_words)
-            of_task = {}  # written to disk together: a task on disk is complete
+            of_task = {}  # written to disk together, so that a task on disk is always complete
             for choice, kept in choices(features, len(layers[0])):
                 found = [
                     train_and_score(

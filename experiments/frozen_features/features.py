@@ -45,7 +45,7 @@ class Elmo:
 
 
 class WordVectors:
-    """Source of word vectors, which `experiments.word_vectors` made. Unknown words get zeros."""
+    """Source of word vectors from `experiments.word_vectors`. Unknown words get zeros."""
 
     name = "word vectors of the same text"
 
@@ -67,7 +67,7 @@ class WordVectors:
 
 
 class MiniLm:
-    """All layers of all-MiniLM-L6-v2. A word's vector is the mean over its word pieces."""
+    """Source of MiniLM vectors: all layers, each word being the mean over its word pieces."""
 
     def __init__(self, dtype: str = "float32") -> None:
         from transformers import AutoModel, AutoTokenizer

@@ -1,4 +1,4 @@
-"""Linear layer on frozen vectors, with or without a CRF."""
+"""Linear probe on frozen vectors, with or without a CRF."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NAMESPACE = "labels"
 
 
 class Probe(torch.nn.Module):
-    """Tagger: a learned mix of layers, a linear layer and, with `crf`, a CRF."""
+    """Tagger of a scalar mix of layers, a linear layer and, with `crf`, a CRF."""
 
     def __init__(self, num_layers: int, dim: int, num_tags: int, crf: bool) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def train_and_score(
     spans : `bool`
         Whether tags are BIOUL. If so, use a CRF and return F1; otherwise return accuracy.
     epochs : `int`
-        Number of epochs; the score is that after the last one.
+        Number of epochs. The returned score is that of the last epoch.
     seed : `int`
     """
     torch.manual_seed(seed)
@@ -102,7 +102,7 @@ def train_and_score(
 
 
 def _scale(layers: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and the standard deviation of each dimension of each layer."""
+    """Return the mean and standard deviation of each dimension of each layer over the tokens."""
     rows = torch.cat([one.float() for one in layers[:2000]], dim=1)
     return rows.mean(dim=1, keepdim=True), rows.std(dim=1, keepdim=True).clamp(min=1e-4)
 

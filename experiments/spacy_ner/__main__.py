@@ -1,7 +1,7 @@
 """
 Train spaCy's NER on ELMo (examples/spacy/ner_elmo.cfg) and on HashEmbedCNN (ner.cfg beside this
-file) with several seeds. Prints dev F1, and checks that a pipeline makes the same predictions after
-it has been saved to another folder.
+file) with several seeds. The program prints dev F1, and whether an ELMo pipeline makes the same
+predictions after it has been saved to another folder.
 
     WIKIGOLD=DIRECTORY python -m experiments.spacy_ner OUT [NUMBER_OF_SEEDS]
 """
@@ -52,9 +52,9 @@ def convert(source: Path, target: Path) -> None:
 
 
 def train(name: str, seed: int, out: Path) -> float:
-    """Train a pipeline, unless that is done already, and return its best dev F1 in per cent."""
+    """Train a pipeline, unless it is already trained, and return its best dev F1 in per cent."""
     directory = out / f"{name}-{seed}"
-    if not (directory / "done").exists():  # a saved pipeline may be of an unfinished training
+    if not (directory / "done").exists():  # unfinished training also leaves a saved pipeline
         settings = {"paths.train": out / "train.spacy", "paths.dev": out / "dev.spacy"}
         settings |= {"system.seed": seed} | {f"training.{k}": v for k, v in SETTINGS.items()}
         command = ["-m", "spacy", "train", str(CONFIGS[name]), "--output", str(directory)]

@@ -1,6 +1,6 @@
 """
-`python -m experiments.table1 DATA OUT` trains the rows of Table 1 with and without ELMo, and writes
-the table. Started again, it resumes.
+`python -m experiments.table1 DATA OUT` trains the models of Table 1 with and without ELMo, and
+writes the table. To resume an interrupted command, run it again.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from elmo_plugin.commands import Command
 from experiments.table1.plan import VARIANTS
 from experiments.table1.tasks import TASKS
 
-# Default number of runs for each task, both for the baseline and for ELMo.
+# Default number of seeds of each task, for the baseline and for ELMo alike.
 SEEDS = 3
 # Maximum number of dev instances with `--quick`.
 QUICK_DEV = 1000
@@ -105,9 +105,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If data is missing, a number is out of range, or no run is complete. If the folder `out` is
-        in use, has damaged files, or was made with other settings. If runs failed; then the table
-        is written first.
+        If data is missing, or an argument is wrong. If the folder `out` is in use, has damaged
+        files, or was made with other settings. If runs have failed, after the table is written.
     """
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.bilm.files.folder_lock import lock_folder
@@ -171,8 +170,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:
     """
-    Return the number of seeds of each task. `N` sets it for all tasks, `TASK=N` for one; a later
-    text overrides an earlier one.
+    Return the number of seeds by task. A text `N` sets it for all tasks, and a text `TASK=N` for
+    one. A later text overrides an earlier one.
     """
     seeds = dict.fromkeys(tasks, SEEDS)
     for text in texts:
@@ -194,7 +193,7 @@ def _commit() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command with these arguments, by default those of the process."""
+    """Run the command with `arguments`, which default to this process's command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments.table1", description=__doc__)
     add_arguments(parser)
     Command(run.__module__, "").run(parser.parse_args(arguments))

@@ -63,7 +63,8 @@ def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Pa
 
 def layer_weights(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path | None:
     """
-    Draw Figure 2: the layers' weights after the softmax, for the first seed of each task.
+    Draw Figure 2: the layer weights after the softmax, for one run of each task. This is the run
+    with the lowest seed on the largest fraction of the training set.
 
     # Returns
 

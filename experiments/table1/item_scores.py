@@ -1,7 +1,7 @@
 """
-Paired bootstrap of a metric. For each item of a data set (sentence, pair, document or question) it
-needs counts, such as those of correct and of gold spans. Their sums over any sample of items give
-the score of that sample.
+Paired bootstrap of a metric. It needs counts for each item of a data set, such as the numbers of
+correct and of gold spans. Items are sentences, pairs, documents or questions. The score of a sample
+of items is computed from the sums of their counts.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ Counts = numpy.ndarray
 
 def item_counts(archive: str, path: str) -> list[list[float]]:
     """
-    Return the metric's counts for each item of the data at `path`, which the archive's validation
-    reader reads and its model predicts.
+    Return the metric's counts for each item of the data at `path`. The archive's validation dataset
+    reader reads the data, and the archive's model makes the predictions.
 
     # Raises
 
@@ -73,8 +73,8 @@ def _f1(sums: Counts) -> Counts:
 
 def _coref_f1(sums: Counts) -> Counts:
     """
-    Return the mean F1 of MUC, B³ and CEAFe. The last axis of `sums` holds four counts for each in
-    turn: correct predicted, predicted, correct gold, gold.
+    Return the mean F1 of MUC, B³ and CEAFe. The last axis of `sums` has four counts for each of the
+    three in turn: correct predicted, predicted, correct gold, gold.
     """
     scores = []
     for rows in numpy.split(sums, 3, axis=-1):
@@ -109,9 +109,9 @@ def paired_bootstrap(
     metric: str, baseline: list[Counts], other: list[Counts], resamples: int = 10_000, seed: int = 0
 ) -> float:
     """
-    Return the one-sided p value of a paired bootstrap over items (Koehn 2004, section 4): the
-    fraction of resamples in which the mean score of `other` is not above that of `baseline`, with
-    one added to numerator and denominator.
+    Return the one-sided p value of a paired bootstrap over items (Koehn 2004, section 4). It is the
+    fraction of resamples in which the mean score of `other` is not above that of `baseline`. One is
+    added to numerator and denominator.
 
     # Parameters
 

@@ -1,7 +1,7 @@
 """
-Process that trains one run of a table. `python -m experiments.table1.one_run FOLDER PID` starts or
-resumes the training of `FOLDER/config.json`. Then it stores the metric's counts for each item, and
-the layer weights.
+Train one run of a table, as a process of its own. `python -m experiments.table1.one_run FOLDER PID`
+starts or resumes training with `FOLDER/config.json`. Then it stores the metric's counts for each
+item, and the layer weights.
 """
 
 import json
@@ -77,7 +77,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _end_with(table: int) -> None:
-    """Make this process end with its parent, so that two processes never write the same run."""
+    """End this process when its parent ends, so that two processes never write the same run."""
 
     def watch() -> None:
         while os.getppid() == table:

@@ -1,8 +1,8 @@
 """
-Picture at the top of README.md, with the scores of baseline and ELMo on every task:
+Draw the picture at the top of README.md, with the scores of baseline and ELMo on every task:
 `python -m experiments.table1.picture results/table1/runs.csv docs/assets/table1.svg`.
 
-Its colours are legible on a white and on a black page.
+The colours are legible on white and on black pages.
 """
 
 import sys

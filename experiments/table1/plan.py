@@ -60,9 +60,9 @@ def plan(
     variant_seeds: int | None = None,
 ) -> list[Run]:
     """
-    Return the runs of a table in training order. The first seed of baseline and ELMo comes first
-    for all tasks, then the second seed, so that an unfinished table is useful. Smaller fractions of
-    the training set and variants of ELMo come last.
+    Return the runs of a table in training order. The runs of all tasks with the first seed come
+    first, then those with the second seed, so that an unfinished table is useful. Smaller fractions
+    of the training set and variants of ELMo come last.
 
     # Parameters
 
@@ -121,7 +121,8 @@ def config(
     overrides : `Optional[Mapping[str, Any]]`, optional (default = `None`)
         Overrides as in `allennlp train -o`, applied last.
     longer : `bool`, optional (default = `True`)
-        Multiply epochs and patience by `1 / sqrt(fraction)`, since an epoch has fewer updates.
+        Whether to multiply epochs and patience by `1 / sqrt(fraction)`. An epoch on a fraction of
+        the training set has fewer updates.
     """
     from allennlp.common import Params
     from allennlp.common.params import with_overrides
@@ -166,7 +167,7 @@ def _change(values: dict[str, Any], arm: str) -> None:
         values["model"]["regularizer"] = {"regexes": [["scalar_parameters", penalty]]}
     elif arm in VARIANTS["state"]:
         elmo["state"] = arm
-        if arm == "carry":  # with carry, vectors differ each time: no caching
+        if arm == "carry":  # vectors cannot be cached, because they differ each time
             elmo.pop("cache", None)
 
 
@@ -180,7 +181,8 @@ def _elmos(values: Any) -> Iterator[dict[str, Any]]:
 
 def check_data(tasks: Sequence[str], data: str, vectors: str) -> list[str]:
     """
-    Check that the data of all tasks exist. Return a line for each task that names its data.
+    Check that the data of all tasks exist. Return a list with a line of text for each task, which
+    names the task's data.
 
     # Raises
 

@@ -34,7 +34,7 @@ def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known = NONE
     out : `Path`
         The table's folder.
     about : `dict[str, Any]`
-        Lines below the table: commit, machine, data.
+        Names and values of the lines below the table, such as the commit and the machine.
     known : `Known`, optional (default = `NONE_KNOWN`)
         Results of another table, used for runs that are not in `out`.
     """
@@ -89,9 +89,9 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
 
 def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     """
-    Return the p value of the paired bootstrap as text. It uses only runs whose per-item counts are
-    stored; if some runs have none, the text has the numbers of used runs. If the counts give
-    another score than the runs have, the text has that score too.
+    Return the p value of the paired bootstrap as text. Only runs with stored per-item counts are
+    used. If some runs have none, the text says how many runs were used. If the counts give other
+    mean scores than the runs have, the text has the scores from the counts too.
     """
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms
@@ -104,7 +104,8 @@ def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     part = "" if numbers == [len(arm) for arm in arms] else f" ({numbers[0]} / {numbers[1]} seeds)"
     metric = TASKS[task].metric
     p = f"{paired_bootstrap(metric, before, after):.4f}{part}"
-    # With `state: "carry"` vectors depend on the batch. Counts come from batches of one item.
+    # The scores may differ with `state: "carry"`, where vectors depend on the batch. Counts are
+    # computed in batches of one item.
     scores = [
         100 * mean(float(score(metric, one.sum(0))) for one in arm) for arm in (before, after)
     ]

@@ -61,8 +61,8 @@ class Result(NamedTuple):
 
 class Known(NamedTuple):
     """
-    Results of runs of another table, which need not be trained again. `counts` has the metric's
-    counts for each item (see `item_scores.item_counts`), and `mixes` the layer weights.
+    Results of another table's runs, which need not be trained again. `counts` has the metric's
+    counts for each item (see `item_scores.item_counts`), and `mixes` has the layer weights.
     """
 
     results: Mapping[Run, Result] = MappingProxyType({})
@@ -126,8 +126,8 @@ def _percent(value: float) -> float:
 
 def read(run: Run, out: Path, known: Known = NONE_KNOWN) -> Result:
     """
-    Return the result of a run from the table's folder `out`, or if it is not complete there, the
-    one in `known`. If neither has a score, the result has none.
+    Return the result of a run from the table's folder `out`. If the run is not complete there,
+    return the result in `known`, or else a result without a score.
 
     # Raises
 
@@ -237,14 +237,14 @@ def _parse_mixes(run: Run, mixes: Any) -> list[LearnedMix]:
 
 
 def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
-    """Return the metric's per-item counts of the complete and known runs, if they have any."""
+    """Return the metric's per-item counts by run, for complete and known runs that have any."""
     return _of_items(runs, out, "counts", _parse_counts, known.counts)
 
 
 def mixes_of(
     runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN
 ) -> dict[Run, list[LearnedMix]]:
-    """Return the learned layer weights of the complete and known runs that use ELMo."""
+    """Return the learned scalar mixes by run, for complete and known runs that use ELMo."""
     return _of_items(runs, out, "mixes", _parse_mixes, known.mixes)
 
 
@@ -270,7 +270,7 @@ def _of_items(
 
 def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known, trains: bool) -> None:
     """
-    Check that `save` will not drop a run from `runs.csv` if its result is stored nowhere else.
+    Check that `save` will not drop a run from `runs.csv` whose result is stored nowhere else.
 
     # Parameters
 
@@ -330,6 +330,6 @@ def save(
 
 
 def chosen(results: list[Result], task: str, arm: str, fraction: float) -> list[Result]:
-    """Return the results of the runs with this task, arm and fraction; they share a table cell."""
+    """Return the results of a table cell: the runs with this task, arm and fraction."""
     cell = (task, arm, fraction)
     return [one for one in results if (one.run.task, one.run.arm, one.run.fraction) == cell]

@@ -13,7 +13,7 @@ from experiments.table1.one_run import CONFIG, FAILED, LOG, is_complete
 from experiments.table1.plan import Run, to_text
 from experiments.table1.results import duration
 
-# Seconds between two checks whether processes have ended.
+# Seconds between two checks for processes that have ended.
 PAUSE = 0.5
 
 
@@ -36,7 +36,7 @@ def train(
     out : `Path`
         The table's folder.
     make_config : `Callable[[Run], dict[str, Any]]`
-        Returns the complete config of a run.
+        Function that returns the complete config of a run.
     processes : `int`
         Number of runs at a time, one thread each.
     say : `Callable[[str], None]`, optional (default = `print`)
@@ -123,8 +123,8 @@ def _note_failure(folder: Path, status: int) -> str:
 
 class Estimate:
     """
-    Estimate of the remaining time. A run takes as long as the mean of the runs of its task and arm,
-    scaled by the square root of its fraction of the training set.
+    Estimate of the remaining time. It assumes that a run takes the mean time of the complete runs
+    with the same task and arm. Times are scaled by the square root of a run's fraction.
 
     # Parameters
 
@@ -145,7 +145,7 @@ class Estimate:
         self._seconds.setdefault((run.task, run.arm), []).append(seconds / run.fraction**0.5)
 
     def seconds(self, runs: list[Run]) -> float:
-        """Return the estimated total seconds of `runs`; unknown tasks get the mean of others."""
+        """Return the estimated total seconds of `runs`; a new task or arm gets the overall mean."""
         known = {key: sum(values) / len(values) for key, values in self._seconds.items()}
         if not known:
             return 0.0

@@ -22,7 +22,7 @@ class Task(NamedTuple):
     metric : `str`
         Name of the metric in `metrics.json`, without its prefix `best_validation_` or `test_`.
     variables : `Tuple[str, ...]`
-        Environment variables with the paths of the paper's data. It is used if all are set.
+        Environment variables with the paths of the paper's data, which is used if all are set.
     paper : `Optional[Tuple[float, float]]`
         Test scores in the paper, baseline and with ELMo, in per cent.
     placements : `Tuple[str, ...]`

@@ -1,6 +1,6 @@
-// What the runs on SST-5 change in training_config/table1/biattentive_classification_network*.jsonnet: a size for one core, word vectors
-// of our own, phrases as in the paper, of at least eight tokens (in its appendix, of four): half as many, and the baseline is no worse.
-// There is no test split.
+// Changes to training_config/table1/biattentive_classification_network*.jsonnet for SST-5: smaller layers for one core, and our own word
+// vectors. Training uses phrases, as in the paper, but of at least eight tokens (four in the paper's appendix). So there are half as many,
+// and the baseline is no worse. There is no test split.
 local stand_in = import 'data.libsonnet';
 
 {

@@ -1,4 +1,4 @@
-// ELMo at the integrator's output in place of the input (Table 3).
+// ELMo at the integrator's output instead of at the input (Table 3).
 local options = import '../../../elmo_plugin/pretrained/options.json';
 local elmo_dim = 2 * options.lstm.projection_dim;
 

@@ -1,5 +1,5 @@
-// What the runs on OntoGUM change in training_config/table1/coref*.jsonnet: other genres, a size for one core, word vectors of our own.
-// Dev is what is scored.
+// Changes to training_config/table1/coref*.jsonnet for OntoGUM: its genres, smaller layers for one core, and our own word vectors.
+// Scores are those on dev.
 local stand_in = import 'data.libsonnet';
 local word_dim = 100 + 3 * 10;
 local span_dim = 2 * 2 * 64 + 16 + word_dim;

@@ -1,4 +1,4 @@
-// ELMo at the first LSTM's output in place of its input (Table 3).
+// ELMo at the first LSTM's output instead of at its input (Table 3).
 local options = import '../../../elmo_plugin/pretrained/options.json';
 local elmo_dim = 2 * options.lstm.projection_dim;
 

@@ -1,5 +1,5 @@
-// What NER on a stand-in changes in training_config/table1/ner*.jsonnet, for the folder given: a size for one core, word vectors of
-// our own, patience. There is no test split.
+// Function from the folder of a free NER data set to changes to training_config/table1/ner*.jsonnet: smaller layers for one core, our own
+// word vectors, and another patience. There is no test split.
 local stand_in = import 'data.libsonnet';
 
 function(folder) {
@@ -11,7 +11,7 @@ function(folder) {
     text_field_embedder+: {
       token_embedders+: {
         tokens+: stand_in.vectors,
-        // As many rows as characters; AllenNLP's has as many as words.
+        // One embedding row for each character; in AllenNLP's config, one for each word.
         token_characters+: { embedding+: { vocab_namespace: 'token_characters' }, encoder+: { num_filters: 32 } },
       },
     },

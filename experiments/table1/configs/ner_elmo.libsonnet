@@ -1,4 +1,4 @@
-// And what ELMo adds.
+// Changes to the NER configs for ELMo.
 local stand_in = import 'data.libsonnet';
 local options = import '../../../elmo_plugin/pretrained/options.json';
 

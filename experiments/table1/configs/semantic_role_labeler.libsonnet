@@ -1,5 +1,5 @@
-// What the runs on English EWT change in training_config/table1/semantic_role_labeler*.jsonnet: 10,000 instances, the first 2,000 of
-// dev, a size for one core, word vectors of our own, Adam.
+// Changes to training_config/table1/semantic_role_labeler*.jsonnet for English EWT: 10,000 instances, the first 2,000 of dev, smaller
+// layers for one core, our own word vectors, and Adam.
 local stand_in = import 'data.libsonnet';
 
 {

@@ -1,4 +1,4 @@
-// Both rows have the word vectors; training_config/table1/semantic_role_labeler_elmo.jsonnet, AllenNLP's, drops them.
+// Baseline and ELMo both have the word vectors. AllenNLP's config training_config/table1/semantic_role_labeler_elmo.jsonnet drops them.
 local stand_in = import 'data.libsonnet';
 local options = import '../../../elmo_plugin/pretrained/options.json';
 
