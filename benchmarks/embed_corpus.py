@@ -61,7 +61,7 @@ def rate(lines, folder, workers, options, weights):
 
 
 def peaks(command):
-    """Run a command. Return peak MB of its process and of its largest child, and the seconds."""
+    """Run a command; return peak memory (MB) of it and of its largest child, and wall seconds."""
     start = time.perf_counter()
     driver = subprocess.Popen(command)
     of_driver = of_worker = 0.0

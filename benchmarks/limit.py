@@ -3,8 +3,8 @@ Lower bound of the time that a biLM can take on this machine (a roofline model).
 
 The bound of a computation is the larger of two times. One is the time of its matrix products, at
 the best rate that PyTorch or this package reaches here for large matrices in that precision. The
-other is the time to read the weights in each LSTM step. It is measured by reading as many bytes
-equally often. Elementwise operations are not counted.
+other is the time to read the weights in each LSTM step, measured by reading a buffer of their size
+once per step. Elementwise operations are not counted.
 
 The bound assumes that products and reading overlap. But the input projections run before the LSTM
 steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, the time without
@@ -88,7 +88,7 @@ class Machine:
         return max(self.gflops["float32" if dtype == "float16" else dtype].values())
 
     def reading_seconds(self, num_bytes: int, times: int) -> float:
-        """Return the seconds that it takes to read the same `num_bytes` bytes `times` times."""
+        """Return the time, in seconds, of `times` passes over a buffer of `num_bytes`."""
         numbers = torch.ones(max(1, num_bytes // 4))
         numbers.sum()
         found = seconds(lambda: [numbers.sum() for _ in range(times)], self._clock)

@@ -75,7 +75,7 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
 
 
 def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
-    """Return the median, smallest and largest seconds of a step, and the number of steps."""
+    """Run `step` for about `seconds`; return its median, least and greatest time, and the count."""
     step()
     times: list[float] = []
     while len(times) < LEAST_STEPS or sum(times) < seconds:

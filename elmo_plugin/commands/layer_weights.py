@@ -70,5 +70,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _name(path: Path) -> str:
-    """Return the name of the run's folder, because every run has files of the same names."""
+    """Return the name of the run's folder; the file name is the same in every run."""
     return path.parent.resolve().name if path.is_file() else path.resolve().name

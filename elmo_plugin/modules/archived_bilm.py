@@ -90,7 +90,7 @@ def options_in_archive(
 def write_options(directory: Union[str, Path]) -> List[str]:
     """
     Write `elmo_options.json` to the serialization directory before AllenNLP makes the archive.
-    Return a list of the file's name, or an empty list if there are no options to write.
+    Return the names of the files written: this one, or none if there are no options.
     """
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))

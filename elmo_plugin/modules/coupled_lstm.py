@@ -34,7 +34,7 @@ class CoupledLstmDirection(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize each gate's matrix as orthogonal, biases as 0, states as Xavier uniform."""
+        """Initialize gate matrices as orthogonal, biases as 0, initial states as Xavier uniform."""
         input_size = self.input_linearity.in_features
         for gate in range(3):
             rows = slice(gate * self.hidden_size, (gate + 1) * self.hidden_size)

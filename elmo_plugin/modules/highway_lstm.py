@@ -26,8 +26,8 @@ class HighwayLstm(torch.autograd.Function):
     Autograd function for one direction of an LSTM layer, with an optional highway connection.
 
     Inputs are packed rows, one for each of the `num_rows` real tokens in the batch, without
-    padding. One matrix product computes the input projections of all steps, and one product the
-    gradient of each weight. Each step takes one product with the recurrent weight and a few
+    padding. The input projections of all steps are computed in one matrix product, and so is the
+    gradient of each weight. Each step needs one product with the recurrent weight and a few
     elementwise in-place operations.
 
     A row of gates consists of blocks of width `hidden_size`: input gate `i`, forget gate `f`,
@@ -105,9 +105,9 @@ class HighwayLstm(torch.autograd.Function):
         blocks = gates.view(num_rows, -1, size)
         i, f, g, o = (blocks[:, k] for k in range(4))
 
-        # For all rows at once, compute the derivatives of the cell state with respect to the
-        # pre-activations of i, f and g, and of the output with respect to those of o, r and p. The
-        # loop below multiplies them by the gradient of the cell state or of the output.
+        # Compute local derivatives for all rows at once: those of the cell state for i, f and g,
+        # those of the output for o, r and p. The loop below multiplies each by the gradient of the
+        # cell state or of the output.
         grad_gates = torch.empty_like(gates)
         slopes = grad_gates.view(num_rows, -1, size)
         through_output = o

@@ -29,6 +29,6 @@ class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPred
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
-        """Return a list of one copy of the instance, whose gold label is the most probable one."""
+        """Return a list with one copy of the instance, labelled with the most probable label."""
         probabilities = outputs["probs" if "probs" in outputs else "class_probabilities"]
         return super().predictions_to_labeled_instances(instance, {"probs": probabilities})

@@ -37,8 +37,8 @@ class ExtendedVocabulary(TrainerCallback):
 
 def archived_config(path: Union[str, Path]) -> Optional[bytes]:
     """
-    Return the config to store in a run's archive, as JSON, or `None` to store the file `path`, the
-    run's config, unchanged.
+    Return the config to store in a run's archive, as JSON. Return `None` if the run's config file,
+    `path`, can be stored unchanged.
 
     A model of the type `from_archive` is replaced by the parent archive's model. Otherwise, loading
     the run's archive would need the parent archive, and would find no default predictor.

@@ -241,7 +241,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _plain(metrics: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the metrics of types that `torch.load` accepts: numbers, strings and `None`."""
+    """Keep the metrics that `torch.load` reads safely: numbers, strings and `None`."""
     return {
         name: value.item() if isinstance(value, (numpy.number, numpy.bool_)) else value
         for name, value in metrics.items()

@@ -22,7 +22,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 
 # Most bytes of vectors in a row group, which is held in memory. A single line may have more.
 GROUP_BYTES = 1 << 26
-# Most characters of an error message. Messages this short pass through a pipe in one piece.
+# Maximum length of an error message, in characters: so short, it is written to a pipe atomically.
 MOST_TEXT = 1000
 
 

@@ -1,8 +1,8 @@
 """
 Write and read a shard's Parquet file, which has one row per line of text.
 
-The columns are `file`, `line`, `text`, `tokens` (their number), and `vectors`, a flat list of
-numbers. The metadata key `elmo_plugin` of the schema holds JSON with the shape of `vectors`.
+The columns are `file`, `line`, `text`, `tokens` (the number of tokens), and `vectors`, a flat list
+of numbers. The metadata key `elmo_plugin` of the schema holds JSON with the shape of `vectors`.
 """
 
 import itertools
@@ -46,8 +46,8 @@ def pyarrow_modules() -> tuple[Any, Any]:
 
 def part_metadata(plan: Plan, number: int) -> dict[str, Any]:
     """
-    Return the metadata of a shard's Parquet file. It contains no time, machine or worker, so that
-    equal runs write equal bytes.
+    Return the metadata of a shard's Parquet file. It has no time, host name or worker number, so
+    that identical runs write identical files.
     """
     return {
         "shape": plan.shape,

@@ -140,7 +140,7 @@ class _ShardBuilder:
         return self.ranges[-1].stop if same else 0
 
     def extend(self, file: int, raw: _CountedLines, number: int) -> None:
-        """Add the bytes of the line that `raw` read last; `number` is its line number."""
+        """Append the line that the reader `raw` has just read; `number` is its line number."""
         self._digest.update(raw.line)
         if self.ranges and self.ranges[-1].file == file:
             self.ranges[-1] = self.ranges[-1]._replace(stop=raw.stop)
@@ -215,7 +215,7 @@ def check_shards(shards: Iterable[Shard], files: Sequence[str], root: Path) -> N
 
 
 def describe(shard: Shard, files: Sequence[str]) -> str:
-    """Return the number of lines of a shard and its first file and line, for a message."""
+    """Describe a shard for a message: its number of lines, and the file and line it starts at."""
     first = shard.ranges[0]
     return f"{shard.lines} lines from {files[first.file]}:{first.first_line} on"
 

@@ -263,8 +263,8 @@ def remove_finished_journal(output: Path, digest: str) -> None:
     """
     Remove the folder `OUTPUT.partial` of a run that was killed after it had written `output`.
 
-    `digest` is the hash of the text in `output`. The folder is kept if its run was not finished or
-    read another text.
+    `digest` is the hash of the input text from which `output` was computed. The folder is kept if
+    its run is unfinished or had another input.
     """
     folder = output.with_name(output.name + ".partial")
     note = folder / PROGRESS

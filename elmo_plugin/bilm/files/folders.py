@@ -180,7 +180,7 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
 def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
     """
     Return the size limit, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file; 0 for other
-    files.
+    files, whose limit is that of all together.
     """
     name = PurePosixPath(entry.filename)
     if name.name in (CHARACTERS, WORDS):

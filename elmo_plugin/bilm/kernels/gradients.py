@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-# Function of `ctx` and its saved tensors. It returns a differentiable forward pass and the tensors
-# to call it with, which are the first arguments of the autograd function.
+# Function of `ctx` and its saved tensors. It returns a differentiable forward pass and the inputs
+# to call it with, which are the leading arguments of the autograd function's `apply`.
 Definition = Callable[
     [Any, Sequence[torch.Tensor]],
     tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor | None]],

@@ -76,7 +76,7 @@ def use_variant(name: str) -> Iterator[None]:
     # Parameters
 
     name : `str`
-        One of `runnable_variants()`, or `"none"`.
+        One of `runnable_variants()`, or `"none"` to use PyTorch instead of the library.
     """
     token = _override.set(name)
     try:
@@ -95,7 +95,7 @@ def runnable_variants() -> list[str]:
 
 
 def formats() -> tuple[str, ...]:
-    """Return the number formats of the variant that runs here, see `formats.h`."""
+    """Return the names of the number formats that the current variant has (`formats.h`)."""
     name = variant()
     if name is None:
         return ()
@@ -114,13 +114,13 @@ def description() -> str:
 
 def function(name: str, *types: str) -> Callable[..., None]:
     """
-    Return an entry point (C function) of the variant that runs here, see `kernels.cpp`.
+    Return a C function of the current variant of the library (`kernels.cpp`).
 
     # Parameters
 
     name : `str`
     types : `str`
-        Number formats or dtypes that follow the name, such as `"int8"`.
+        Suffixes of the C function's name: number formats or dtypes, such as `"int8"`.
     """
     found = variant()
     assert found is not None

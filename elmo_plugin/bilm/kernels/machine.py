@@ -77,7 +77,7 @@ def let_waiting_threads_sleep() -> None:
     for path in {line.split(maxsplit=5)[5] for line in maps if "/libgomp" in line}:
         ready = threading.Event()
         count = max(2, processors + 2 - threads)
-        # A team lasts as long as the thread that started it.
+        # A team of OpenMP threads ends with the thread that started it: keep that thread.
         threading.Thread(target=_hold_team, args=(path, count, ready), daemon=True).start()
         ready.wait()
 

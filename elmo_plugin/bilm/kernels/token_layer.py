@@ -157,10 +157,9 @@ class _Largest(torch.autograd.Function):
 
 def cut(character_ids: torch.Tensor, widest: int, padding_id: int) -> torch.Tensor:
     """
-    Truncate or pad rows of character ids to the longest token's length plus `widest`.
-
-    Fewer windows are then computed. All windows that hold only padding give the same values, so one
-    such window is enough.
+    Truncate or pad rows of character ids to the longest token's length plus `widest`, the largest
+    filter width. Fewer convolution windows are computed then: all windows of padding alone give the
+    same values, so one is enough.
     """
     longest = int(token_lengths(character_ids, padding_id).max()) if len(character_ids) else 0
     needed = longest + widest

@@ -165,7 +165,7 @@ def _vectors(bilm: BiLm, batch: list[list[str]]) -> torch.Tensor:
 
 def in_context(tokens: Sequence[str], position: int, width: int) -> str:
     """
-    Return a line with the word at `position` in brackets, cut to `width` characters around it.
+    Return the words around `position`, that word in brackets, in at most `width` characters.
     """
     left, right = " ".join(tokens[:position]), " ".join(tokens[position + 1 :])
     room = max(width - len(tokens[position]) - 4, 0)
