@@ -1,7 +1,5 @@
 """Predictor for semantic role labelling: finds the arguments of each predicate in a sentence."""
 
-import tarfile
-import zlib
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
@@ -251,7 +249,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
 def _load_tagger(archive: str) -> Predictor:
     try:
         tagger = Predictor.from_path(archive, "sentence_tagger")
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+    except (OSError, ConfigurationError) as error:
         raise ConfigurationError(
             f"tagger: {archive!r} cannot be loaded ({error}), expected the archive of a crf_tagger"
         ) from error
