@@ -188,27 +188,42 @@ struct BFloat16 {
 #endif
 
 // Input rows of a product. The caller writes them as float32 at `data`, shape `(count, dim)`, and `pack` writes the converted rows behind them.
-// Float32 needs no packing: rows are multiplied where the caller writes them.
+// Float32 needs no packing: rows are multiplied where the caller writes them, in blocks of BLOCK numbers of all rows, so that those which are
+// multiplied together are near each other in memory.
 template <class Format>
 struct Rows {
   static constexpr bool PACKED = Format::PER_LANE > 1;
   // Rows for which memory is reserved together: AMX tiles read whole groups of 32 rows.
   static constexpr int64_t PADDING = Format::TILES ? 32 : 1;
+  static constexpr int64_t BLOCK = Float32::CACHE_LANES;
 
   float* data;
   int64_t count, dim;
 
   int64_t lanes() const { return dim / Format::PER_LANE; }
-  // Distance between rows, in lanes: one cache line more than a row has, so that rows fall into different cache sets.
-  static int64_t stride(int64_t dim) { return dim / Format::PER_LANE * Format::ROW_LANES + LINE / 4; }
+  // Distance between rows, in lanes: one cache line more than a row (or its block) has, so that rows fall into different cache sets.
+  static int64_t stride(int64_t dim) { return (PACKED ? dim / Format::PER_LANE * Format::ROW_LANES : BLOCK) + LINE / 4; }
   static int64_t size(int64_t count, int64_t dim) {
-    return (PACKED ? round_up(count * (dim + Format::PARAMETERS), LINE / 4) : 0) + round_up(count, PADDING) * stride(dim);
+    if (!PACKED) return (dim + BLOCK - 1) / BLOCK * count * stride(dim);
+    return round_up(count * (dim + Format::PARAMETERS), LINE / 4) + round_up(count, PADDING) * stride(dim);
   }
 
-  float* at(int64_t row, int64_t column) const { return data + row * (PACKED ? dim : stride(dim)) + column; }
+  float* at(int64_t row, int64_t column) const {
+    return PACKED ? data + row * dim + column : data + (column / BLOCK * count + row) * stride(dim) + column % BLOCK;
+  }
   float* parameters(int64_t row) const { return data + count * dim + row * Format::PARAMETERS; }
-  float* numbers(int64_t row) const {
-    return data + (PACKED ? round_up(count * (dim + Format::PARAMETERS), LINE / 4) : 0) + row * stride(dim);
+  // Address from which lane `begin` of the row, and those after it in its block, are indexed by their number.
+  float* numbers(int64_t row, int64_t begin = 0) const {
+    if (!PACKED) return at(row, begin) - begin;
+    return data + round_up(count * (dim + Format::PARAMETERS), LINE / 4) + row * stride(dim);
+  }
+
+  // Writes `size` numbers of a row, from `column` on.
+  void write(int64_t row, int64_t column, const float* from, int64_t size) const {
+    for (int64_t part; size > 0; size -= part, column += part, from += part) {
+      part = PACKED ? size : minimum(size, BLOCK - column % BLOCK);
+      memcpy(at(row, column), from, part * sizeof(float));
+    }
   }
 
   void pack(int64_t row) const {

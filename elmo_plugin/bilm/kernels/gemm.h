@@ -59,9 +59,9 @@ template <class Format, int ROWS, int PANELS, int WIDTH, bool PREFETCH>
 inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels, int64_t begin, int64_t end, int v, float* sums,
                          int64_t sums_stride, const Prefetch& prefetch) {
   const int64_t lanes = rows.lanes();
-  const float* row_of[ROWS];
-#pragma GCC unroll 16
-  for (int row = 0; row < ROWS; ++row) row_of[row] = rows.numbers(start + row);
+  const float* const first_row = rows.numbers(start, begin);
+  // Known to the compiler for float32, so that one register addresses all rows.
+  const int64_t row_stride = Rows<Format>::stride(rows.dim);
   for (int64_t from = begin, to; from < end; from = to) {
     to = minimum(from + Format::SUM_LANES, end);
     typename Format::Sums sum[ROWS][PANELS][WIDTH];
@@ -87,7 +87,7 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
           for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 8
             for (int w = 0; w < WIDTH; ++w)
-              sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], row_of[row] + lane * Format::ROW_LANES + part);
+              sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], first_row + row * row_stride + lane * Format::ROW_LANES + part);
         }
     }
 #pragma GCC unroll 16

@@ -38,13 +38,11 @@ struct Weight {
   }
 };
 
-// Copies rows of `width` numbers, whose starts are `stride` apart, into `rows`; pads them with zeros to `rows.dim`, and packs them.
+// Copies rows, shape `(count, rows.dim)`, into `rows`, and packs them.
 template <class Format>
-void load_rows(const Team& team, const float* from, int64_t stride, int64_t width, const Rows<Format>& rows, int64_t count) {
+void load_rows(const Team& team, const float* from, const Rows<Format>& rows, int64_t count) {
   team.each(count, [&](int64_t row, int) {
-    float* to = rows.at(row, 0);
-    memcpy(to, from + row * stride, width * sizeof(float));
-    if (width < rows.dim) memset(to + width, 0, (rows.dim - width) * sizeof(float));
+    rows.write(row, 0, from + row * rows.dim, rows.dim);
     rows.pack(row);
   });
 }
@@ -87,7 +85,7 @@ void multiply_inputs(const Team& team, const Layer& layer, const float* inputs, 
   const Weight<Format> weight{layer.input, layer.input_dim, layer.row_major != 0};
   for (int64_t start = 0; start < count; start += max_rows) {
     const int64_t size = minimum(count - start, max_rows);
-    load_rows(team, inputs + start * layer.input_dim, layer.input_dim, layer.input_dim, rows, size);
+    load_rows(team, inputs + start * layer.input_dim, rows, size);
     team.ranges(4 * layer.width / COLUMNS, [&](int64_t begin, int64_t end, int) {
       [[maybe_unused]] const Tiles tiles;
       for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
@@ -114,7 +112,7 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
   // Columns of the projection in an item of work: 128 if that leaves an item for each thread, else 32.
   const int64_t columns = dim % WIDE == 0 && dim / WIDE >= team.threads ? WIDE : COLUMNS;
   const int64_t gate_stride = width / COLUMNS * count * COLUMNS;
-  load_rows(team, hidden, dim, dim, before, max_rows);
+  load_rows(team, hidden, before, max_rows);
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t size = sizes[step], staying = step + 1 < steps ? sizes[step + 1] : 0;
     team.ranges(width / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
@@ -221,13 +219,12 @@ void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count
     team.each(end - start, [&](int64_t token, int) {
       const int64_t* own = ids + (start + token) * num_characters;
       for (int64_t row = first[token]; row < first[token + 1]; ++row) {
-        float* to = rows.at(row, 0);
         for (int64_t k = 0; k < layer.widest; ++k) {
           const int64_t place = row - first[token] + k;
           const int64_t id = place < num_characters ? own[place] : layer.padding_id;
-          memcpy(to + k * dim, layer.embedding + id * dim, dim * sizeof(float));
+          rows.write(row, k * dim, layer.embedding + id * dim, dim);
         }
-        if (width < layer.depth) memset(to + width, 0, (layer.depth - width) * sizeof(float));
+        for (int64_t column = width; column < layer.depth; ++column) *rows.at(row, column) = 0.0f;
         rows.pack(row);
       }
     });
@@ -258,7 +255,7 @@ void over_rows(const Team& team, const float* inputs, int64_t count, int64_t dim
   const Rows<Format> rows{elmo_scratch(size_of_rows + team.threads * max_rows * more_per_row), max_rows, dim};
   for (int64_t start = 0; start < count; start += max_rows) {
     const int64_t size = minimum(count - start, max_rows);
-    load_rows(team, inputs + start * dim, dim, dim, rows, size);
+    load_rows(team, inputs + start * dim, rows, size);
     block(rows, size, start, rows.data + size_of_rows);
   }
 }
