@@ -69,7 +69,7 @@ def repair() -> None:
     _moving_average_after_recover()
     _spacy_tokenizer()
     _transformers_tokenizer()
-    _archives_that_write_elsewhere()
+    _archived_configs()
     _damaged_archives()
     _archives_without_options()
     _new_labels_in_a_trained_model()
@@ -195,7 +195,10 @@ def _transformers_tokenizer() -> None:
 
 
 class _PlainTarFile(tarfile.TarFile):
-    """`TarFile` that extracts only files and folders, and only into its target folder."""
+    """
+    `TarFile` that extracts only files and folders, and only into its target folder. Before 3.14,
+    Python's own writes a member `../file` outside it.
+    """
 
     @staticmethod
     def extraction_filter(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
@@ -221,11 +224,8 @@ class _PlainTarFile(tarfile.TarFile):
         self.addfile(member, io.BytesIO(content))
 
 
-def _archives_that_write_elsewhere() -> None:
-    """
-    Patch AllenNLP to extract archives safely. Before 3.14, Python's `tarfile` writes a member
-    `../file` outside the target folder, and AllenNLP does not check names.
-    """
+def _archived_configs() -> None:
+    """Patch AllenNLP to store the config from `archived_config` in the archive of a run."""
     archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
 
 
@@ -233,7 +233,7 @@ def _damaged_archives() -> None:
     """
     Patch AllenNLP's error for an archive that cannot be loaded, to say which archive it is and what
     is wrong. Unpatched, the error names at most a temporary folder. AllenNLP also misses some
-    damage, because it never compares an archive's checksum.
+    damage: it compares neither an archive's checksum nor the names of its members.
     """
 
     @contextmanager
