@@ -96,6 +96,10 @@ class Journal:
             self._check(settings)
             if (self.folder / PROGRESS).exists():
                 self._progress = _read_json(self.folder / PROGRESS, NOTHING)
+            if self.finished and not all(
+                (self.folder / name).exists() for name in (VECTORS, SENTENCES, LENGTHS)
+            ):  # killed in `remove`, after the output was written: compute it again
+                self._progress = dict(NOTHING)
         self._tokens = self.num_tokens
         self._vectors, self._sentences, self._lengths = (
             self._open(name, size)
@@ -275,7 +279,10 @@ def remove_finished_journal(output: Path, digest: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    remove_files(files_of_earlier_run(folder, WRITTEN, SETTINGS), folder)
+    files = files_of_earlier_run(folder, WRITTEN, SETTINGS)
+    # The progress goes after the data: it tells `remove_finished_journal` that a removal was
+    # interrupted.
+    remove_files(sorted(files, key=lambda path: path.name in (PROGRESS, SETTINGS)), folder)
     (folder / LOCK).unlink(missing_ok=True)  # left by a run that was killed
     folder.rmdir()
 

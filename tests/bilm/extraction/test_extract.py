@@ -1,5 +1,6 @@
 """Extraction: one file layout and the other, any batching, interrupted anywhere and resumed."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -7,6 +8,7 @@ import random
 import resource
 import signal
 import time
+from pathlib import Path
 
 import h5py
 import numpy
@@ -18,6 +20,7 @@ from elmo_plugin.bilm.extraction.extract import extract
 from elmo_plugin.bilm.extraction.journal import Journal
 from elmo_plugin.bilm.extraction.layouts import sentence_key
 from elmo_plugin.bilm.extraction.vectors import Extraction
+from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.tiny_bilm import random_bilm, write
 
@@ -595,6 +598,38 @@ def test_killed_twenty_times_and_resumed_the_bytes_are_the_same(tmp_path, state,
         kills, seed = kills + len(resumed), seed + 1
         went_on += sum(count > 0 for count in resumed)
     assert went_on >= 5
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_killed_while_the_folder_is_removed_the_same_command_ends(tmp_path, monkeypatch, force):
+    lines = text(10)
+    extract(bilm_of("carry"), lines, tmp_path / "undisturbed")
+    unlink, done = Path.unlink, False
+    for kept in range(10):
+        removed = []
+
+        def stop(path, kept=kept, removed=removed, **how):
+            if "out.partial" in path.parts and path.name != LOCK:
+                if len(removed) == kept:
+                    raise KeyboardInterrupt
+                removed.append(path.name)
+            unlink(path, **how)
+
+        (tmp_path / "out").unlink(missing_ok=True)
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(Path, "unlink", stop)
+            extract(bilm_of("carry"), lines, tmp_path / "out")
+            done = True
+        extract(bilm_of("carry"), lines, tmp_path / "out", resume=True, force=force)
+        assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+        if done:
+            break
+        if removed[-1:] != ["progress.json"]:  # after it, only the settings are left
+            assert names(tmp_path) == ["out", "undisturbed"]
+        else:
+            extract(bilm_of("carry"), lines, tmp_path / "out", resume=True, force=True)
+    assert kept >= 4
+    assert names(tmp_path) == ["out", "undisturbed"]
 
 
 @pytest.mark.usefixtures("commit_always")
