@@ -20,9 +20,11 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 
-# Most bytes of vectors in a row group, which is held in memory. A single line may have more.
+# Approximate limit on the vectors of a row group, in bytes, because a whole row group is held in
+# memory. A single long line may exceed the limit.
 GROUP_BYTES = 1 << 26
-# Maximum length of an error message, in characters: so short, it is written to a pipe atomically.
+# Maximum length of an error message, in characters. A message this short is sent in one write, so
+# the supervisor never gets a part of it from a worker that dies.
 MOST_TEXT = 1000
 
 

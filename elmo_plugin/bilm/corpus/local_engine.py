@@ -44,9 +44,7 @@ class LocalWorker:
         self.connection.close()
 
     def next_event(self) -> Event:
-        """
-        Return the next message of the process, or a `"failed"` event if the process has ended.
-        """
+        """Return the process's next message, or a `"failed"` event if the process has ended."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):

@@ -19,7 +19,7 @@ from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.text import quoted
 
 METADATA_KEY = b"elmo_plugin"
-# Largest length of an Arrow list, because offsets have 32 bits.
+# Largest length of an Arrow list, whose offsets are signed 32-bit integers.
 MOST_NUMBERS = 2**31 - 1
 
 
@@ -123,9 +123,7 @@ class PartWriter:
 
 
 def is_complete(path: Path, plan: Plan, number: int) -> bool:
-    """
-    Return whether a file is the complete Parquet file of a shard; only the file's footer is read.
-    """
+    """Return whether a file is a shard's complete Parquet file; only the footer is read."""
     arrow, parquet = pyarrow_modules()
     try:
         footer = parquet.read_metadata(path)

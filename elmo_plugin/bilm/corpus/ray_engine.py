@@ -27,7 +27,7 @@ class RayWorker:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        # Events of the current call; `None` after its last event.
+        # Ray's stream of the events of the actor's current call; `None` after the last event.
         self.stream: Any = actor.load.options(num_returns="streaming").remote()
 
     def give(self, number: int) -> None:
@@ -89,7 +89,7 @@ class RayEngine:
                 raise OSError(f"Ray did not start: {_summary(error)}") from error
         self._node = ray.get_runtime_context().get_node_id()
         self._files = files
-        # The supervisor restarts workers and counts failures.
+        # Turn off Ray's restarts, because the supervisor replaces workers and counts failures.
         options = {"num_cpus": files.threads, "max_restarts": 0, "max_task_retries": 0}
         self._actor = ray.remote(**options)(ShardActor)
 

@@ -62,7 +62,8 @@ class _WorkerState:
 
 class Supervisor:
     """
-    Computes shards with several workers, and replaces workers that fail.
+    Computes shards with several workers, and replaces workers that fail. `machines` lists the
+    different results of `machine_of` that the workers have sent.
 
     # Parameters
 
@@ -115,7 +116,7 @@ class Supervisor:
                     if worker in self._states:
                         self._handle(self._states[worker], event, done)
                 now = time.monotonic()
-                # Count little time if this process was suspended: the workers were not at fault.
+                # If this process was suspended, count only two ticks: the workers are not at fault.
                 self._check_timeouts(min(now - last, 2 * TICK))
                 last = now
         finally:

@@ -126,7 +126,7 @@ def extract(
         journal.remove()
         return count
     except ValueError:
-        # Bad input before anything was computed: leave no partial folder behind.
+        # If the input was bad before the first commit, the partial folder has nothing to resume.
         if journal.num_sentences == 0:
             journal.remove()
         raise
@@ -148,7 +148,7 @@ class _Run:
         self.carried_batch_size: int | None = None
         if bilm.state == "carry":
             self.carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
-            self.batch_size = None  # a window is one batch
+            self.batch_size = None  # windows are whole batches, which need no further limit
 
     def compute(self, sentences: Iterator[Sentence]) -> None:
         """Compute the vectors of all sentences that are not in the journal yet."""
@@ -164,7 +164,7 @@ class _Run:
                     f"input have changed since this run was interrupted ({count} were read); "
                     f"{EXPECTED_THE_SAME}"
                 )
-            # With these additional lines, the run would have formed a different last batch.
+            # With more lines, the last batch that the run computed would have been a different one.
             if self.journal.finished and next(sentences, None) is not None:
                 raise ValueError(
                     f"{self.journal.folder}: the input has more than the {count} lines that it had "
@@ -236,7 +236,8 @@ def _add(digest: Any, sentence: Sentence) -> None:
 
 def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
     """
-    Return the number of sentences; raise a `ValueError` if `output` was made from other sentences.
+    Return the number of sentences, and remove the partial folder of a run that was killed after it
+    had written `output`. Raise a `ValueError` if `output` was made from other sentences.
     """
     digest, count = hashlib.blake2b(digest_size=16), 0
     for sentence in sentences:

@@ -101,7 +101,7 @@ def window_vectors(
     `max_tokens` tokens. A longer sentence runs in chunks and yields one piece for each chunk. Blank
     sentences have no piece. In state `"carry"`, the nth non-blank sentence continues row n.
     """
-    # Blank sentences have no row in a batch.
+    # `rows[n]` is the index of the sentence in batch row n; blank sentences have no row.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]
     num_steps = [window[index].num_steps for index in rows]
     for batch in batches(num_steps, wanted.max_tokens, batch_size):

@@ -15,7 +15,7 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 
 # Initial value of bilm-tf's accumulators.
 INITIAL_ACCUMULATOR = 1.0
-# Prefix of parameter names in checkpoints.
+# Prefix of parameter names in checkpoints: the attribute that held the model in version 0.2.
 PREFIX = "language_model."
 
 

@@ -67,7 +67,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except Exception as error:
-        # On a full disk, HDF5 and PyTorch raise a RuntimeError while they handle an OSError.
+        # On a full disk, HDF5 and PyTorch raise a RuntimeError, whose context is the OSError.
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         # The block may read other files; their errors are not about `path`.
         if not isinstance(cause, OSError) or cause.filename not in (None, str(temporary)):

@@ -30,8 +30,8 @@ ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
 ADAGRAD = "/Adagrad"
 
-# Names of LSTM datasets; then, for each part, the name of its variable in TensorFlow 1.2 and later,
-# and the name in 1.0 and 1.1.
+# Pattern of the names of LSTM datasets. After it, for each part of a cell: the name of its variable
+# in TensorFlow 1.2 and later, and its name in 1.0 and 1.1.
 _CELL = re.compile(r"(RNN_\d)/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(W_0|B|W_P_0)")
 _CELL_NAMES = {
     "W_0": ("kernel", "weights"),
@@ -147,7 +147,7 @@ class _Variables:
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
-        if not (Path(f"{prefix}.index").is_file() or prefix.is_file()):  # V1 has no .index
+        if not (Path(f"{prefix}.index").is_file() or prefix.is_file()):  # V1 files have no .index
             others = sorted(path.stem for path in prefix.parent.glob("*.index"))
             raise FileNotFoundError(
                 f"there is no {prefix}.index; {prefix.parent} has "
@@ -235,9 +235,7 @@ def latest_checkpoint(directory: str | Path) -> Path:
 
 
 def _names(key: str) -> Iterator[str]:
-    """
-    Yield the names that different TensorFlow versions give to the variable of a dataset `key`.
-    """
+    """Yield the names of the variable for dataset `key` in different TensorFlow versions."""
     cell = _CELL.fullmatch(key)
     if cell is None:
         yield f"lm/{key}"

@@ -16,7 +16,7 @@ PAGE_BYTES = 1 << 14
 # Time to wait while another process holds the lock; number of time-outs before giving up.
 SECONDS_TO_WAIT = 2.0
 MOST_WAITS = 3
-# SQLite's own limit on a row is slightly larger.
+# Larger values are not stored. SQLite's own limit on a row, 1 GB, is slightly higher.
 MOST_BYTES_OF_A_VALUE = 900_000_000
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)

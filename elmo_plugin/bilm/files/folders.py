@@ -180,7 +180,7 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
 def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
     """
     Return the size limit, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file; 0 for other
-    files, whose limit is that of all together.
+    files. The limit of a weight file is known only once the options have been unpacked.
     """
     name = PurePosixPath(entry.filename)
     if name.name in (CHARACTERS, WORDS):
@@ -204,7 +204,7 @@ def _unpack_entry(
     target = folder / name
     if target.exists() and target.stat().st_size:
         raise ValueError(f"{path} has {name} twice, expected it once")
-    # zipfile reads no more than `file_size`, and compares the checksum.
+    # `zipfile` stops after `file_size` bytes, so the limit holds even if the ZIP lies about it.
     with archive.open(entry) as packed, target.open("wb") as file:
         shutil.copyfileobj(packed, file)
 

@@ -20,7 +20,7 @@ _RELEASED_FOLDERS = {
     "5.5B": "2x4096_512_2048cnn_2xhighway_5.5B",
 }
 
-# Name -> (options, weights). All but `embedded` are downloaded once, by `cached_path`.
+# Options and weights (paths or URLs) of each named biLM. `cached_path` downloads a URL only once.
 NAMED_BILMS = {
     "embedded": (str(_PRETRAINED / "options.json"), str(_PRETRAINED / "weights.hdf5")),
     **{

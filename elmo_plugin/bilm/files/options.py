@@ -199,7 +199,7 @@ class OptionsReader:
         """
         Return the value of a key, which must have the type `kind`.
 
-        If the key is missing or null, return `default`, if given.
+        If the key is missing or null, return the keyword argument `default`, if given.
         """
         found = self.options
         for part in key.split("."):
@@ -246,12 +246,10 @@ class OptionsReader:
         return tuple((width, number) for width, number in pairs)
 
     def clip(self, key: str) -> float | None:
-        """
-        Return the limit at which values are clipped, or `None` if the key is missing, null or 0.
-        """
+        """Return the limit at which values are clipped; `None` if the key is missing, null or 0."""
         limit = self.value(key, object, default=0)
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-        if not number or not 0 <= limit <= MOST_UNITS:  # true for NaN, too
+        if not number or not 0 <= limit <= MOST_UNITS:  # the comparison fails for NaN too
             raise self.error(key, limit, f"a positive number or null, at most {MOST_UNITS}")
         # bilm-tf and AllenNLP read null and 0 as "no clipping".
         return float(limit) or None

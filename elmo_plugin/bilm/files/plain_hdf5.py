@@ -16,7 +16,7 @@ FILTERS = (
     h5py.h5z.FILTER_LZF,
 )
 LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
-# Number of bytes by which a chunk may be larger than its dataset.
+# HDF5 allocates whole chunks. A chunk may be larger than its dataset by at most this many bytes.
 CHUNK_BYTES = 1 << 20
 
 

@@ -35,7 +35,7 @@ class ManyLangsTokenLayer(CharCnn):
 
     def __init__(self, options: ManyLangsOptions, lexicon: Lexicon | None = None) -> None:
         super().__init__(options, options.num_embeddings)
-        if self._projection is None:  # `CharCnn` has none for equal widths; these models do
+        if self._projection is None:  # `CharCnn` omits it for equal widths; these models have one
             self._projection = torch.nn.Linear(options.num_filters, options.projection_dim)
         self._word_vectors: torch.nn.Parameter | None = None
         if options.word_dim:
@@ -106,7 +106,7 @@ class ManyLangsTokenLayer(CharCnn):
                 "inputs are ids of bytes, expected code points: BiLm.batch_to_ids gives them, in a "
                 'config the indexer {"type": "elmo_characters", "code_points": true}'
             )
-        # Row 0 of the embeddings belongs to the padding token.
+        # Raise the ids by 1, because row 0 of the embeddings belongs to the padding token.
         characters = torch.from_numpy(self._lexicon.character_ids(rows) + 1)
         tokens = super().forward(characters.to(character_ids.device))
         if self._word_vectors is None:

@@ -250,11 +250,11 @@ class BiLm(WeightsModule):
         return self._policy.start(rows, begin)
 
     def keep_states(self, *ends: LstmState) -> None:
-        """Store a batch's final states if `state` is `"carry"`. Further rows keep their states."""
+        """With state `"carry"`, store a batch's final states; rows beyond the batch keep theirs."""
         self.keep_states_of(range(ends[0].hidden.shape[1]), *ends)
 
     def keep_states_of(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """Store the final states of some rows of a batch if `state` is `"carry"`."""
+        """With state `"carry"`, store the forward and backward final states of some batch rows."""
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
@@ -315,12 +315,12 @@ def with_boundaries(
     lengths : `torch.Tensor`
         Number of tokens of each sentence, both boundaries included.
     begin, end : `Any`
-        Ids of the boundaries.
+        Ids of each boundary: a number, or a tensor with the shape of one token of `ids`.
 
     # Returns
 
     `tuple[torch.Tensor, torch.Tensor]`
-        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their mask, false at padding.
+        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their bool mask, false at padding.
     """
     batch_size, num_tokens = ids.shape[:2]
     padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])

@@ -67,7 +67,7 @@ class Packing:
         return padded.flatten(0, 1).index_select(0, self._index[direction])
 
     def unpack(self, forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
-        """Return a zero-padded batch; the directions are concatenated along the last dimension."""
+        """Convert both directions' packed rows to one zero-padded batch, forward half first."""
         dim = forward.shape[1]
         padded = forward.new_zeros(*self._shape, 2 * dim)
         rows = padded.view(-1, 2 * dim)

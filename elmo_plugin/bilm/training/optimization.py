@@ -9,7 +9,7 @@ import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
 
-# Names in configs, with default arguments.
+# Optimizers by their names in configs, each with its default arguments.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adagrad": (torch.optim.Adagrad, {}),
     # Starts from a bilm-tf checkpoint's accumulators, written by `elmo-plugin convert-checkpoint`.
@@ -195,7 +195,7 @@ def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
                 gradients.append(parameter.grad)
     norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
-    # As in torch.nn.utils.clip_grad_norm_.
+    # `torch.nn.utils.clip_grad_norm_` adds the same 1e-6, against division by zero.
     scale = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
     for gradient in gradients:
         gradient.detach().mul_(scale.to(gradient.device))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Maximum number of gradient elements in one all-reduce.
+# Maximum number of gradient elements in one all-reduce, which needs a flat copy of them.
 BUCKET = 2**25
 # How long other processes may wait while process 0 counts words or writes files.
 LONG_WAIT = timedelta(days=2)
@@ -71,8 +71,8 @@ class Processes:
     @contextmanager
     def name_lost_process(self) -> Iterator[None]:
         """
-        Context manager that replaces PyTorch's error about a lost process by a clear
-        `RuntimeError`.
+        Context manager that replaces PyTorch's error about a lost process by a `RuntimeError`
+        that says how to resume.
         """
         try:
             yield

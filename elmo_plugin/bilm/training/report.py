@@ -113,7 +113,8 @@ def flops_a_token(model: LanguageModel) -> float:
     Estimate the floating point operations of training per token, summed over both directions.
 
     Each weight of the LSTMs and of the softmax's words (all, or the sampled ones) counts as six
-    operations. The token layer is left out, because it runs once per distinct token.
+    operations: two forward, four backward. The token layer runs only once per distinct token and
+    is left out.
     """
     lstm = sum(one.numel() for one in model.bilm.lstm.parameters() if one.dim() > 1)
     sampler = model.softmax.sampler

@@ -216,7 +216,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
         return
     limit = timedelta(seconds=timeout)
     store, rank, size = next(rendezvous("env://", timeout=limit))
-    # When torchrun restarts the processes, its store still has the addresses of the dead ones.
+    # After a restart, torchrun's store still has dead processes' addresses, under the old prefix.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)

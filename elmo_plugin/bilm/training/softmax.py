@@ -190,7 +190,8 @@ class WordSoftmax(torch.nn.Module):
         negatives: Negatives,
     ) -> torch.Tensor:
         """
-        Return the mean loss of one direction; `ids` holds the targets, followed by the negatives.
+        Return the mean loss of one direction. `ids` holds the targets, followed by the negatives;
+        `weight` and `bias` are the softmax's rows for these ids.
         """
         assert self.sampler is not None
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)

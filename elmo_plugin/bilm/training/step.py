@@ -20,7 +20,7 @@ from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.streams import BatchPair
 
-# Prefix of parameter names in checkpoints.
+# Prefix of parameter names in checkpoints: the attribute that held the model in version 0.2.
 PREFIX = "language_model."
 States = tuple[LstmState, LstmState]
 

@@ -14,7 +14,7 @@ from elmo_plugin.bilm.files.text import read_lines
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 UNKNOWN = "<UNK>"
-# bilm-tf accepts these words on any line (bilm/data.py at 7cffee2).
+# Words that a vocabulary needs, on any line, as in bilm-tf (bilm/data.py at 7cffee2).
 SPECIAL_WORDS = (BEGIN_OF_SENTENCE, END_OF_SENTENCE, UNKNOWN)
 # A line in the 1 Billion Word Benchmark's vocabulary that is not a word; bilm-tf skips it.
 NO_WORD = "!!!MAXTERMID"

@@ -180,12 +180,13 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
     def reset_states(self) -> None:
-        """Reset the LSTM state that is carried from batch to batch."""
+        """Forget the LSTM state carried from batch to batch, so that the next starts with zeros."""
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
     def forget_derived(self) -> None:
         """
-        Discard everything derived from the weights; call it after changing them through `.data`.
+        Discard packed weights and other values computed from the weights; call it after changing
+        weights through `.data`, which PyTorch's version counters do not reveal.
         """
         self._elmo_lstm.forget_derived()  # type: ignore[operator]
 

@@ -58,9 +58,7 @@ def start(title: str) -> str:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """
-    Return an HTML table. A cell that begins with `<td` is kept as HTML; any other cell is text.
-    """
+    """Return an HTML table; a cell that begins with `<td` is HTML, any other cell plain text."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "".join(
         "<tr>"

@@ -108,7 +108,10 @@ def check_cacheable(
     vocab_to_cache: Sequence[str] | None = None,
     module: torch.nn.Module | None = None,
 ) -> None:
-    """Raise a `ValueError` if these arguments of `Elmo` do not allow a `LayerCache`."""
+    """
+    Raise a `ValueError` unless these arguments of `Elmo` give a frozen biLM from files, in state
+    `"reset"` or `"primed"` and without `vocab_to_cache`, as a `LayerCache` requires.
+    """
     if requires_grad or vocab_to_cache or state == "carry" or module is not None:
         raise ValueError(
             f"cache {cache!r} is given with requires_grad {requires_grad}, state {state!r}, "

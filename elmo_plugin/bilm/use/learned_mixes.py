@@ -34,7 +34,7 @@ def learned_mixes(path: str) -> list[LearnedMix]:
     """
     Read the scalar mixes of a biLM's layers from a trained model, in the order of its parameters.
 
-    `path` is an archive, a serialization folder or a weight file; no code in it is executed. Raises
+    `path` is an archive, a serialization folder or a weight file; no code in it is executed. Raise
     a `FileNotFoundError` if there is no such file, and a `ValueError` if it contains no mix, or
     cannot be read safely.
     """

@@ -47,12 +47,12 @@ def nearest_neighbours(
     progress: tqdm | None = None,
 ) -> list[list[Neighbour]]:
     """
-    Find, in each layer, the words of a text whose vectors are most similar to the vector of a query
-    word. The query word is the token at `position` of the sentence `query`.
+    Find, in each layer, the words of a text whose vectors are most similar to that of a query word.
 
-    The token layer ignores context, so its result has each word once. In the other layers, the
-    result has at most one word of each distinct line. Lines that equal the query are left out, and
-    so are lines of more than `max_tokens` tokens, boundaries included.
+    The result is a list for each layer, with the most similar word first. The token layer ignores
+    context, so its list has each word once. In the other layers, the list has at most one word of
+    each distinct line. Lines that equal the query are left out, and so are lines of more than
+    `max_tokens` tokens, boundaries included.
 
     # Parameters
 

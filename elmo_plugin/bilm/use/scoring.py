@@ -29,7 +29,7 @@ class SentenceScores(NamedTuple):
     """
     Log-probabilities of a sentence under a biLM, in natural logarithms.
 
-    `forward`, `backward`: log-probability of each token, given the tokens before or after it.
+    `forward`, `backward`: log-probability of each of `tokens`, given the tokens before or after it.
     `end`: forward log-probability of `</S>`. `begin`: backward log-probability of `<S>`. `unknown`:
     `True` for tokens outside the vocabulary, which are scored as `<UNK>`.
     """
