@@ -190,7 +190,7 @@ def _load_or_make_plan(
     for shard in cut_shards(names, root, *sizes):
         plan.shards.append(shard)
         _show(progress, f"planning: shard {len(plan.shards)}, {names[shard.ranges[-1].file]}")
-    remove_files(old_files, output)  # only now: keep the old files if the input is bad
+    remove_files(old_files, output)  # no earlier, because bad input must not cost old files
     plan.save(output)
     return plan
 

@@ -98,7 +98,7 @@ class Journal:
                 self._progress = _read_json(self.folder / PROGRESS, NOTHING)
             if self.finished and not all(
                 (self.folder / name).exists() for name in (VECTORS, SENTENCES, LENGTHS)
-            ):  # killed in `remove`, after the output was written: compute it again
+            ):  # a kill during `remove` left only a part of the data: compute it again
                 self._progress = dict(NOTHING)
         self._tokens = self.num_tokens
         self._vectors, self._sentences, self._lengths = (
@@ -216,7 +216,7 @@ class Journal:
             self._state_path(previous).unlink(missing_ok=True)
 
     def state(self) -> dict[str, numpy.ndarray] | None:
-        """Return the LSTM state that the last `commit` stored, if any."""
+        """Return the `state` that the last `commit` stored, or `None` if it stored none."""
         path = self._state_path(self.num_sentences)
         if not path.exists():
             return None

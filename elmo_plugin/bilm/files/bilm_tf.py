@@ -153,7 +153,7 @@ class _Variables:
                 f"there is no {prefix}.index; {prefix.parent} has "
                 f"{', '.join(others[:10]) or 'no checkpoints'}"
             )
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors and warnings only
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs only errors
         self._tensorflow = import_optional("tensorflow", "tensorflow")
         with self._errors():
             self._reader = self._tensorflow.train.load_checkpoint(str(prefix))
@@ -207,7 +207,7 @@ def latest_checkpoint(directory: str | Path) -> Path:
 
     Without that file, return the checkpoint with the highest step. `directory` is the folder of
     TensorFlow's `Saver` and may have been moved. Raise a `FileNotFoundError` if there is no
-    checkpoint.
+    checkpoint, and a `ValueError` if the file `checkpoint` names none.
     """
     directory = Path(directory)
     if not directory.is_dir():

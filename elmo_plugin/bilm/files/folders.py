@@ -168,7 +168,7 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
         if entry in small:
             _unpack_entry(archive, entry, path, folder, small[entry])
         elif len(name.encode("utf-8", "surrogateescape")) <= MOST_NAME:
-            (folder / name).touch()  # empty, only so that error messages can list it
+            (folder / name).touch()  # an empty file, so that error messages can list its name
     if with_weights:
         limit = 8 * num_parameters(options_in(folder)) + MOST_OVERHEAD
         weights = (TOKENS, LSTM) if is_many_langs(folder) else WEIGHTS

@@ -78,8 +78,8 @@ def find_weights(options_file: OptionsSource | None, weight_file: str | Path | N
     """
     Find the weight file of a biLM, downloading it if needed.
 
-    The arguments are those of `find_options`. Return the path of a weight file, a folder or a ZIP.
-    Return `None` for a dict of options without `weight_file`.
+    Arguments and errors are those of `find_options`. Return the path of a weight file, a folder or
+    a ZIP. Return `None` for a dict of options without `weight_file`.
     """
     _check_types(options_file, weight_file)
     if not isinstance(options_file, dict):

@@ -71,7 +71,7 @@ class Lexicon:
     def word_ids(self, rows: numpy.ndarray) -> numpy.ndarray:
         """
         Convert rows of code points, shape `(num_rows, num_characters)`, to word ids, shape
-        `(num_rows,)`.
+        `(num_rows,)`. Words that are not in `word.dic` get the id of `<oov>`.
         """
         unknown = self.words[UNKNOWN]
         return numpy.array(

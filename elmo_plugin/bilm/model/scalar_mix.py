@@ -57,7 +57,8 @@ class ScalarMix(torch.nn.Module):
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
-        Return the weighted sum of the layers.
+        Return the weighted sum of the layers. Raise a `ValueError` if their number is not
+        `mixture_size`, or if `mask` is missing with `do_layer_norm`.
 
         # Parameters
 

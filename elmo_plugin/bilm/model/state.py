@@ -82,7 +82,7 @@ class StatePolicy:
         if self.name != "carry":
             return
         known = 0 if self.carried is None else self.carried[0].hidden.shape[1]
-        if rows == range(max(known, len(rows))):  # all stored rows are replaced
+        if rows == range(max(known, len(rows))):  # the batch replaces all stored rows
             self.carried = ends
             return
         index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)

@@ -145,7 +145,7 @@ class RunFiles:
                 continue
             logger.info("Resuming from %s", path)
             return state
-        unreadable += map(str, self.directory.glob("training_state_*.th"))  # before version 0.2
+        unreadable += map(str, self.directory.glob("training_state_*.th"))  # of version 0.2
         if unreadable:
             raise ValueError(NOTHING_TO_RECOVER + "; ".join(unreadable))
         return None

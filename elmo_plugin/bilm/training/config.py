@@ -133,7 +133,7 @@ def files_named(config: Any) -> Iterator[Path]:
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
     """
     Read the softmax's vocabulary from the config's `vocabulary_file`. Without that key, build it
-    from the words of the training text.
+    from the words of the training text. Raise a `ValueError` if a key or a value is not usable.
     """
     settings = _part(config, "vocabulary")
     file = settings.pop("vocabulary_file", None)
@@ -159,7 +159,7 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     if path is None:
         return None
     settings = _part(config, name)
-    if heldout and not own:  # the training text's settings, but unshuffled
+    if heldout and not own:  # the training text's settings, except that the order is kept
         settings["shuffle"] = False
     return build(Text, name, {"paths": find_text_files(path), **settings})
 

@@ -100,7 +100,7 @@ class Report:
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
     def figures(self) -> dict[str, float]:
-        """Return the epoch's tokens per second and, on GPUs, the fraction of peak FLOP/s."""
+        """Return `tokens_per_second` and, on GPUs, `share_of_peak`, the fraction of peak FLOP/s."""
         rate = self.steps * self.tokens_a_step / max(self.seconds, 1e-9)
         found = {"tokens_per_second": rate}
         if self.flops_of_peak is not None:

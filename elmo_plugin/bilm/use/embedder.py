@@ -102,7 +102,7 @@ class ElmoEmbedder:
 
         `tuple[torch.Tensor, torch.Tensor]`
             The layers without sentence boundaries, shape `(batch_size, mixture_size, num_tokens,
-            embedding_dim)`, and the mask, bool, shape `(batch_size, num_tokens)`.
+            embedding_dim)`, zero at padding; and the mask, bool, shape `(batch_size, num_tokens)`.
         """
         single_thread_after_fork()
         ids = self.elmo_bilm.batch_to_ids(self._tokenized(batch)).to(self.elmo_bilm.device)
