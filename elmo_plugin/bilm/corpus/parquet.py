@@ -172,7 +172,7 @@ def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
 
 def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[CorpusLine]:
     """
-    Yield the lines of one Parquet file.
+    Yield the lines of one Parquet file; raise the errors of `read_corpus`.
 
     `expected` holds the plan's fingerprint, the shard's number, and the shard's number of lines.
     """

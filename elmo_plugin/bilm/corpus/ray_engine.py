@@ -66,7 +66,7 @@ class ShardActor:
 
 class RayEngine:
     """
-    Engine that starts workers in a Ray cluster.
+    Engine that starts workers in a Ray cluster. Creating it raises an `OSError` if Ray fails.
 
     # Parameters
 

@@ -151,7 +151,7 @@ def _load_or_make_plan(
 ) -> Plan:
     """
     Load the existing plan and check that it fits; write a new plan if there is none, or with
-    `force`.
+    `force`. Raise the errors of `embed_corpus` if plan, input or folder are unusable.
     """
     output, root = Path(worker_files.folder), Path(worker_files.root)
     names = find_files(inputs, root)

@@ -163,7 +163,7 @@ class Supervisor:
                     self._replace(state, f"no message for {self._timeout:g} s")
 
     def _replace(self, state: _WorkerState, reason: str) -> None:
-        """Kill a worker and queue its shard again; `_assign` starts a new worker later."""
+        """Kill a worker and queue its shard again; many failures in a row raise an `OSError`."""
         state.worker.kill()
         del self._states[state.worker]
         self._progress.update(-state.tokens)

@@ -151,7 +151,7 @@ class _Run:
             self.batch_size = None  # windows are whole batches, which need no further limit
 
     def compute(self, sentences: Iterator[Sentence]) -> None:
-        """Compute the vectors of all sentences that are not in the journal yet."""
+        """Compute the vectors that the journal lacks; a changed input causes a `ValueError`."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         if self.journal.num_sentences:
             for count, sentence in enumerate(sentences, start=1):

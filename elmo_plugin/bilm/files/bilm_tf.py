@@ -182,7 +182,7 @@ class _Variables:
         )
 
     def read(self, name: str) -> numpy.ndarray:
-        """Return the values of a variable; TensorFlow verifies their checksum."""
+        """Return a variable's numbers; raise a `ValueError` if it is missing or damaged."""
         if name not in self.shapes:
             raise ValueError(f"{self.prefix} has no variable {name}")
         with self._errors():

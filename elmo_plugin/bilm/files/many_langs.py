@@ -183,7 +183,7 @@ def _sizes(folder: Path) -> OptionsReader:
 
 
 def _read_ids(path: Path) -> dict[str, int]:
-    """Read a `.dic` file, which has a token, a tab and the token's id on each line."""
+    """Read a `.dic` file of `token<tab>id` lines as a dict; other lines cause a `ValueError`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, {EXPECTED}")
     ids: dict[str, int] = {}

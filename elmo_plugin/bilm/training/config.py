@@ -165,7 +165,7 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
 
 
 def seed_of(config: dict[str, Any]) -> int:
-    """Return the seed of the initial weights, the config's `pytorch_seed` (default 133)."""
+    """Return the config's `pytorch_seed`, by default 133; raise a `ValueError` if it is no int."""
     seed = config.get("pytorch_seed")
     if not matches_type(seed, int | None):
         raise ValueError(f"pytorch_seed is {seed!r}, expected an int")

@@ -230,7 +230,7 @@ def _read_card(run: Path) -> dict[str, Any]:
 
 
 def _load(language_model: LanguageModel, path: Path) -> dict[str, Any]:
-    """Load a checkpoint's weights into the model, and return the checkpoint's content."""
+    """Load a checkpoint into the model and return its content; raise a `ValueError` if damaged."""
     try:
         state = load_checked(path, mmap=True)
         weights = state.get("model", state)

@@ -84,7 +84,7 @@ def _groups(
 ) -> list[dict[str, Any]]:
     """
     Return the optimizer's parameter groups. A parameter joins the first group with a matching
-    regular expression; unmatched parameters form the last group.
+    regular expression; the others form the last group. Unusable settings cause a `ValueError`.
     """
     groups: list[tuple[list[str], dict[str, Any]]] = []
     for one in settings:

@@ -342,7 +342,7 @@ class TokenStreams:
     def _sentences(
         self, position: StreamPosition, endless: bool
     ) -> Iterator[tuple[SentenceCursor, StreamPosition]]:
-        """Yield each sentence, and the position in the text after that sentence."""
+        """Yield each sentence, and the position after it; raise a `ValueError` if there is none."""
         epoch, first_file, done = position.epoch, position.file, position.sentence
         found = bool(position.rows)
         while True:
