@@ -140,7 +140,7 @@ class _ShardBuilder:
         return self.ranges[-1].stop if same else 0
 
     def extend(self, file: int, raw: _CountedLines, number: int) -> None:
-        """Append the line that the reader `raw` has just read; `number` is its line number."""
+        """Append the line that `raw` just read from file `file`; `number` is its line number."""
         self._digest.update(raw.line)
         if self.ranges and self.ranges[-1].file == file:
             self.ranges[-1] = self.ranges[-1]._replace(stop=raw.stop)

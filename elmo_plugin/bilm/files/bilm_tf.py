@@ -119,7 +119,8 @@ class BilmTfCheckpoint:
 
     def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
         """
-        Yield each HDF5 file's name, its dataset names, and the suffix of their variables' names.
+        Yield (name, dataset names, suffix) of each HDF5 file. The suffix (`""` or `"/Adagrad"`)
+        ends the names of the TensorFlow variables that become its datasets.
         """
         softmax = [key for key in self._names if key in SOFTMAX_KEYS]
         yield WEIGHTS_FILE, [key for key in self._names if key not in SOFTMAX_KEYS], ""

@@ -312,7 +312,7 @@ class Pretraining:
             self._save()
 
     def _evaluate(self, heldout: Text) -> dict[str, float]:
-        """Return loss and perplexities of the held-out text."""
+        """Return the held-out text's loss and perplexities by name, over all processes."""
         own_rows = self.processes.share(self._heldout_rows)
 
         def until_stopped() -> Iterator[BatchPair]:
