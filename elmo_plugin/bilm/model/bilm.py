@@ -250,11 +250,11 @@ class BiLm(WeightsModule):
         return self._policy.start(rows, begin)
 
     def keep_states(self, *ends: LstmState) -> None:
-        """With state `"carry"`, store a batch's final states; rows beyond the batch keep theirs."""
+        """Store a batch's final states in state `"carry"`; rows beyond the batch keep theirs."""
         self.keep_states_of(range(ends[0].hidden.shape[1]), *ends)
 
     def keep_states_of(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """With state `"carry"`, store the forward and backward final states of some batch rows."""
+        """Store the forward and backward final states of some batch rows in state `"carry"`."""
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
