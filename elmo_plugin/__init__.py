@@ -65,7 +65,7 @@ _HOMES = {
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
-# Modules to use instead if AllenNLP is installed. AllenNLP configs can build their classes.
+# These modules replace those above if AllenNLP is installed: its configs can build their classes.
 _FOR_CONFIGS = {
     "Elmo": "elmo_plugin.modules.elmo",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
@@ -77,9 +77,9 @@ __all__ = ["__version__", *_HOMES]
 def _has_allennlp() -> bool:
     try:
         found = find_spec("allennlp")
-    except ImportError:  # an import hook may hide AllenNLP
+    except ImportError:  # an import hook that blocks AllenNLP raises this
         return False
-    # The stand-in module of `elmo_plugin.as_allennlp` has no file.
+    # A module without a file is not AllenNLP, but the stand-in of `elmo_plugin.as_allennlp`.
     return found is not None and found.has_location
 
 
@@ -103,7 +103,8 @@ _REGISTRY = "allennlp.common.registrable"
 
 def _register_at_first_look_up(registry: ModuleType) -> None:
     """Import `elmo_plugin.plugin` when AllenNLP first looks up a registered name."""
-    # The plugin replaces some of AllenNLP's registered classes on purpose; do not log this.
+    # The plugin replaces some of AllenNLP's registered classes on purpose. Drop the log messages
+    # that report it.
     registry.logger.addFilter(
         lambda record: "exist_ok=True, so overwriting" not in record.getMessage()
     )
@@ -127,9 +128,9 @@ _PROGRAM = "allennlp.commands.train"
 
 
 def _load_plugin(_: ModuleType) -> None:
-    """Import `elmo_plugin.plugin` before `train --force` can empty a pretraining run's folder."""
-    # The plugin needs `compat`, which is incomplete while it is being imported. In that case, leave
-    # it to the first look-up to import the plugin.
+    """Import `elmo_plugin.plugin`, so that `train --force` does not empty a pretraining folder."""
+    # If `compat` is in `sys.modules`, its import may still be running, and the plugin needs the
+    # complete module. The first look-up of a registered name then imports the plugin.
     if "elmo_plugin.compat" not in sys.modules:
         import_module("elmo_plugin.plugin")
 
@@ -138,7 +139,9 @@ _AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
 
 
 class _AllenNlpFinder(MetaPathFinder):
-    """Import hook: after the import of a module in `_AT_IMPORT`, call the function for it."""
+    """
+    Import hook that imports a module named in `_AT_IMPORT`, then calls the function given there.
+    """
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None
@@ -159,8 +162,9 @@ class _AllenNlpFinder(MetaPathFinder):
 
 
 if __name__ == "elmo_plugin":  # setup.py runs this file under another name to read the version
-    # Make idle OpenMP threads of PyTorch sleep after microseconds. By default they spin for long,
-    # and may take the core that a working thread needs. PyTorch reads this when it is loaded.
+    # Make PyTorch's idle OpenMP threads sleep after microseconds. By default they spin for long,
+    # and may take the core that a working thread needs. PyTorch reads the variable when it is
+    # loaded.
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     for _name in [_one for _one in _AT_IMPORT if _one in sys.modules]:

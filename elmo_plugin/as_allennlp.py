@@ -19,12 +19,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Optional, Sequence
 
-# Environment variable with the LSTM state at the start of a sentence: carry, primed or reset.
+# Environment variable that selects a sentence's initial LSTM state: carry, primed or reset.
 STATE = "ELMO_PLUGIN_STATE"
 _OLD = "elmo_plugin.bilm.use.old_programs"
 _IDS = "elmo_plugin.bilm.model.characters"
-# For each stand-in module, its names and the modules to import them from; for `__version__`, its
-# value. AllenNLP 0.9.0 is the last version that has all of these names.
+# Maps each stand-in module to its names, and each name to the module that defines it (`__version__`
+# to its value). AllenNLP 0.9.0 is the last version that has all of these names.
 MODULES = {
     "allennlp": {"__version__": "0.9.0"},
     "allennlp.commands": {},

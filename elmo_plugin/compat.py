@@ -214,7 +214,7 @@ class _PlainTarFile(tarfile.TarFile):
             ) from error
 
     def add(self, name: Any, arcname: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Add a file, or in place of a `from_archive` config the result of `archived_config`."""
+        """Add a file; but if it is a `from_archive` config, add what `archived_config` returns."""
         content = archived_config(name) if arcname == archival.CONFIG_NAME else None
         if content is None:
             super().add(name, arcname, *args, **kwargs)
@@ -249,7 +249,7 @@ def _damaged_archives() -> None:
             ):
                 archive.extractall(folder)
                 assert archive.fileobj is not None
-                while archive.fileobj.read(2**20):  # the checksum is at the end
+                while archive.fileobj.read(2**20):  # gzip checks the checksum at the end
                     pass
             if not cleanup:
                 stack.pop_all()
@@ -311,7 +311,7 @@ def _damaged_archives() -> None:
 
 @contextmanager
 def _reading(failure: str, expected: str) -> Iterator[None]:
-    """Context manager that turns an error into a `ConfigurationError` beginning with `failure`."""
+    """Turn an error, but not of the system, into a `ConfigurationError` that begins `failure`."""
     try:
         yield
     except Exception as error:
@@ -377,7 +377,7 @@ def _configs_of_0_9() -> None:
     """
 
     def create_serialization_dir(stock: Any, params: Any, *args: Any, **kwargs: Any) -> None:
-        # `train` and `find-lr` call this first.
+        # Check here, because `train` and `find-lr` call this function before any other work.
         config = params.as_dict(quiet=True)
         check_not_of_0_9(config)
         if is_pretraining(config):
@@ -473,8 +473,9 @@ def _indexer_without_embedder() -> None:
 
 def _attacks_on_a_missing_field() -> None:
     """
-    Raise a helpful error if the text field to attack (default: `tokens`) does not exist, or the
-    gradient (default: `grad_input_1`) is of another. AllenNLP raises a bare KeyError or IndexError.
+    Raise a helpful error if the text field to attack (default: `tokens`) does not exist, or if the
+    gradient (default: `grad_input_1`) belongs to another field. AllenNLP raises a bare KeyError or
+    IndexError.
     """
 
     def attack_from_json(

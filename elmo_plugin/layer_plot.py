@@ -9,15 +9,15 @@ from elmo_plugin.bilm.use.learned_mixes import LearnedMix, layer_name
 def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:
     """
     Draw layer weights as a heat map (Peters et al. 2018, figure 2) and write it to `path`, a `.png`
-    or `.svg` file. `rows` has a label and the weights of each scalar mix. The map has a column for
-    each mix and a row for each layer, with the lowest layer at the bottom.
+    or `.svg` file. `rows` has a pair `(label, LearnedMix)` for each scalar mix. The map has a
+    column for each mix and a row for each layer, with the lowest layer at the bottom.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     layers = max(len(mix.weights) for _, mix in rows)
-    # The figure is at least as wide as the title.
+    # In a figure of less than 5.2 inches, the title would be cut off.
     width = max(5.2, 2 + 0.9 * len(rows))
     figure = Figure(figsize=(width, 1.6 + 0.6 * layers), layout="constrained")
     (FigureCanvasSVG if path.suffix == ".svg" else FigureCanvasAgg)(figure)

@@ -6,7 +6,7 @@ from allennlp.common.checks import ConfigurationError
 
 PAGE = "docs/allennlp_0.9.md"
 
-# For each part of the config: old keys and what to write instead.
+# Maps each part of the config ("" is the top level) to its old keys, and these to what to write.
 _GONE: dict[str, dict[str, str]] = {
     "": {
         "iterator": "data_loader",

@@ -45,8 +45,8 @@ class OnnxBilm(torch.nn.Module):
 
     def start(self) -> list[torch.Tensor]:
         """
-        Return the initial LSTM states of a sentence, in the order of `STATES`. These are hidden
-        state and memory cell of the forward LSTM, then those of the backward LSTM.
+        Return the initial LSTM states of a sentence, as `forward` takes them, with a batch size of
+        1: hidden and cell states of the forward LSTM, then those of the backward LSTM.
         """
         with torch.no_grad():
             return [tensor for state in self.bilm.start_states(1) for tensor in state]
@@ -63,7 +63,7 @@ class OnnxBilm(torch.nn.Module):
             Int64, shape `(batch_size, num_tokens, num_characters)`, zero at padding.
 
         `states` are the initial LSTM states in the order of `STATES`: hidden states of shape
-        `(num_layers, batch_size, projection_dim)` and memory cells of shape `(num_layers,
+        `(num_layers, batch_size, projection_dim)` and cell states of shape `(num_layers,
         batch_size, cell_size)`. States of batch size 1 are used for all sentences.
 
         # Returns
@@ -119,7 +119,8 @@ class OnnxBilm(torch.nn.Module):
         cell: torch.Tensor,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         lstm = self.bilm.lstm
-        # In the backward direction the padding comes first. It must not change the state.
+        # The backward direction reads the padding before the tokens, so padding must not change the
+        # state.
         order = (lambda one: one.flip(0)) if direction == "backward" else (lambda one: one)
         # Shape: (num_steps, batch_size, ...)
         inputs, alive = order(inputs.transpose(0, 1)), order(mask.t().unsqueeze(-1))

@@ -24,7 +24,7 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
     weight_file : `Optional[str]`, optional (default = `None`)
         The biLM's `weights.hdf5`; not needed if `options_file` is a name.
     state : `str`, optional (default = `"primed"`)
-        See `BiLm`.
+        Initial LSTM state of each text; see `BiLm`.
     batch_size : `int`, optional (default = `64`)
         Number of texts that the biLM runs on at once.
     """
@@ -44,7 +44,7 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
         self.batch_size = batch_size
 
     def fit(self, X: Any, y: Any = None) -> "ElmoTransformer":
-        """Load the biLM. Nothing is learned from `X`."""
+        """Load the biLM and return `self`. Nothing is learned from `X`."""
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling is {self.pooling!r}, expected one of {list(POOLINGS)}")
         self.embedder_ = ElmoEmbedder(

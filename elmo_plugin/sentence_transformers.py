@@ -12,7 +12,8 @@ from elmo_plugin.bilm.use.hub import ElmoHub
 try:
     from sentence_transformers.base.modules import InputModule
 except ModuleNotFoundError:
-    # AllenNLP's `--include-package elmo_plugin` imports this module even without that library.
+    # AllenNLP's `--include-package elmo_plugin` imports this module, even if sentence-transformers
+    # is not installed.
     InputModule = torch.nn.Module
 
 
@@ -27,7 +28,7 @@ class ElmoTokens(InputModule):
         The biLM's files, as in `Elmo`. `options_file` may also be a dictionary of the options, as
         in the config of a saved model.
     state : `str`, optional (default = `"primed"`)
-        See `BiLm`.
+        Initial LSTM state of each text; see `BiLm`.
     """
 
     config_file_name = "elmo_config.json"
@@ -59,8 +60,10 @@ class ElmoTokens(InputModule):
         self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
         """
-        Return the `character_ids` and the `attention_mask` of a batch of texts. `prompt` is added
-        before each text. A text is a string, which is split at white space, or a list of tokens.
+        Return a dictionary of two tensors: `character_ids`, shape `(batch_size, num_tokens,
+        num_characters)`, and `attention_mask`, shape `(batch_size, num_tokens)`. A text is a
+        string, which is split at white space, or a list of tokens. `prompt` is added before each
+        text.
         """
         prompt = prompt or ""
         tokens = [

@@ -78,7 +78,7 @@ def _command(
     return name, Command(module, help, examples, aliases)
 
 
-# Commands that need AllenNLP import it only inside `run`.
+# Commands import AllenNLP inside `run`, so that the others work where it is not installed.
 COMMANDS = dict(
     [
         _command(

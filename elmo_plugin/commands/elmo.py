@@ -98,7 +98,7 @@ def add_storage_dtype(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_replace_bad_utf8(parser: argparse.ArgumentParser) -> None:
-    """Add `--replace-bad-utf8`."""
+    """Add `--replace-bad-utf8`, which allows input that is not UTF-8."""
     parser.add_argument(
         "--replace-bad-utf8",
         action="store_true",
@@ -113,7 +113,7 @@ def add_bilm_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cuda_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--cuda-device`."""
+    """Add `--cuda-device`, the number of the GPU to run on."""
     parser.add_argument(
         "--cuda-device", type=int, default=-1, help="the GPU's number (default: -1, the CPU)"
     )
@@ -233,8 +233,9 @@ def _print_notes(args: argparse.Namespace) -> None:
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
     """
-    Return the lines of a file, or of standard input if `path` is `-`, and their number. The number
-    is `None` unless `path` is a regular file. Bytes that are not UTF-8 are decoded to surrogates.
+    Return an iterator over the lines of a file, or of standard input if `path` is `-`, and the
+    number of lines. The number is `None` unless `path` is a regular file. Bytes that are not UTF-8
+    are decoded to surrogates.
     """
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes
 

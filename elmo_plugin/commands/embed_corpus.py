@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `OSError`
-        If `elmo_plugin.bilm.corpus.run.embed_corpus` raises one.
+        If an argument or an input is invalid, or shards fail; see `embed_corpus`.
     """
     from elmo_plugin.bilm.corpus.plan import CorpusSettings
     from elmo_plugin.bilm.corpus.run import embed_corpus

@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If the output exists and `--force` is not given, or the input is not a pretraining run.
+        If the output holds a biLM and `--force` is not given, or is the run's own folder. If the
+        input is not a pretraining run, or `--max-words` is below 3.
     """
     from elmo_plugin.bilm.training.export import SOFTMAX_FILE, WEIGHTS_FILE, export_run
 

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `FileNotFoundError`
-        If an archive has no layer weights, or no weight file that can be loaded safely.
+        If an archive has no layer weights, or no weight file that can be loaded safely. If an
+        argument is wrong, or the plot exists and `--force` is not given.
     """
     names = args.names or [_name(Path(path)) for path in args.archives]
     if len(names) != len(args.archives):

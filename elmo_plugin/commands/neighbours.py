@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If the word is not in the sentence, or a line of the text is not UTF-8.
+        If the sentence lacks this occurrence of the word, the page exists and `--force` is not
+        given, or a line of the text is not UTF-8.
     """
     from tqdm import tqdm
 

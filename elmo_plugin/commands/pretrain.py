@@ -124,7 +124,7 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
 
 
 def _environment() -> Dict[str, str]:
-    # jsonnet rejects values that are not UTF-8.
+    # Leave out variables that are not UTF-8, which jsonnet rejects, or have control characters.
     return {
         name: value
         for name, value in os.environ.items()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--file-friendly-logging`."""
+    """Add `--file-friendly-logging`, for progress in lines instead of a bar."""
     parser.add_argument(
         "--file-friendly-logging",
         action="store_true",

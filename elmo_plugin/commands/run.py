@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _search_path_of_children() -> list[str]:
     """
-    Return the PYTHONPATH of child processes. The folder with their start-up code comes first. If
-    this package is not installed, its parent folder comes last.
+    Return the entries of PYTHONPATH for child processes. The folder with their start-up code comes
+    first. If this package is not installed, its parent folder comes last.
     """
     package = Path(__file__).resolve().parents[1]
     given = os.environ.get("PYTHONPATH")

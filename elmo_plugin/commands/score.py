@@ -1,6 +1,6 @@
 """
-`score DIRECTORY TEXT`: score a text with the biLM in `DIRECTORY` as a language model. Prints log
-probabilities and perplexity, and on request the most probable substitutes of each word.
+`score DIRECTORY TEXT`: score a text with the biLM in `DIRECTORY` as a language model. The command
+prints log probabilities and perplexity, and on request the most probable substitutes of each word.
 """
 
 import argparse

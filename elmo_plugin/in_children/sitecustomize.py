@@ -21,7 +21,6 @@ if __name__ == "sitecustomize":  # imported by Python at start, not as a module 
     try:
         import_module("elmo_plugin.as_allennlp")
     except ModuleNotFoundError as error:
-        if (
-            error.name != "elmo_plugin"
-        ):  # a child process may run another Python, without this package
+        # A child process may run another Python, in which this package is not installed.
+        if error.name != "elmo_plugin":
             raise

@@ -7,7 +7,7 @@ from spacy.tokens import Doc
 from thinc.api import Model
 from thinc.types import Floats2d, Floats3d
 
-# Key in `Doc.user_data` that marks a sample document: it only initializes a model, without layers.
+# Key in `Doc.user_data` of sample Docs, which initialize a model and need no layers.
 SAMPLE = "elmo_plugin_sample"
 
 

@@ -14,7 +14,7 @@ import spacy
 
 TERMINALS = frozenset(".!?…")
 CLOSERS = frozenset("\"'”’)]}»")
-# Project Gutenberg's plain texts mark emphasis with underscores: _word_.
+# Project Gutenberg's plain texts mark emphasis as _word_. The underscores are not part of it.
 EMPHASIS = re.compile(r"(?<!\w)_([^_]+)_(?!\w)")
 
 
