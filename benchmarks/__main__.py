@@ -35,7 +35,7 @@ from benchmarks.report import markdown
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
 
-# Model size, batch size, number of rounds.
+# Cases to measure: model size, batch size and number of rounds.
 QUICK = [("original", 1, 5), ("original", 64, 3), ("original", 256, 3), ("small", 32, 5)]
 FULL = [(shape, size, 7) for shape in ("original", "small") for size in (1, 8, 32, 64)]
 FULL.insert(4, ("original", 256, 3))

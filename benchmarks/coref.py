@@ -186,10 +186,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if kind == "concatenated":
         pairs.pair_scores = concatenated  # type: ignore[assignment]
-    # The first step of any optimizer imports modules of PyTorch, which take memory.
+    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     before = status("VmRSS")
-    # Reset the kernel's high-water mark of this process's memory.
+    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
     Path("/proc/self/clear_refs").write_text("5")
     seconds, loss = steps(kind, num_tokens)
     found = {"seconds": statistics.median(seconds), "least": min(seconds), "loss": loss}

@@ -5,8 +5,8 @@ of the process to the finished file.
     python -m benchmarks.extraction OPTIONS WEIGHTS [--lines 20000] [--text FILE]
 
 The text has a sentence per line; without `--text`, the lines of `examples/text` are repeated. Both
-write the average of the layers in float32, one dataset per line. AllenNLP has had no such command
-since 1.0, so a loop that calls its module is measured instead.
+programs write the average of the layers in float32, one dataset per line. AllenNLP has had no such
+command since 1.0, so a loop that calls its module is measured instead.
 """
 
 import argparse

@@ -42,11 +42,11 @@ def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
 
 def main() -> None:
     which, *files = sys.argv[1:]
-    # The first step of any optimizer imports modules of PyTorch, which take memory.
+    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     sentences = Sentences()
     before = status("VmRSS")
-    # Reset the kernel's high-water mark of this process's memory.
+    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
     Path("/proc/self/clear_refs").write_text("5")
     torch.manual_seed(0)
     kind: Any = StockElmo if which == "stock" else Elmo

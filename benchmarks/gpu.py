@@ -5,7 +5,7 @@ with plain PyTorch.
     python -m benchmarks.gpu --quick    # three batch sizes, few rounds
     python -m benchmarks.gpu            # every batch size, both sizes of pretraining
 
-AllenNLP is not needed; if it is installed, its biLM is measured too. Writes
+AllenNLP is not needed; if it is installed, its biLM is measured too. The command writes
 `benchmarks/reports/DATE-gpu.json`, and tables as `.md`. Nothing else should use the GPU. `--device
 cpu --tiny` only tests the command: on a CPU there are no fused steps.
 """
@@ -42,7 +42,11 @@ Work = Callable[[], Any]
 
 
 class Sizes(NamedTuple):
-    """Batch sizes and model sizes to measure."""
+    """
+    Model sizes and batch sizes to measure. Inference runs `options` with each of `batch_sizes`.
+    Pretraining runs each model of `pretraining` with batch size `streams`, a vocabulary of
+    `num_words`, and `num_samples` negative samples.
+    """
 
     options: ElmoOptions
     batch_sizes: tuple[int, ...]
@@ -77,7 +81,7 @@ class Benchmark:
 
     @torch.no_grad()
     def inference(self) -> list[dict[str, Any]]:
-        """Measure a frozen biLM at every batch size."""
+        """Measure a frozen biLM; return a result of `in_turn` for each batch size."""
         torch.manual_seed(0)
         original = BiLm(self._sizes.options, state="reset")
         models: dict[str, Any] = {}

@@ -5,9 +5,9 @@ Held-out perplexity of an exported biLM, for each domain of text.
     python benchmarks/heldout_perplexity.py EXPORTED 'heldout/modern-*.txt' 'heldout/novel-*.txt'
 
 `EXPORTED` is a folder with `options.json`, `weights.hdf5`, `softmax.hdf5` and `vocabulary.txt`,
-such as that of a finished run. Prints JSON with the perplexity of each direction, computed with the
-full softmax. The LSTM state is carried from batch to batch. Each path or glob is a domain. To
-compare, run `benchmarks/kneser_ney.py` with the same `--vocabulary` and `--heldout`.
+such as that of a finished run. The program prints JSON with the perplexity of each direction,
+computed with the full softmax. The LSTM state is carried from batch to batch. Each path or glob is
+a domain. To compare, run `benchmarks/kneser_ney.py` with the same `--vocabulary` and `--heldout`.
 
 By default the LSTM state starts at zero. `--start RUN/checkpoint_e1_b0.th` starts with the state
 stored in a run's checkpoint; `--batch-size` must then be that of the run.
@@ -39,7 +39,7 @@ NUM_STEPS = 20
 
 
 def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
-    """Return the biLM and its softmax, which compute in float32."""
+    """Return the biLM and its softmax as one float32 model."""
     bilm = load_bilm(str(exported / OPTIONS_FILE), str(exported / WEIGHTS_FILE))
     softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
     load_softmax(softmax, exported / SOFTMAX_FILE)

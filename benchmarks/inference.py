@@ -29,15 +29,16 @@ class Comparison:
         self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
         self.public = ours(files, None)
         with library.use_variant(library.NONE):
-            # Weights are packed when they are first used.
+            # The first use packs the weights. Do it here, where C++ kernels are off.
             mix(self.public, Sentences().batch(2))
 
     def run(
         self, batch_size: int, rounds: int, clock: Clock, public: bool, stock: bool = True
     ) -> dict[str, Any]:
         """
-        Measure one batch size. Return each candidate's speedup over AllenNLP's ELMo, its share of
-        the highest speed that the machine allows (see `benchmarks.limit`), and the largest
+        Measure one batch size. Return the result of `in_turn`, whose ratios are speedups over
+        AllenNLP's ELMo. Each candidate gets `share`, its share of the highest speed that the
+        machine allows (see `benchmarks.limit`). `largest_deviation` maps each dtype to the largest
         deviation of its vectors from AllenNLP's. Without `stock`, our ELMo in float32 takes the
         place of AllenNLP's. With `public`, also measure our ELMo with PyTorch's operators only.
         """
@@ -86,7 +87,8 @@ class Comparison:
 
     def lstm_rate(self, batch_size: int, rounds: int, clock: Clock) -> dict[str, Any]:
         """
-        Return GFLOP/s of the LSTM layers alone in float32, and of `torch.mm` in the same rounds.
+        Time the LSTM layers alone in float32. Return the result of `in_turn` with their `gflops`,
+        and `share_of_torch.mm`: these divided by the rate of `torch.mm` in the same rounds.
         """
         bilm = self.ours["float32"]._elmo_lstm
         lengths = torch.tensor([len(words) for words in Sentences().tokens(batch_size)])

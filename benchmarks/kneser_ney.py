@@ -100,7 +100,7 @@ class KneserNey:
     def log_probabilities(self, tokens: numpy.ndarray) -> numpy.ndarray:
         """Return the log probability of every token but <S>, for `tokens` as in `KneserNey`."""
         contexts = numpy.zeros(len(tokens), dtype=numpy.int64)
-        # <S> is never predicted.
+        # The uniform distribution leaves out <S>, which is never predicted.
         probability = numpy.full(len(tokens), 1.0 / (self.num_words - 1))
         for order in self.orders:
             keys = numpy.where(contexts >= 0, contexts * self.num_words + tokens, -1)

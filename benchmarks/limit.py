@@ -33,7 +33,7 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 # `original`, and a square one. Outputs are so small that the allocator reuses their memory.
 SHAPES = ((256, 512, 16384), (1024, 1024, 1024))
 TRIES = 5
-# Bytes of weights that fit in the private cache of a core, and width and steps of such an LSTM.
+# Bytes of an LSTM's weights that fit in a core's private cache, its `projection_dim` and steps.
 OWN_BYTES, OWN_DIM, OWN_STEPS = 5 * 256 * 128 * 4, 256, 200
 # Bytes per element of a weight. float16 weights are converted to float32 for products.
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}

@@ -3,10 +3,10 @@ Peak memory of a frozen ELMo that runs on batches, AllenNLP's (`stock`) or ours 
 
     python -m benchmarks.memory stock|float32|bfloat16|int8 OPTIONS WEIGHTS BATCH_SIZE [--allennlp]
 
-Prints resident memory in MB (2^20 bytes) as JSON: after the imports, the peak while batches run,
-and the peak of the whole process, which includes loading. Our ELMo needs only PyTorch; with
-`--allennlp`, AllenNLP is imported too, as in a training run. The figures come from /proc, since
-`ru_maxrss` would include memory of the parent process.
+The program prints resident memory in MB (2^20 bytes) as JSON: after the imports, the peak while
+batches run, and the peak of the whole process, which includes loading. Our ELMo needs only PyTorch;
+with `--allennlp`, AllenNLP is imported too, as in a training run. The figures come from /proc,
+since `ru_maxrss` would include memory of the parent process.
 """
 
 import json
@@ -57,7 +57,7 @@ def main() -> None:
         elmo = ours((options, weights), None if which == "float32" else which)
     sentences = Sentences()
     loading = status("VmHWM")
-    # Reset the kernel's high-water mark of this process's memory.
+    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
     Path("/proc/self/clear_refs").write_text("5")
     for _ in range(BATCHES):
         mix(elmo, sentences.batch(int(batch_size)))

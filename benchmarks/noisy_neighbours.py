@@ -42,8 +42,8 @@ def busy_processes(count: int) -> Iterator[None]:
 
 def run(files: tuple[str, str], threads: int, runs: int = RUNS) -> dict[str, Any]:
     """
-    Return seconds by load, by candidate, and by `median` or `worst`. The loads are no busy process,
-    one busy process, and one busy process per core.
+    Return seconds in a nested dictionary: by load, by candidate, and by `median` or `worst`. The
+    loads are no busy process, one busy process, and one busy process per core.
     """
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {}

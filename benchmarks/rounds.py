@@ -10,8 +10,8 @@ import torch
 
 from elmo_plugin.bilm.kernels.machine import model_name
 
-# A round in which the rate of `torch.mm` falls by more than this fraction is repeated. There are at
-# most MOST_REPEATS times as many repeats as rounds.
+# A round is repeated if `torch.mm` runs slower than its best rate by more than this fraction. There
+# are at most MOST_REPEATS times as many repeats as rounds.
 TOLERATED_DROP = 0.1
 MOST_REPEATS = 3
 
@@ -36,9 +36,7 @@ def seconds(work: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
 
 
 class MatrixRate:
-    """
-    Callable that returns the best GFLOP/s of a few runs of `torch.mm`, 1024x1024 by 1024x4096.
-    """
+    """Callable that returns the best GFLOP/s of four `torch.mm`, 1024x1024 by 1024x4096."""
 
     def __init__(
         self, clock: Clock, dtype: torch.dtype = torch.float32, device: str = "cpu"
@@ -62,8 +60,9 @@ def in_turn(
     rate: MatrixRate | None = None,
 ) -> dict[str, Any]:
     """
-    Time every candidate once in each round. Return the median seconds of each candidate, and its
-    speedup over the first one.
+    Time every candidate once in each round. Return a dictionary. Its entry `candidates` has, by
+    name, the median `seconds` and the speedup over the first candidate: median `ratio`, `least` and
+    `most`. Other entries have the rates of `torch.mm` and the numbers of rounds.
 
     `candidates` is called before each round and returns the functions to time, by name. Within a
     round, all of them get the same input. `rate` measures the speed of the machine, by default that

@@ -4,9 +4,9 @@ Tokens per second and memory of pretraining on a CPU, for several batch sizes an
     python -m benchmarks.throughput --quick    # half a minute: the config's batch size and twice it
     python -m benchmarks.throughput            # under five minutes on two cores
 
-Model, softmax and optimizer are those of `training_config/pretraining/bilm_cpu.jsonnet`. Writes
-`benchmarks/reports/DATE-throughput.json`, and tables as `.md`. Nothing else should run on the
-machine: the report has its load at the start, and the rate of `torch.mm` before and after.
+Model, softmax and optimizer are those of `training_config/pretraining/bilm_cpu.jsonnet`. The
+command writes `benchmarks/reports/DATE-throughput.json`, and tables as `.md`. Nothing else should
+run on the machine. The report has its load at the start, and `torch.mm`'s rate before and after.
 """
 
 import argparse

@@ -92,10 +92,10 @@ def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
 
 def main() -> None:
     folder, batch_size, num_steps, dtype, seconds, *threads = sys.argv[1:]
-    # The first step of any optimizer imports modules of PyTorch, which take memory.
+    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
     before = status("VmRSS")
-    # Reset the kernel's high-water mark of this process's memory.
+    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
     Path("/proc/self/clear_refs").write_text("5")
     step = training(Path(folder), int(batch_size), int(num_steps), dtype)
     found = {}

@@ -103,8 +103,7 @@ _REGISTRY = "allennlp.common.registrable"
 
 def _register_at_first_look_up(registry: ModuleType) -> None:
     """Import `elmo_plugin.plugin` when AllenNLP first looks up a registered name."""
-    # The plugin replaces some of AllenNLP's registered classes on purpose. Drop the log messages
-    # that report it.
+    # The plugin replaces registered classes of AllenNLP on purpose. Drop the messages about it.
     registry.logger.addFilter(
         lambda record: "exist_ok=True, so overwriting" not in record.getMessage()
     )
@@ -139,9 +138,7 @@ _AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
 
 
 class _AllenNlpFinder(MetaPathFinder):
-    """
-    Import hook that imports a module named in `_AT_IMPORT`, then calls the function given there.
-    """
+    """Import hook that, after the import of a module in `_AT_IMPORT`, calls the function there."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None
@@ -162,9 +159,8 @@ class _AllenNlpFinder(MetaPathFinder):
 
 
 if __name__ == "elmo_plugin":  # setup.py runs this file under another name to read the version
-    # Make PyTorch's idle OpenMP threads sleep after microseconds. By default they spin for long,
-    # and may take the core that a working thread needs. PyTorch reads the variable when it is
-    # loaded.
+    # Let PyTorch's idle OpenMP threads sleep soon. By default they spin for long, and may take the
+    # core that a working thread needs. PyTorch reads the variable when it is imported.
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     for _name in [_one for _one in _AT_IMPORT if _one in sys.modules]:

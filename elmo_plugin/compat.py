@@ -249,7 +249,7 @@ def _damaged_archives() -> None:
             ):
                 archive.extractall(folder)
                 assert archive.fileobj is not None
-                while archive.fileobj.read(2**20):  # gzip checks the checksum at the end
+                while archive.fileobj.read(2**20):  # gzip verifies its checksum at the end
                     pass
             if not cleanup:
                 stack.pop_all()
@@ -311,7 +311,10 @@ def _damaged_archives() -> None:
 
 @contextmanager
 def _reading(failure: str, expected: str) -> Iterator[None]:
-    """Turn an error, but not of the system, into a `ConfigurationError` that begins `failure`."""
+    """
+    Context manager that turns an error into a `ConfigurationError` whose message begins with
+    `failure`. Errors of the operating system and a lack of memory are raised unchanged.
+    """
     try:
         yield
     except Exception as error:
@@ -458,7 +461,7 @@ def _indexer_without_embedder() -> None:
     """
     stock = BasicTextFieldEmbedder.forward
 
-    @functools.wraps(stock)  # AllenNLP looks at the signature
+    @functools.wraps(stock)  # keep the stock signature visible
     def forward(self: Any, text_field_input: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         try:
             return stock(self, text_field_input, *args, **kwargs)
@@ -473,9 +476,8 @@ def _indexer_without_embedder() -> None:
 
 def _attacks_on_a_missing_field() -> None:
     """
-    Raise a helpful error if the text field to attack (default: `tokens`) does not exist, or if the
-    gradient (default: `grad_input_1`) belongs to another field. AllenNLP raises a bare KeyError or
-    IndexError.
+    Raise a helpful error if the text field to attack (default: `tokens`) is missing, or the
+    gradient (default: `grad_input_1`) is of another field. AllenNLP raises KeyError or IndexError.
     """
 
     def attack_from_json(

@@ -233,9 +233,8 @@ def _print_notes(args: argparse.Namespace) -> None:
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
     """
-    Return an iterator over the lines of a file, or of standard input if `path` is `-`, and the
-    number of lines. The number is `None` unless `path` is a regular file. Bytes that are not UTF-8
-    are decoded to surrogates.
+    Return an iterator over a file's lines (of standard input for `-`), and their number. The number
+    is `None` unless `path` is a regular file. Bytes that are not UTF-8 become surrogates.
     """
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes
 

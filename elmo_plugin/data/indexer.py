@@ -28,7 +28,7 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         Maps tokens to a single character id, from 0 to 260, which replaces the ids of their bytes.
         With released weights, choose ids of bytes that do not occur in text, such as 1 to 31.
     token_min_padding_length : `int`, optional (default = `0`)
-        See `TokenIndexer`.
+        Smallest number of tokens to pad to; see AllenNLP's `TokenIndexer`.
     max_characters_per_token : `int`, optional (default = `50`)
         Number of ids per token, as in the biLM's options. Two of them mark the word's begin and
         end, so tokens are truncated to `max_characters_per_token - 2` characters.

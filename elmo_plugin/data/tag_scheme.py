@@ -51,8 +51,8 @@ class TagScheme:
     """
 
     def __init__(self) -> None:
-        # First tag of each of four kinds. "BIOUL": a U, L, S or E. "BIO": a B that IOB1 forbids.
-        # "IOB1": an I that BIO forbids. "not BIOUL": a tag that BIOUL forbids.
+        # First tag of each kind that tells schemes apart: "BIOUL" is a U, L, S or E; "BIO" a B that
+        # IOB1 forbids; "IOB1" an I that BIO forbids; "not BIOUL" a tag that BIOUL forbids.
         self._first: Dict[str, Evidence] = {}
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:

@@ -10,7 +10,7 @@ from allennlp.training.metrics import Metric
 
 from elmo_plugin.data.gold_labels import names_of_unseen, prefix_and_type, type_number
 
-# The script knows only the prefixes B, I and O. Map the prefixes of other encodings to them.
+# `conlleval` knows only the prefixes B, I and O. Map the prefixes of other encodings to them.
 PREFIXES = {
     "BIO": {"B": "B", "I": "I"},
     "IOB1": {"B": "B", "I": "I"},
@@ -76,7 +76,7 @@ def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> D
     return {
         f"precision-{name}": correct / max(predicted, 1),
         f"recall-{name}": correct / max(gold, 1),
-        # 2 p r / (p + r), computed from the counts
+        # equals 2 p r / (p + r), but is also defined if both are 0
         f"f1-measure-{name}": 2 * correct / max(predicted + gold, 1),
     }
 
@@ -221,7 +221,7 @@ class Conlleval(Metric):
 
     def reset(self) -> None:
         """Set all counts to 0."""
-        # Numbers of correct, predicted and gold spans. Shape: (span types, 3)
+        # Numbers of correct, predicted and gold spans of each type. Shape: (num_types, 3)
         self._counts = torch.zeros(len(self._types), 3, dtype=torch.long)
         # The three numbers for spans of all types that are not in the vocabulary.
         self._unseen_counts = torch.zeros(3, dtype=torch.long)

@@ -37,9 +37,7 @@ class MentionRecall(Metric):
         self._total += dist_reduce_sum(total)
 
     def get_metric(self, reset: bool = False) -> float:
-        """
-        Return the recall, from 0 to 1; 0 if there was no gold mention. `reset` clears the counts.
-        """
+        """Return the recall, from 0 to 1, or 0 without gold mentions. `reset` sets counts to 0."""
         recall = self._recalled / self._total if self._total else 0.0
         if reset:
             self.reset()

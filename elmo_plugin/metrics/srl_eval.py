@@ -15,7 +15,7 @@ from elmo_plugin.metrics.conlleval import precision_recall_f1
 DEFAULT_SRL_EVAL_PATH = "srl-eval.pl"
 
 OPENING = re.compile(r"\(((?:\\\*|[^*(])+)")
-Counts = Tuple[Counter, Counter, Counter]  # correct, wrong and missed arguments of each role
+Counts = Tuple[Counter, Counter, Counter]  # number of correct, wrong and missed arguments by role
 CLOSING = re.compile(r"([^)]*)\)")
 
 

@@ -36,7 +36,7 @@ class UnseenLabels:
         self._vocab, self._namespace = vocab, namespace
         self._num_labels = vocab.get_vocab_size(namespace)
         self._found: Counter = Counter()
-        # Log the warning even if the model never calls `warn`, as when it only predicts.
+        # If a program never calls `warn`, log the warning when this object is deleted.
         weakref.finalize(self, _warn, self._found, namespace)
 
     def find(

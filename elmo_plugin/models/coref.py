@@ -193,7 +193,7 @@ class CoreferenceResolver(Model):
         self._feature_dropout = torch.nn.Dropout(feature_dropout)
         self._mention_recall = MentionRecall()
         self._conll_coref_scores = ConllCorefScores()
-        # With `encode_by_sentence` the embedder returns sentences; interpreters need documents.
+        # With `encode_by_sentence` the embedder returns sentences, but interpreters need documents.
         self._elmo_placement.is_interpretable_layer |= encode_by_sentence
         initializer(self)
 
@@ -330,7 +330,7 @@ class CoreferenceResolver(Model):
         if sentences is None:
             embedded = self._elmo_placement(embedded)
         else:
-            # AllenNLP's interpreters hook this call. They expect one row per document.
+            # AllenNLP's interpreters hook this call, and expect one row per document.
             embedded = self._elmo_placement(sentences.join_vectors(embedded))
             embedded = sentences.split_vectors(embedded)
         embedded = self._lexical_dropout(embedded)

@@ -202,8 +202,8 @@ class CrfTagger(Model):
         `Dict[str, Any]`
             `tags`, a list of predicted tag ids for each sentence; `mask`, bool, shape `(batch_size,
             num_tokens)`; `logits`, shape `(batch_size, num_tokens, num_tags)`. With `metadata` also
-            `words`. With `top_k` above 1 also `top_k_tags`, each sentence's best tag sequences with
-            their scores. With `tags` also the scalar `loss`, summed over sentences.
+            `words`. With `top_k` above 1 also `top_k_tags`, a list of pairs `(tag ids, score)` for
+            each sentence, best first. With `tags` also the scalar `loss`, summed over sentences.
         """
         mask = get_text_field_mask(tokens)
         embedded, output_elmo = self._elmo_placement.embed(tokens)
@@ -257,7 +257,7 @@ class CrfTagger(Model):
         for metric in self.metrics.values():
             metric(scores, tags, mask)
         counted: Any = mask
-        if isinstance(self._span_metric, FBetaVerboseMeasure):  # fails on negative tag ids
+        if isinstance(self._span_metric, FBetaVerboseMeasure):  # it fails on negative tag ids
             counted = mask & (tags >= 0)
         if self._span_metric is not None:
             self._span_metric(scores, tags, counted)

@@ -32,8 +32,8 @@ _directory: ContextVar[Optional[Path]] = ContextVar("directory", default=None)
 @contextmanager
 def loading_from(directory: Union[str, Path]) -> Iterator[None]:
     """
-    Context manager in which models are built with the biLM options stored in `directory`. It is an
-    unpacked archive or a serialization directory.
+    Context manager in which models get the biLM options that are stored in `directory`, an unpacked
+    archive or a serialization directory.
     """
     token = _directory.set(Path(directory))
     try:
@@ -97,7 +97,7 @@ def write_options(directory: Union[str, Path]) -> List[str]:
     try:
         model, entries = resolve_model(config)
     except (OSError, KeyError, ValueError, tarfile.TarError):
-        return []  # `archived_config` logs a warning of this error
+        return []  # `archived_config` logs a warning about this error
     known = {(entry["options_file"], entry["weight_file"]) for entry in entries}
     for part in _parts(model):
         names_files = {"options_file", "weight_file"} & part.keys()

@@ -43,7 +43,7 @@ class ElmoPlacement(torch.nn.Module):
         self._at_input, self._at_output = (*flags.values(), False)[:2]
         self._text_dim = text_field_embedder.get_output_dim()
         self._elmo_dim = 0 if elmo is None else elmo.get_output_dim()
-        # As submodules, their parameters would appear twice in the model's state dict.
+        # A tuple hides them: as submodules, they would appear twice in the model's state dict.
         self._embedders = (text_field_embedder, elmo)
         self.is_interpretable_layer = self._at_input
         """

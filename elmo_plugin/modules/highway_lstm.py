@@ -49,7 +49,8 @@ class HighwayLstm(torch.autograd.Function):
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Return the outputs, shape `(num_rows, hidden_size)`, and the final hidden states and cell
-        states of the sentences, both of shape `(batch_size, hidden_size)`.
+        states of the sentences, both of shape `(batch_size, hidden_size)`. `inputs` has the shape
+        `(num_rows, input_size)`, and `steps` is a result of `time_steps`.
         """
         num_rows, size = inputs.size(0), initial_hidden.size(1)
         highway = input_weight.size(0) == 6 * size

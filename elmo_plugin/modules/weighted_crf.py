@@ -49,8 +49,9 @@ def build_crf(
     weight_strategy: Optional[str],
 ) -> ConditionalRandomField:
     """
-    Build AllenNLP's `ConditionalRandomField`. If `weights` is given (see `weights_by_index`), build
-    the subclass that `WEIGHTED_CRFS` names by `weight_strategy` (default: `emission`).
+    Build AllenNLP's `ConditionalRandomField`, which allows only the tag transitions in
+    `constraints`, or all if it is `None`. If `weights` is given (see `weights_by_index`), build the
+    subclass that `WEIGHTED_CRFS` names by `weight_strategy` (default: `emission`).
 
     # Raises
 

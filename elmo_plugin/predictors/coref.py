@@ -164,7 +164,7 @@ class CorefPredictor(InterpretablePredictor):
                 f"found the keys {sorted(json_dict)}; expected a string as `document`, or as "
                 "`sentences` a list of lists of strings"
             )
-        # The second argument, the gold clusters, is None.
+        # Pass no gold clusters (the second argument), because they are to be predicted.
         return self._dataset_reader.text_to_instance(
             sentences, None, speakers, json_dict.get("genre") or ""
         )

@@ -92,7 +92,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
             for instance in self.tokens_to_instances(tokens, one.get("verbs")):
                 instances.append(instance)
                 owners.append(index)
-        # The batch size is the larger of the number of inputs and the most predicates of an input.
+        # To limit memory, a batch has as many predicates as there are inputs, or as one input has.
         size = max([1, len(inputs), *(owners.count(index) for index in range(len(inputs)))])
         outputs: List[JsonDict] = []
         for start in range(0, len(instances), size):
@@ -174,7 +174,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
                 '"verbs": [...] in the input, or --predictor-args '
                 '\'{"tagger": "POS_TAGGER/model.tar.gz"}\''
             )
-        # The English PropBank annotates auxiliaries too.
+        # Auxiliaries count as predicates in English, because the English PropBank annotates them.
         kinds = ("VERB", "AUX") if self._language.startswith("en_") else ("VERB",)
         return [index for index, token in enumerate(tokens) if token.pos_ in kinds]
 

@@ -10,7 +10,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.training.process_state import ProcessState
 
-# Forward and backward direction, each as `[hidden states, memory cells]`.
+# Forward and backward direction, each as `[hidden states, cell states]`.
 Rows = List[List[torch.Tensor]]
 
 
@@ -33,7 +33,7 @@ class CarriedState(ProcessState):
         return {name: carried_state(bilm) for name, bilm in self._carriers().items()}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Set each biLM's state from a result of `own_state`; others start from zero."""
+        """Set each biLM's state to its entry in a result of `own_state`, or to zero without one."""
         for name, bilm in self._carriers().items():
             set_carried_state(bilm, state.get(name))
 
@@ -68,8 +68,8 @@ class CarriedState(ProcessState):
 
 def carried_state(bilm: BiLm) -> Optional[Rows]:
     """
-    Return a CPU copy of a biLM's carried state in both directions, or `None` before the first
-    batch. The batch dimension of each tensor is the largest batch size so far.
+    Return a CPU copy of a biLM's carried state, as `[forward, backward]`, each `[hidden, cell]`; or
+    `None` before the first batch. The batch dimension is the largest batch size so far.
     """
     if bilm.carried is None:
         return None

@@ -190,7 +190,7 @@ class AtomicCheckpointer(Checkpointer):
             except UNREADABLE as error:
                 unreadable.append(warn_unreadable(path, error))
                 if self.state_is_sharded:
-                    break  # other workers may have loaded this checkpoint
+                    break  # an older one may not match that of other workers
                 continue
             logger.info("Recovering from %s and %s", model_path, training_path)
             self._last_save_num_epochs_completed = point[0]

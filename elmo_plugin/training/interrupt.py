@@ -18,9 +18,9 @@ class Interrupt(TrainerCallback):
     Trainer callback that, at the first Ctrl-C or SIGTERM, saves a checkpoint after the current
     batch and stops the run.
 
-    A second signal stops the run at once. If a resumed run is still skipping batches, the first
-    signal does too, because nothing is lost. A signal during a validation ends the validation. The
-    checkpoint then has the state from before it, and the resumed run repeats it.
+    A second signal stops the run at once. So does the first signal while a resumed run is still
+    skipping batches, because nothing is lost. A signal during a validation ends the validation. The
+    checkpoint then has the state before the validation, which the resumed run repeats.
 
     Distributed runs handle signals as AllenNLP does, because their processes may receive a signal
     at different batches. Such a run resumes from its last regular checkpoint.

@@ -33,7 +33,7 @@ class RandomState(ProcessState):
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keep the saved states until `on_start`. In old checkpoints, `state_dict` is one state."""
+        """Keep the saved states until `on_start`. Old checkpoints have the state of one process."""
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict
         )

@@ -36,7 +36,7 @@ class TrainingFigures(ProcessState):
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
         self._losses = [0.0, 0.0]  # sums of losses and of regularization penalties
-        # Training metrics of an epoch that is being validated, and all those of the last epoch.
+        # Training metrics of an epoch that is being validated, then all metrics of the last epoch.
         self._train_metrics: Optional[Dict[str, Any]] = None
         self._epoch_metrics: Dict[str, Any] = {}
 

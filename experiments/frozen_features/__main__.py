@@ -87,8 +87,8 @@ def extract(features: Features, sentences: Sentences) -> list[torch.Tensor]:
 def choices(features: Features, num_layers: int) -> Iterator[tuple[str, slice]]:
     """
     Yield a name and a slice of the layers for each probe to train. The first one uses the mix of
-    all layers. In float32, the others use one layer each: any of ELMo, or the last of MiniLM. If
-    there is only one layer, its name is empty.
+    all layers. For features in float32, further probes use one layer each: every layer of ELMo, or
+    the last of MiniLM. If there is only one layer, a single probe with an empty name uses it.
     """
     if num_layers == 1:
         yield "", slice(None)

@@ -15,7 +15,7 @@ NAMESPACE = "labels"
 
 
 class Probe(torch.nn.Module):
-    """Tagger of a scalar mix of layers, a linear layer and, with `crf`, a CRF."""
+    """Tagger made of a scalar mix of layers, a linear layer and, with `crf`, a CRF."""
 
     def __init__(self, num_layers: int, dim: int, num_tags: int, crf: bool) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-# Shape: (num_items, num_counts)
+# Counts of each item, shape (num_items, num_counts), or sums of them, shape (..., num_counts).
 Counts = numpy.ndarray
 
 
@@ -124,7 +124,7 @@ def paired_bootstrap(
     seed : `int`, optional (default = `0`)
         Seed of the resampling.
     """
-    arms = [numpy.stack(arm) for arm in (baseline, other)]  # (runs, items, counts)
+    arms = [numpy.stack(arm) for arm in (baseline, other)]  # (num_runs, num_items, num_counts)
     num_items = arms[0].shape[1]
     generator = numpy.random.default_rng(seed)
     lost = 0

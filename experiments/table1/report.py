@@ -104,8 +104,8 @@ def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     part = "" if numbers == [len(arm) for arm in arms] else f" ({numbers[0]} / {numbers[1]} seeds)"
     metric = TASKS[task].metric
     p = f"{paired_bootstrap(metric, before, after):.4f}{part}"
-    # The scores may differ with `state: "carry"`, where vectors depend on the batch. Counts are
-    # computed in batches of one item.
+    # Counts come from batches of one item. With `state: "carry"`, vectors depend on the batch, so
+    # the scores from these counts may differ from the reported ones.
     scores = [
         100 * mean(float(score(metric, one.sum(0))) for one in arm) for arm in (before, after)
     ]

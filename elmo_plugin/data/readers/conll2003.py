@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("word", "pos", "chunk", "ner")
 LABELS = ("ner", "pos", "chunk")
 SPAN_COLUMNS = ("chunk", "ner")
-# ASCII blanks only: a no-break space or a line separator does not separate columns.
+# Only ASCII blanks separate columns: a word may hold a no-break space or a line separator.
 BLANKS = re.compile(r"[ \t\r\n]+")
 
 
@@ -147,7 +147,7 @@ class Conll2003DatasetReader(DatasetReader):
         """Read the whole file once to check its columns and its tag schemes."""
         used = self.feature_labels | {self.tag_label}
         schemes = {column: TagScheme() for column in SPAN_COLUMNS if column in used}
-        # Error messages by column, for unknown or mixed schemes. Raised only if tags are converted.
+        # Error messages for unknown or mixed schemes, by column; raised only if tags are converted.
         problems: Dict[str, str] = {}
         num_sentences = 0
         for sentence in self._columns.read_sentences(local_path, file_name):

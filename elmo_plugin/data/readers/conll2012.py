@@ -12,7 +12,7 @@ WORD_COLUMN = 3
 SPEAKER_COLUMN = 9
 FIRST_PREDICATE_COLUMN = 11
 MIN_COLUMNS = 12
-# ASCII blanks only: a no-break space does not separate columns.
+# Only ASCII blanks separate columns, because a word may hold a no-break space.
 BLANKS = re.compile(r"[ \t]+")
 
 

@@ -26,7 +26,7 @@ from elmo_plugin.data.readers.conll2012 import (
 
 logger = logging.getLogger(__name__)
 
-# First and last token of a mention, as indices into the document.
+# First and last token of a mention, as indices into the document's tokens.
 Mention = Tuple[int, int]
 
 NO_SPEAKER = "-"
@@ -216,7 +216,7 @@ class ConllCorefReader(DatasetReader):
                 document.key.partition("/")[0] if "/" in document.key else "",
                 document.key,
             )
-            # AllenNLP adds the indexers after workers have sent instances to the main process.
+            # Workers send instances without indexers to the main process, where AllenNLP adds them.
             instance["text"].token_indexers = None  # type: ignore[attr-defined]
             yield instance
 

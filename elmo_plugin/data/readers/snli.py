@@ -14,7 +14,7 @@ from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("entailment", "neutral", "contradiction")
-# Value of `gold_label` in MultiNLI's test sets.
+# Value of `gold_label` in MultiNLI's test sets, whose labels are not public.
 HIDDEN = "hidden"
 
 
@@ -87,7 +87,7 @@ class SnliReader(DatasetReader):
                 raise ValueError(f"{where}: {error}") from error
 
     def _pairs(self, file_path: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Yield each pair but those labelled `-`, as a string with path and line, and the pair."""
+        """Yield `(where, pair)` for each pair not labelled `-`; `where` names path and line."""
         empty = True
         for number, line in read_lines(cached_path(file_path), file_path):
             if not line.strip():
@@ -164,7 +164,7 @@ class SnliReader(DatasetReader):
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:
     try:
         pair = json.loads(line)
-    except (ValueError, RecursionError) as error:  # for example nested too deep
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deep
         reason = str(error)[:QUOTED]
         raise ValueError(f"{where}: not json ({reason}), found {quoted(line.strip())}") from error
     if not isinstance(pair, dict):

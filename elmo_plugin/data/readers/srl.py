@@ -152,7 +152,7 @@ class SrlReader(DatasetReader):
         for words, tags in self.shard_iterable(self._frames(cached_path(file_path))):
             verb_indicator = [int(tag.endswith("-V")) for tag in tags]
             instance = self.text_to_instance([Token(word) for word in words], verb_indicator, tags)
-            # AllenNLP adds the indexers after workers have sent instances to the main process.
+            # Workers send instances without indexers to the main process, where AllenNLP adds them.
             instance["tokens"].token_indexers = None  # type: ignore[attr-defined]
             yield instance
 
@@ -193,14 +193,14 @@ class SrlReader(DatasetReader):
         if self.bert_tokenizer is not None:
             pieces = [self._word_pieces(word) for word in words]
             sizes = [len(word_pieces) for word_pieces in pieces]
-            # The first piece is [CLS].
+            # Offsets start at 1, because the first piece is [CLS].
             metadata["offsets"] = [1 + sum(sizes[:index]) for index in range(len(sizes))]
             indicator = _spread(verb_label, verb_label, sizes, outside=0)
             if tags is not None:
                 inside = ["I" + tag[1:] if tag[0] == "B" else tag for tag in tags]
                 labels = _spread(tags, inside, sizes, outside="O")
             tokens = [
-                # The ids are BERT's own: no indexer looks them up.
+                # Give BERT's own id, which an indexer takes instead of looking up the piece.
                 Token(piece, text_id=self.bert_tokenizer.vocab[piece])
                 for piece in ["[CLS]", *(p for word_pieces in pieces for p in word_pieces), "[SEP]"]
             ]

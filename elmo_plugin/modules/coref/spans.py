@@ -202,7 +202,7 @@ def _without_crossing(
     scores: torch.Tensor, mask: torch.Tensor, spans: torch.Tensor, numbers: List[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    Return the indices of the best `numbers[i]` candidates of each document `i`, and their mask. One
+    Return the indices of document `i`'s best `numbers[i]` candidates, and their mask. A candidate
     that crosses a better kept span is skipped (e2e-coref at 53c4116, coref_kernels.cc:146-214).
     """
     kept = []
