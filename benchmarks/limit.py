@@ -7,12 +7,10 @@ other is the time to read the weights in each LSTM step, measured by reading a b
 once per step. Elementwise operations are not counted.
 
 The bound assumes that products and reading overlap. But the input projections run before the LSTM
-steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, the time without
-that overlap.
+steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, without overlap.
 
 The rates of products are measured once. Reading is timed again for each bound, in the same round as
-the computation. A cache that is shared with other programs may change its rate by a factor of two
-within seconds.
+the computation. If other programs share the cache, its rate may change twofold within seconds.
 """
 
 import functools

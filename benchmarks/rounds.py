@@ -65,8 +65,7 @@ def in_turn(
     `most`. Other entries have the rates of `torch.mm` and the numbers of rounds.
 
     `candidates` is called before each round and returns the functions to time, by name. Within a
-    round, all of them get the same input. `rate` measures the speed of the machine, by default that
-    of its CPU.
+    round, all get the same input. `rate` measures the machine's speed, by default its CPU's.
     """
     rate = rate or MatrixRate(clock)
     times: dict[str, list[float]] = {}

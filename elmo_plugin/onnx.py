@@ -29,8 +29,7 @@ class OnnxBilm(torch.nn.Module):
     # Parameters
 
     bilm : `BiLm`
-        The biLM. Its `state` (`"reset"` or `"primed"`) determines the initial LSTM states of a
-        sentence.
+        The biLM. Its `state` (`"reset"` or `"primed"`) determines a sentence's initial LSTM states.
     """
 
     begin: torch.Tensor

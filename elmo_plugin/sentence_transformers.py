@@ -62,7 +62,7 @@ class ElmoTokens(InputModule):
         """
         Return a dictionary of two tensors: `character_ids`, shape `(batch_size, num_tokens,
         num_characters)`, and `attention_mask`, shape `(batch_size, num_tokens)`. A text is a
-        string, which is split at white space, or a list of tokens. `prompt` is added before each
+        string, which is split at white space, or a list of tokens. `prompt` is added before the
         text.
         """
         prompt = prompt or ""

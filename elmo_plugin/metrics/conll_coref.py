@@ -109,8 +109,7 @@ def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
     Return the counts of CEAFe for one document (Luo 2005). Both numerators are the total similarity
     (phi4) of the best one-to-one alignment between predicted and gold clusters. The denominators
-    are the numbers of predicted and of gold clusters. Predicted clusters of one mention are left
-    out.
+    are the numbers of predicted and of gold clusters. Predicted singletons are left out.
     """
     predicted = [cluster for cluster in predicted if len(cluster) != 1]
     owners = _owners(predicted)

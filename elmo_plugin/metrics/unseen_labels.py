@@ -44,8 +44,7 @@ class UnseenLabels:
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
         Find the labels that the model cannot predict. Such a label either has a negative id
-        already, or was added to the vocabulary after the model was made, for example by `evaluate
-        --extend-vocab`.
+        already, or was added to the vocabulary later, as by `evaluate --extend-vocab`.
 
         `gold` holds label ids in any shape. `mask` is true for real tokens, in the same shape.
         Return two tensors: the label ids, with a negative id for each label that was found, and a

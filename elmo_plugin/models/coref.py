@@ -235,8 +235,7 @@ class CoreferenceResolver(Model):
         text : `TextFieldTensors`
             Tokens of each document.
         spans : `torch.Tensor`
-            First and last token of each candidate span, shape `(batch_size, num_spans, 2)`; padding
-            is -1.
+            First and last token of each span, shape `(batch_size, num_spans, 2)`; -1 at padding.
         span_labels : `torch.Tensor`, optional (default = `None`)
             Cluster number of each candidate span, -1 for none, shape `(batch_size, num_spans)`.
         metadata : `List[Dict[str, Any]]`, optional (default = `None`)

@@ -51,16 +51,14 @@ class ESIM(Model):
     output_logit : `FeedForward`
         Computes one logit for each label.
     dropout : `float`, optional (default = `0.5`)
-        Probability of variational dropout before both encoders, and of dropout on the pooled
-        vector.
+        Probability of variational dropout before both encoders, and of dropout after pooling.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     elmo : `Elmo`, optional (default = `None`)
         Reads the character ids of the token indexer named `elmo`.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
         The first concatenates ELMo to the input of `encoder`, the second to its output.
     attention_dropout : `float`, optional (default = `0.0`)
-        Dropout probability before `projection_feedforward`; 0.5 with ELMo in Peters et al. 2018
-        (appendix).
+        Dropout probability before `projection_feedforward`; 0.5 in Peters et al. 2018 (appendix).
 
     # Raises
 

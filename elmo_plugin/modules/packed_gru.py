@@ -86,8 +86,8 @@ class BothDirections(torch.autograd.Function):
         """
         Return the outputs, shape `(num_rows, 2 * hidden_size)`, and the final states of both
         directions, shape `(2, batch_size, hidden_size)`. `inputs` has the shape `(num_rows,
-        input_size)`. The first dimension of `state_weights`, `state_biases` and `initial` is the
-        direction.
+        input_size)`. `state_weights`, `state_biases` and `initial` have the direction as dimension
+        0.
         """
         size = initial.size(2)
         # Shape: (2, num_rows, 3 * hidden_size). Activations overwrite the pre-activations.

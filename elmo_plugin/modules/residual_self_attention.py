@@ -69,9 +69,8 @@ class ResidualSelfAttention(torch.nn.Module):
     def weights(self, encoded: torch.Tensor, mask: torch.BoolTensor) -> torch.Tensor:
         """
         Return the attention weights, shape `(batch_size, num_tokens, num_tokens)`. Each row sums to
-        1 minus the weight of attending to nothing. `encoded` is `h` in the class's formula, shape
-        `(batch_size, num_tokens, input_dim)`. `mask` is true for real tokens, shape `(batch_size,
-        num_tokens)`.
+        1 minus the weight of attending to nothing. `encoded` is `h` in the class's formula, of
+        shape `(batch_size, num_tokens, input_dim)`. `mask` is as in `forward`.
         """
         similarity = self.similarity(encoded, encoded)
         itself = torch.eye(mask.size(1), dtype=torch.bool, device=mask.device)

@@ -179,8 +179,7 @@ class SrlReader(DatasetReader):
     ) -> Instance:
         """
         Make an instance from a sentence and one of its predicates. `verb_label` is 1 at the
-        predicate's tokens, else 0. `tags` marks the predicate's arguments with a BIO tag for each
-        token.
+        predicate's tokens, else 0. `tags` holds each token's BIO tag, which marks the arguments.
         """
         words = [token.text or "" for token in tokens]
         verb_index = verb_label.index(1) if 1 in verb_label else None
