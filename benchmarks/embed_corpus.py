@@ -82,7 +82,7 @@ def peaks(command):
 def high_water(process):
     try:
         status = Path(f"/proc/{process}/status").read_text()
-    except OSError:  # the process has ended
+    except OSError:  # a process that has ended has no status file
         return 0.0
     return max(
         (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")),

@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    keep_freed_memory()  # as this package's commands do
+    keep_freed_memory()  # measure with the setting of this package's commands
     rng = random.Random(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {rounds} rounds")
     for case in CASES:

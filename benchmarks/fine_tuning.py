@@ -51,7 +51,7 @@ def main() -> None:
     torch.manual_seed(0)
     kind: Any = StockElmo if which == "stock" else Elmo
     elmo = kind(*files, 1, dropout=0.0, requires_grad=True).train()
-    torch.manual_seed(0)  # the two ELMo modules draw different amounts of random numbers
+    torch.manual_seed(0)  # seed again: the two ELMos draw different amounts of numbers
     tagger = torch.nn.Linear(elmo.get_output_dim(), NUM_TAGS)
     parameters = [*elmo.parameters(), *tagger.parameters()]
     optimizer = torch.optim.Adam([one for one in parameters if one.requires_grad], lr=1e-4)
@@ -59,7 +59,7 @@ def main() -> None:
     for _ in range(1 + STEPS):
         ids = batch_to_ids(sentences.tokens(BATCH_SIZE))
         start = time.perf_counter()
-        optimizer.zero_grad()  # before the forward pass, as in AllenNLP's trainer
+        optimizer.zero_grad()  # do this before the forward pass, like AllenNLP's trainer
         output = elmo(ids)
         logits = tagger(output["elmo_representations"][0])
         # Tags depend on the tokens' first letters, so that they can be learned.

@@ -193,7 +193,7 @@ def plain_steps() -> Iterator[None]:
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
-    bilm._elmo_lstm._states = None  # AllenNLP's biLM carries its state; start at zero
+    bilm._elmo_lstm._states = None  # AllenNLP's biLM would continue from its last state
     return bilm(ids)["activations"]
 
 

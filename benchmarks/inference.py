@@ -118,7 +118,7 @@ def ours(files: tuple[str, str], dtype: str | None) -> Elmo:
 
 @torch.no_grad()
 def mix(elmo: Any, batch: torch.Tensor) -> torch.Tensor:
-    elmo._elmo_lstm._elmo_lstm._states = None  # AllenNLP's state; every run starts at zero
+    elmo._elmo_lstm._elmo_lstm._states = None  # AllenNLP's would continue from its last state
     if hasattr(elmo, "reset_states"):
         elmo.reset_states()
     return elmo(batch)["elmo_representations"][0]

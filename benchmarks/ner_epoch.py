@@ -85,7 +85,7 @@ def trainer(folder: Path, embedder: dict[str, Any], indexer: dict[str, Any]) -> 
         data_loader=loader,
         serialization_dir=str(folder),
         cuda_device=-1,
-        run_confidence_checks=False,  # the checks need a complete training run
+        run_confidence_checks=False,  # only `train`, which is not called, sets them up
     )
 
 

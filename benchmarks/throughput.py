@@ -28,7 +28,7 @@ from benchmarks.workload import Sentences
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 CONFIG = Path(__file__).parents[1] / "training_config/pretraining/bilm_cpu.jsonnet"
-# Size of the embedded biLM's vocabulary.
+# The embedded biLM's vocabulary has as many words.
 NUM_WORDS = 36_729
 NUM_SENTENCES = 10_000
 

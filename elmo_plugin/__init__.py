@@ -138,7 +138,9 @@ _AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
 
 
 class _AllenNlpFinder(MetaPathFinder):
-    """Import hook that, after the import of a module in `_AT_IMPORT`, calls the function there."""
+    """
+    Import hook that calls a module's function in `_AT_IMPORT` right after the module's import.
+    """
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Any = None

@@ -36,7 +36,7 @@ def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
         subparser = subparsers.add_parser(
             name, aliases=command.aliases, help=command.help, description=command.help
         )
-        if given[:1] and given[0] in (name, *command.aliases):  # importing all would be slow
+        if given[:1] and given[0] in (name, *command.aliases):  # importing every one is slow
             command.add_arguments(subparser)
             subparser.add_argument(
                 "--include-package",

@@ -105,7 +105,7 @@ def _reduce_on_plateau() -> None:
     """Fix a TypeError: AllenNLP passes `verbose`, which `ReduceLROnPlateau` no longer accepts."""
     stock = ReduceOnPlateauLearningRateScheduler.__init__
 
-    @functools.wraps(stock)  # FromParams reads the stock signature
+    @functools.wraps(stock)  # FromParams must see the stock signature
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         call = inspect.signature(stock).bind(self, *args, **kwargs)
         call.apply_defaults()
@@ -261,7 +261,7 @@ def _damaged_archives() -> None:
         with _reading("its config.json cannot be read", "the config of a run"):
             try:
                 plain = Params.from_file(path).params
-            except RuntimeError as error:  # raised by jsonnet
+            except RuntimeError as error:  # jsonnet raises it for a malformed config
                 raise ConfigurationError(str(error).replace(f"{path}:", "").strip()) from error
             if not isinstance(plain, dict):
                 raise ConfigurationError(f"it is a {type(plain).__name__}")
@@ -509,7 +509,7 @@ def _models_that_do_not_pickle() -> None:
     """Make two AllenNLP modules picklable: they have a lambda in place of an absent submodule."""
 
     def with_identity(stock: Any, name: str) -> Any:
-        @functools.wraps(stock)  # FromParams reads the signature
+        @functools.wraps(stock)  # FromParams must see the stock signature
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             stock(self, *args, **kwargs)
             if not isinstance(getattr(self, name), torch.nn.Module):

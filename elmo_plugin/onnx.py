@@ -80,7 +80,7 @@ class OnnxBilm(torch.nn.Module):
         ids = torch.where((steps == lengths - 1).unsqueeze(-1), self.end, ids)
         mask = steps < lengths
         tokens = self._tokens(ids) * mask.unsqueeze(-1)
-        # If a state has batch size 1, use its row 0 for all sentences.
+        # A state of batch size 1 is meant for every sentence, so its row 0 is used for all.
         rows = torch.arange(batch_size, device=ids.device)
         halves, ends = [], []
         for number, direction in enumerate(DIRECTIONS):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
 
-# Optional packages and how to install them (extras in setup.py).
+# Maps optional packages to advice on how to install them, shown if one is missing.
 MISSING = {
     "matplotlib": "pip install 'elmo_plugin[plot]'",
     "pyarrow": "pip install 'elmo_plugin[parquet]'",

@@ -7,7 +7,7 @@ from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 
 # Source: docqa/data_processing/text_utils.py, lines 14 to 20, of allenai/document-qa at 2f9fa68.
 SEPARATOR = re.compile(r"``|''|(?<=[^_])_(?=[^_])|[-£€¥¢₹−—–/~\"'’”‘°]")
-# Source: lines 124 to 135 of the same file.
+# Source: docqa/data_processing/text_utils.py, lines 124 to 135, of the same commit.
 NORMALIZED = {"``": '"', "''": '"', "−": "-", "—": "–"}
 
 

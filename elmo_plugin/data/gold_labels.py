@@ -13,9 +13,9 @@ from typing import Dict, List, Tuple
 from allennlp.data import Vocabulary
 from allennlp.data.fields import LabelField, SequenceLabelField
 
-# Prefixes of the schemes BIO, BIOUL and BMES, and an empty one for labels that are not span tags.
+# Tag prefixes, and an empty one for labels that are not span tags. An id encodes such an index.
 PREFIXES = ("", "O", "B", "I", "U", "L", "M", "E", "S")
-# Largest id of an unseen label, below AllenNLP's -1 (empty field) and PyTorch's -100 (ignored).
+# Largest id of an unseen label. AllenNLP uses -1 for empty fields, and PyTorch ignores -100.
 FIRST_ID = -1000
 
 # Maps the ids that `unseen_id` returned in this process to labels, for warnings and errors.

@@ -209,5 +209,5 @@ class ConllCorefScores(Metric):
 
     def reset(self) -> None:
         """Set all counts to 0."""
-        # One row for each of MUC, B³ and CEAFe.
+        # One row each for MUC, B³ and CEAFe, with the four numbers of `Counts`.
         self._counts = torch.zeros(3, 4, dtype=torch.float64)

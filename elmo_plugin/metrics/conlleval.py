@@ -170,7 +170,7 @@ class Conlleval(Metric):
             for column, chunks in enumerate((gold & predicted, predicted, gold)):
                 for chunk in chunks:
                     counts[self._row(chunk), column] += 1
-        # An all-reduce is safe here: all processes make the same number of calls.
+        # This all-reduce cannot hang, because all processes call the metric equally often.
         counts = dist_reduce_sum(counts).cpu()
         self._counts += counts[:-1]
         self._unseen_counts += counts[-1]

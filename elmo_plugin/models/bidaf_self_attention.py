@@ -191,7 +191,7 @@ class BidafSelfAttention(Model):
         start = self._span_start_encoder(attended, passage_mask)
         end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
 
-        # Take the minimum of the logits' dtype: under autocast, the encoders' outputs have another.
+        # Take the smallest value of the logits' dtype, which under autocast is not the encoders'.
         start_logits, end_logits = (
             logits.masked_fill(~passage_mask, min_value_of_dtype(logits.dtype))
             for logits in (

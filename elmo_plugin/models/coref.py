@@ -349,7 +349,7 @@ class CoreferenceResolver(Model):
         metadata: Optional[List[Dict[str, Any]]],
     ) -> Dict[str, Any]:
         """Link spans, compute the loss, and update the metrics. Return the result of `forward`."""
-        # Padding has no antecedent.
+        # Spans that are padding must not be linked.
         predicted = (scores.argmax(dim=2) - 1).masked_fill(~mask, -1)
         output: Dict[str, Any] = {
             "top_spans": spans,

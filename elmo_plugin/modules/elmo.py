@@ -74,5 +74,5 @@ def _draw_as_allennlp(options: ElmoOptions) -> None:
         linear(projection_dim, 4 * cell_size, bias=False)
         linear(projection_dim, 4 * cell_size)
         linear(cell_size, projection_dim, bias=False)
-        for _ in range(8):  # orthogonal initialization: input and state of four gates
+        for _ in range(8):  # an orthogonal matrix for input and state of each gate
             torch.empty(cell_size * projection_dim).normal_()

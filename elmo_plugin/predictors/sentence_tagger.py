@@ -57,7 +57,7 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
             one = self._labeled(
                 instance, [tag if place in inside else "O" for place, tag in enumerate(tags)]
             )
-            # Compute the gradients from the tags of the span only.
+            # Leave other tokens out of the loss, so that the gradients come from this span only.
             one.add_field("ignore_loss_on_o_tags", FlagField(True))
             labeled.append(one)
         return labeled

@@ -92,7 +92,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
             for instance in self.tokens_to_instances(tokens, one.get("verbs")):
                 instances.append(instance)
                 owners.append(index)
-        # To limit memory, a batch has as many predicates as there are inputs, or as one input has.
+        # Limit a batch to the number of inputs, but let it hold all predicates of any one input.
         size = max([1, len(inputs), *(owners.count(index) for index in range(len(inputs)))])
         outputs: List[JsonDict] = []
         for start in range(0, len(instances), size):

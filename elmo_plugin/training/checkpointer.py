@@ -52,7 +52,7 @@ class AtomicCheckpointer(Checkpointer):
     The arguments are those of AllenNLP's `Checkpointer`.
     """
 
-    stop = StopRequest()  # replaced by `Interrupt`
+    stop = StopRequest()  # `Interrupt` replaces it when training starts
 
     @property
     def _directory(self) -> Path:
@@ -132,7 +132,7 @@ class AtomicCheckpointer(Checkpointer):
         self._last_save_num_batches_in_epoch_completed = num_batches
 
     def _points(self) -> Set[Tuple[int, int]]:
-        # Return the (epochs, batches) in the names of this process's files, even damaged ones.
+        # Return the (epochs, batches) of this process's files; half a pair counts, to be removed.
         worker = f"_w{self._rank}" if self.state_is_sharded else ""
         matches = [_FILE.fullmatch(path.name) for path in self._directory.iterdir()]
         return {(int(m[1]), int(m[2])) for m in matches if m is not None and m[3] == worker}
@@ -173,7 +173,7 @@ class AtomicCheckpointer(Checkpointer):
         """
         if self._is_primary:
             remove_temporary_files(self._directory)
-            for leftover in self._directory.glob("*.th.tmp"):  # written by version 0.2
+            for leftover in self._directory.glob("*.th.tmp"):  # version 0.2 left such files
                 leftover.unlink(missing_ok=True)
         unreadable: List[str] = []
         for point in sorted(self._points(), reverse=True):

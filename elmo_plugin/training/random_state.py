@@ -40,8 +40,8 @@ class RandomState(ProcessState):
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         """
-        Restore the saved state. Patch the trainer to repeat the draws of random numbers of earlier
-        validations, and to undo those of a stopped one.
+        Restore the saved state. Patch the trainer to repeat the random draws of earlier
+        validations, and to undo those of a validation that is stopped.
         """
         super().on_start(trainer, *args, **kwargs)
         if trainer._start_after_epochs_completed and trainer._validation_data_loader is not None:

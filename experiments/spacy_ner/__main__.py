@@ -24,7 +24,7 @@ CONFIGS = {
     "HashEmbedCNN": HERE / "ner.cfg",
     "elmo": HERE.parents[1] / "examples" / "spacy" / "ner_elmo.cfg",
 }
-# Training settings of both pipelines.
+# Both pipelines train with these settings, so that their scores are comparable.
 SETTINGS = {"max_steps": 3000, "patience": 800, "eval_frequency": 100}
 
 

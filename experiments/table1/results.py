@@ -21,7 +21,7 @@ from experiments.table1.plan import Run
 from experiments.table1.tasks import TASKS
 
 NOT_RUN = "not run"
-# Files beside `runs.csv`.
+# Files beside `runs.csv`, with the counts of items and the layer weights.
 COUNTS, MIXES = "counts.json.gz", "mixes.json"
 
 

@@ -101,8 +101,8 @@ def read_documents(path: Path) -> Iterator[Document]:
 
 def _mentions(path: Path, rows: List[Row], first_token: int) -> Iterator[Tuple[str, Mention]]:
     """
-    Yield `(cluster, (first, last))` for each mention in a sentence, with its first and last token.
-    Mentions are ordered by last token. `first_token` is the sentence's first token.
+    Yield `(cluster, (first, last))` for each mention in a sentence, ordered by last token. Tokens
+    are indices into the document; `first_token` is the index of the sentence's first token.
     """
     # First token and line number of each mention that is still open, by cluster.
     opened: Dict[str, List[Tuple[int, int]]] = {}

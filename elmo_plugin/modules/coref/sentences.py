@@ -150,7 +150,7 @@ def random_window(documents: Documents, max_sentences: int) -> Documents:
     index = (row * num_tokens + begin + steps) * mask
 
     inside = (spans[:, :, 0] >= begin) & (spans[:, :, 1] < end)
-    # Move the spans inside the window to the front and keep their order.
+    # Move the spans inside the window to the front, in order, so that the rest can be cut off.
     most = max(1, int(inside.sum(1).max()))  # without any span, keep one column of padding
     kept = inside.int().argsort(dim=1, descending=True, stable=True)[:, :most]
     inside = inside.gather(1, kept)
