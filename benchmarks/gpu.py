@@ -44,8 +44,7 @@ Work = Callable[[], Any]
 class Sizes(NamedTuple):
     """
     Model sizes and batch sizes to measure. Inference runs `options` with each of `batch_sizes`.
-    Pretraining runs each model of `pretraining` with batch size `streams`, a vocabulary of
-    `num_words`, and `num_samples` negative samples.
+    Pretraining runs each model in `pretraining` with `streams` as batch size.
     """
 
     options: ElmoOptions

@@ -506,7 +506,7 @@ def _attacks_on_a_missing_field() -> None:
 
 
 def _models_that_do_not_pickle() -> None:
-    """Make two AllenNLP modules picklable: they have a lambda in place of an absent submodule."""
+    """Make two AllenNLP modules picklable: replace their lambdas by `torch.nn.Identity`."""
 
     def with_identity(stock: Any, name: str) -> Any:
         @functools.wraps(stock)  # FromParams must see the stock signature

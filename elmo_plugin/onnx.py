@@ -24,7 +24,7 @@ LAYERS = "layers"
 class OnnxBilm(torch.nn.Module):
     """
     Module that `export_onnx` exports: a biLM for padded batches that uses only operations that ONNX
-    supports. Its results are those of `elmo_plugin.bilm.kernels.reference`.
+    supports. It computes the same results as `elmo_plugin.bilm.kernels.reference`.
 
     # Parameters
 

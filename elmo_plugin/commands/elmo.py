@@ -170,7 +170,7 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`, `OSError`
-        If options contradict each other, or `elmo_plugin.bilm.extraction.extract.extract` fails.
+        If options contradict each other, or input or output cannot be used; see `extract`.
     """
     if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
         raise ValueError(
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_notes(args: argparse.Namespace) -> None:
-    """Print to stderr how results differ from those of AllenNLP 0.9, and how to get the latter."""
+    """Print to stderr how results differ from AllenNLP 0.9's, and which options give the same."""
     notes = []
     if args.options_file is None and args.weight_file is None:
         notes.append(

@@ -26,8 +26,7 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If the page exists and `--force` is not given, or a line is not the prediction of a
-        supported model.
+        If the page exists and `--force` is not given, or a line is no supported prediction.
     """
     from elmo_plugin.bilm.files.atomic_write import atomic_write
     from elmo_plugin.bilm.use.predictions_page import page_of

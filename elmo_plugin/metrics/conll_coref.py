@@ -73,7 +73,7 @@ def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float,
 def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
     Return the summed scores of the mentions in `clusters`, and the number of these mentions. A
-    mention's score is the fraction of its cluster that is in one cluster with it in `others`, too.
+    mention's score is the fraction of its cluster that also shares a cluster with it in `others`.
     Clusters of one mention are left out.
     """
     owners = _owners(others)

@@ -198,8 +198,7 @@ class Conlleval(Metric):
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
-        a span type that occurred. A score is 0 if there was nothing to count. `reset` sets the
-        counts to 0.
+        a span type that occurred. A score is 0 if nothing was counted. `reset` sets counts to 0.
         """
         metrics: Dict[str, float] = {}
         rows = {

@@ -44,7 +44,7 @@ class CoreferenceResolver(Model):
 
     The arguments up to `initializer` are those of allennlp-models' `coref`. With them alone, both
     models give the same results; this one needs fewer operations. The other arguments, all off by
-    default, add what only e2e-coref (at 53c4116) has, the model of Peters et al. 2018.
+    default, add what e2e-coref (at 53c4116) has, the model of Peters et al. 2018.
 
     Registered as a `Model` with name "coref".
 

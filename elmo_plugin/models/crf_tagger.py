@@ -65,8 +65,7 @@ class CrfTagger(Model):
         Weights of tags in the loss. Tags that are not listed have weight 1.
     weight_strategy : `str`, optional (default = `None`)
         How `label_weights` apply: `emission` weights the emission scores, `emission_transition`
-        also the transition scores, and `lannoy` follows Lannoy et al. 2019. `None` means
-        `emission`.
+        also the transition scores, and `lannoy` follows Lannoy et al. 2019. `None`: `emission`.
     elmo : `Elmo`, optional (default = `None`)
         Reads the character ids of the token indexer named `elmo`.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)

@@ -122,7 +122,7 @@ def write_options(directory: Union[str, Path]) -> List[str]:
 def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:
     """
     Return the `model` of a config, and a list of entries of `elmo_options.json`. A model of type
-    `from_archive` is replaced by the model in that archive, whose entries are added to the list.
+    `from_archive` is replaced by that in the archive it names, and the archive's entries are added.
     """
     model: Any = config.get("model")
     options: List[Dict[str, Any]] = []

@@ -23,7 +23,7 @@ class CarriedState(ProcessState):
 
     Validation starts from a zero state, so that it gives the same result as `allennlp evaluate`.
     Training then continues from the state that it had before the validation. In AllenNLP's own
-    ELMo, each of the two continues from the last state of the other.
+    ELMo, validation and training continue from each other's last state.
 
     It is active in every run, without a key in the config.
     """

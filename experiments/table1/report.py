@@ -90,8 +90,8 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
 def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     """
     Return the p value of the paired bootstrap as text. Only runs with stored per-item counts are
-    used; if some runs lack them, the text gives the number used. If the mean scores computed from
-    the counts differ from the reported ones, the text gives the former too.
+    used; if some runs lack them, the text gives the number used. If mean scores computed from the
+    counts differ from the reported ones, the text gives them too.
     """
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms
