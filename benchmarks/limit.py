@@ -2,15 +2,17 @@
 Lower bound of the time that a biLM can take on this machine (a roofline model).
 
 The bound of a computation is the larger of two times. One is the time of its matrix products, at
-the best rate that PyTorch or this package reaches here for large matrices in that precision. The
+the highest throughput of PyTorch or this package for large matrices in that precision. The
 other is the time to read the weights in each LSTM step, measured by reading a buffer of their size
 once per step. Elementwise operations are not counted.
 
-The bound assumes that products and reading overlap. But the input projections run before the LSTM
-steps, so no program reaches the bound. `Machine.limit` also returns `in_turn`, without overlap.
+The bound assumes that products and reading overlap. No program reaches it: the input projections
+are products that run before the LSTM steps, so they overlap no reading. `Machine.limit` also
+returns `in_turn`, without overlap.
 
-The rates of products are measured once. Reading is timed again for each bound, in the same round as
-the computation. If other programs share the cache, its rate may change twofold within seconds.
+The throughput of products is measured once. Reading is timed again for each bound, in the same
+round as the computation: if other programs share the cache, reading may become twice as slow in
+seconds.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""Timing of several candidates in alternating rounds, with a check of the machine's own speed."""
+"""
+Timing of several candidates in alternating rounds. Each round also times a fixed product: it shows
+whether other programs slow the machine down.
+"""
 
 import statistics
 import sys

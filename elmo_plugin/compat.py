@@ -375,7 +375,8 @@ def _new_labels_in_a_trained_model() -> None:
 
 def _configs_of_0_9() -> None:
     """
-    Refuse a config of AllenNLP 0.9, with an error that names the old keys and their replacements.
+    Make AllenNLP refuse a config of version 0.9, with an error that names the old keys and their
+    replacements.
     AllenNLP 2 says only `key "data_loader" is required`, or ignores old keys.
     """
 

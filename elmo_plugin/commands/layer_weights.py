@@ -71,5 +71,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _name(path: Path) -> str:
-    """Return the name of the run's folder; the file name is the same in every run."""
+    """Return the name of a run's folder, as its label. All runs name their files alike."""
     return path.parent.resolve().name if path.is_file() else path.resolve().name

@@ -31,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """
-    Write the vector of each token, like AllenNLP 0.9's `create_elmo_embeddings_from_vocab`.
+    Write each token's context-independent vector (layer 0), like AllenNLP 0.9's
+    `create_elmo_embeddings_from_vocab`.
 
     # Raises
 
     `ValueError`
-        If an output exists and `--force` is not given, or there is no token. If a token has white
-        space and the output is a text file.
+        If an output exists and `--force` is not given; if there is no token; or if a token has
+        white space and the output is a text file.
     """
     from elmo_plugin.bilm.files.atomic_write import atomic_write
     from elmo_plugin.bilm.use.token_vectors import (

@@ -32,8 +32,9 @@ def allow_unseen(vocab: Vocabulary, namespace: str) -> None:
 
 def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
     """
-    Return a label's id in the vocabulary. For a label that is not in the vocabulary, return the id
-    of the unknown token if the namespace has one, else the negative id of `unseen_id`.
+    Return a label's id in the vocabulary. A label that is not in the vocabulary has the id of the
+    unknown token. In a namespace without this token, `unseen_id` gives it a negative id, which no
+    prediction equals.
 
     # Raises
 

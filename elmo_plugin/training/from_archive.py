@@ -40,8 +40,9 @@ def archived_config(path: Union[str, Path]) -> Optional[bytes]:
     Return the config to store in a run's archive, as JSON. Return `None` if the run's config file,
     `path`, can be stored unchanged.
 
-    A model of the type `from_archive` is replaced by the parent archive's model. Otherwise, loading
-    the run's archive would need the parent archive, and would find no default predictor.
+    A model of the type `from_archive` starts from another archive, its parent. Its config becomes
+    that of the parent's model. Loading the run's archive then needs no parent, and AllenNLP finds
+    the model's default predictor.
     """
     config = _read(Path(path))
     if not is_from_archive(config.get("model")):

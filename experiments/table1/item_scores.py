@@ -101,7 +101,10 @@ SCORES: dict[str, tuple[int, Callable[[Counts], Counts]]] = {
 
 
 def score(metric: str, sums: Counts) -> Counts:
-    """Return scores from 0 to 1, shape `(...)`, from sums of counts, shape `(..., num_counts)`."""
+    """
+    Return scores from 0 to 1, shape `(...)`. `sums` holds a metric's counts (such as true
+    positives), summed over items, shape `(..., num_counts)`.
+    """
     return SCORES[metric][1](numpy.asarray(sums, dtype=float))
 
 

@@ -89,9 +89,9 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
 
 def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     """
-    Return the p value of the paired bootstrap as text. Only runs with stored per-item counts are
-    used; if some runs lack them, the text gives the number used. If mean scores computed from the
-    counts differ from the reported ones, the text gives them too.
+    Return the p value of the paired bootstrap as text. It uses only runs that stored the counts of
+    each item; if some did not, the text says how many runs were used. If scores computed from these
+    counts differ from the reported mean scores, the text has both.
     """
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms

@@ -112,7 +112,7 @@ class Journal:
 
     @property
     def num_sentences(self) -> int:
-        """Number of committed sentences, which are the first ones of the input."""
+        """Number `n` of committed sentences: the first `n` sentences of the input."""
         return self._progress["sentences"]
 
     @property

@@ -172,7 +172,10 @@ def _has_checkpoint(found: set[str]) -> bool:
 def _check_replaceable(
     folder: Path, found: set[str], config: dict[str, Any], source: str, force: bool
 ) -> None:
-    """Raise a `ValueError` unless everything in the folder belongs to a run that may be deleted."""
+    """
+    Raise a `ValueError` unless a new run may delete everything in the output folder: files of an
+    earlier run, with checkpoints only if `force`. `found` holds their names.
+    """
     inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
     foreign = sorted(name for name in found if not WRITTEN.fullmatch(name))
