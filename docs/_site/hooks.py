@@ -142,7 +142,10 @@ LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **kwargs: Any) -> str:
-    """Turn formulas into MathML, and links out of `docs/` into links to the repository."""
+    """
+    Turn formulas into MathML, links to the notebook into links to its page, and links out of
+    `docs/` into links to the repository.
+    """
     folder = Path("docs", page.file.src_uri).parent
 
     def to_repository(found: re.Match[str]) -> str:
@@ -157,6 +160,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **kwargs: Any) -> st
             return f"`{target}`" if text in str(target) else f"{text} (`{target}`)"
         return f"[{text}]({repository.rstrip('/')}/blob/main/{target}{anchor or ''})"
 
+    markdown = markdown.replace("](ten_minutes.ipynb)", "](ten_minutes.md)")
     parts = CODE.split(LINK.sub(to_repository, markdown))
     for number in range(0, len(parts), 2):  # the others are code
         text = DISPLAY.sub(lambda found: _math(found[1], "div", "block"), parts[number])
