@@ -175,7 +175,12 @@ def split_by_rules(model: str) -> None:
     """
     if spacy.util.is_package(model) or Path(model).exists():
         return
-    logger.info("spaCy's %s is not installed: its tokenizer rules are used, without tags", model)
+    logger.info(
+        "spaCy's %s is not installed: text is split by the same rules, but gets no part-of-speech "
+        "tags, which few readers use (`python -m spacy download %s` installs it)",
+        model,
+        model,
+    )
     for pos_tags in (True, False):
         key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
         common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank(model.split("_")[0]))
