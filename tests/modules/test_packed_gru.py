@@ -71,7 +71,7 @@ def test_equals_pytorch_in_float32():
     "arguments", [{"num_layers": 2}, {"bidirectional": False}, {"bias": False}], ids=str
 )
 def test_what_it_does_not_do_is_pytorchs(arguments, monkeypatch):
-    monkeypatch.setattr("elmo_plugin.modules.packed_gru.BothDirections", None)
+    monkeypatch.delattr(PackedGru, "_both_directions")
     stock, ours = twins(**arguments)
     torch.testing.assert_close(
         run(ours, padded(LENGTHS), LENGTHS), run(stock, padded(LENGTHS), LENGTHS), **EXACT
@@ -132,12 +132,15 @@ def test_autocast_runs_in_the_weights_precision():
         assert torch.equal(ours(packed)[0].data, expected)
 
 
-def test_a_second_derivative_is_an_error():
-    _, ours = twins()
-    # Of a linear loss too, whose second derivative would be dropped without a word.
-    loss = ours(pack_padded_sequence(padded([3]), [3], batch_first=True))[0].data.sum()
-    with pytest.raises(RuntimeError, match=r"BothDirections .* create_graph=True"):
-        torch.autograd.grad(loss, ours.weight_hh_l0, create_graph=True)
+def test_a_second_derivative_is_the_numeric_one():
+    torch.manual_seed(2)
+    module = PackedGru(2, 2, batch_first=True, bidirectional=True).double()
+    packed = pack_padded_sequence(torch.randn(1, 3, 2).double(), [3], batch_first=True)
+
+    def outputs(inputs):
+        return module(packed._replace(data=inputs))[0].data
+
+    assert torch.autograd.gradgradcheck(outputs, packed.data.requires_grad_())
 
 
 def test_wrong_inputs_are_pytorchs_errors():
