@@ -1,10 +1,11 @@
 """Scores for spans, such as named entities, computed as in the CoNLL script `conlleval`."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
+from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 
@@ -19,53 +20,26 @@ PREFIXES = {
 }
 
 
-class Chunk(NamedTuple):
-    """Span of tokens with its type, such as `PER`. `end` is the index of the last token."""
-
-    chunk_type: str
-    start: int
-    end: int
-
-
-def bio_prefix_and_type(tag: str, label_encoding: str) -> Tuple[str, str]:
+def bio_tag(tag: str, label_encoding: str) -> str:
     """
-    Split a tag into prefix and type, and map the prefix to `B`, `I` or `O`. For example, the BIOUL
-    tag `U-PER` becomes `("B", "PER")`.
+    Return a tag with its prefix mapped to `B`, `I` or `O`. For example, the BIOUL tag `U-PER`
+    becomes `B-PER`.
 
     # Raises
 
     `ConfigurationError`
         If the tag's prefix is not in the label encoding.
     """
-    prefix, _, chunk_type = tag.partition("-")
+    prefix, hyphen, span_type = tag.partition("-")
     if tag == "O":
-        return "O", ""
+        return tag
     if prefix not in PREFIXES[label_encoding]:
         expected = ", ".join(f"{known}-X" for known in PREFIXES[label_encoding])
         raise ConfigurationError(
             f"found the tag {tag!r}, which is not in the label encoding {label_encoding}; "
             f"expected O, {expected}"
         )
-    return PREFIXES[label_encoding][prefix], chunk_type
-
-
-def tags_to_chunks(tags: List[Tuple[str, str]]) -> List[Chunk]:
-    """
-    Return the spans of a sentence. `tags` holds a prefix (`B`, `I` or `O`) and a type for each
-    token. As in `conlleval` (version of 2004-01-26, E. Tjong Kim Sang), ill-formed tags are
-    accepted. A span starts at every `B`, and at an `I` after `O` or after another type. It ends
-    before the next start or `O`.
-    """
-    chunks: List[Chunk] = []
-    start: Optional[int] = None  # first token of the open chunk
-    open_type = ""
-    for position, (prefix, chunk_type) in enumerate([*tags, ("O", "")]):
-        if start is not None and not (prefix == "I" and chunk_type == open_type):
-            chunks.append(Chunk(open_type, start, position - 1))
-            start = None
-        if start is None and prefix != "O":
-            start, open_type = position, chunk_type
-    return chunks
+    return PREFIXES[label_encoding][prefix] + hyphen + span_type
 
 
 def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> Dict[str, float]:
@@ -85,7 +59,8 @@ def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> D
 class Conlleval(Metric):
     """
     Precision, recall and F1 of predicted spans, from 0 to 1, computed as in `conlleval`. A span is
-    correct if type, start and end are all correct. On well-formed tags, AllenNLP's `span_f1` gives
+    correct if type, start and end are all correct. As in the script, ill-formed tags are accepted
+    (see AllenNLP's `bio_tags_to_spans`). On well-formed tags, AllenNLP's `span_f1` gives
     the same scores. It raises errors on ill-formed tags and in distributed training. Unlike
     `span_f1`, this metric does not join the `C-` spans of semantic roles.
 
@@ -120,16 +95,16 @@ class Conlleval(Metric):
                 f"unknown label encoding: {label_encoding}; expected {', '.join(PREFIXES)}"
             )
         self._label_encoding = label_encoding
-        self._ignored = set(ignore_classes or [])
+        self._ignored = list(ignore_classes or [])
         self._labels: Dict[int, str] = vocabulary.get_index_to_token_vocabulary(tag_namespace)
         # The namespace may also hold labels that are not tags, such as the padding token.
-        self._tags: Dict[int, Tuple[str, str]] = {
-            index: bio_prefix_and_type(label, label_encoding)
+        self._tags: Dict[int, str] = {
+            index: bio_tag(label, label_encoding)
             for index, label in self._labels.items()
             if label == "O" or label.partition("-")[0] in PREFIXES[label_encoding]
         }
-        self._types = sorted({chunk_type for prefix, chunk_type in self._tags.values()})
-        self._type_numbers = {type_number(chunk_type): chunk_type for chunk_type in self._types}
+        self._types = sorted({tag[2:] for tag in self._tags.values()})
+        self._type_numbers = {type_number(span_type): span_type for span_type in self._types}
         self.reset()
 
     def __call__(
@@ -165,35 +140,31 @@ class Conlleval(Metric):
         counts = torch.zeros(len(self._types) + 1, 3, dtype=torch.long)
         rows = zip(predictions.argmax(dim=-1).tolist(), gold_labels.tolist(), lengths, strict=True)
         for predicted_ids, gold_ids, length in rows:
-            predicted = self._chunks(predicted_ids[:length])
-            gold = self._chunks(gold_ids[:length])
-            for column, chunks in enumerate((gold & predicted, predicted, gold)):
-                for chunk in chunks:
-                    counts[self._row(chunk), column] += 1
+            predicted = self._spans(predicted_ids[:length])
+            gold = self._spans(gold_ids[:length])
+            for column, spans in enumerate((gold & predicted, predicted, gold)):
+                for span_type, _ in spans:
+                    known = span_type in self._types
+                    row = self._types.index(span_type) if known else len(self._types)
+                    counts[row, column] += 1
         # This all-reduce cannot hang, because all processes call the metric equally often.
         counts = dist_reduce_sum(counts).cpu()
         self._counts += counts[:-1]
         self._unseen_counts += counts[-1]
 
-    def _row(self, chunk: Chunk) -> int:
-        known = chunk.chunk_type in self._types
-        return self._types.index(chunk.chunk_type) if known else len(self._types)
-
-    def _chunks(self, ids: List[int]) -> set[Chunk]:
+    def _spans(self, ids: List[int]) -> Set[Tuple[str, Tuple[int, int]]]:
         for i in {i for i in ids if i < 0}.difference(self._tags):
             prefix, number = prefix_and_type(i)
             if prefix == "O" or prefix in PREFIXES[self._label_encoding]:
                 # No prediction has a type named `unseen NUMBER`, so such a span counts as missed.
-                chunk_type = self._type_numbers.get(number, f"unseen {number}")
-                self._tags[i] = bio_prefix_and_type(
-                    "O" if prefix == "O" else f"{prefix}-{chunk_type}", self._label_encoding
-                )
+                span_type = self._type_numbers.get(number, f"unseen {number}")
+                tag = "O" if prefix == "O" else f"{prefix}-{span_type}"
+                self._tags[i] = bio_tag(tag, self._label_encoding)
         for i in ids:
             if i not in self._tags:
                 name = self._labels.get(i, names_of_unseen.get(i, "one training never saw"))
-                bio_prefix_and_type(name, self._label_encoding)  # raises a ConfigurationError
-        chunks = tags_to_chunks([self._tags[i] for i in ids])
-        return {chunk for chunk in chunks if chunk.chunk_type not in self._ignored}
+                bio_tag(name, self._label_encoding)  # raises a ConfigurationError
+        return set(bio_tags_to_spans([self._tags[i] for i in ids], self._ignored))
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """

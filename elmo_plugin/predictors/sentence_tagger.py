@@ -4,12 +4,13 @@ from typing import Any, Dict, List, Tuple
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
+from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.data.fields import FlagField, SequenceLabelField
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTaggerPredictor
 
-from elmo_plugin.metrics.conlleval import bio_prefix_and_type, tags_to_chunks
+from elmo_plugin.metrics.conlleval import bio_tag
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 
@@ -46,16 +47,15 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
         """
         tags = list(outputs["tags"])
         encoding = getattr(self._model, "label_encoding", "BIOUL")
-        chunks = []
+        spans = []
         if encoding is not None:
-            chunks = tags_to_chunks([bio_prefix_and_type(tag, encoding) for tag in tags])
-        if not chunks:
+            spans = [span for _, span in bio_tags_to_spans([bio_tag(t, encoding) for t in tags])]
+        if not spans:
             return [self._labeled(instance, tags)]
         labeled = []
-        for chunk in chunks:
-            inside = range(chunk.start, chunk.end + 1)
+        for start, end in sorted(spans):
             one = self._labeled(
-                instance, [tag if place in inside else "O" for place, tag in enumerate(tags)]
+                instance, [tag if start <= i <= end else "O" for i, tag in enumerate(tags)]
             )
             # Leave other tokens out of the loss, so that the gradients come from this span only.
             one.add_field("ignore_loss_on_o_tags", FlagField(True))

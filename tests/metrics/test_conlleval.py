@@ -10,7 +10,7 @@ from allennlp.data import Vocabulary
 from allennlp.training.metrics import SpanBasedF1Measure
 from process_group import in_processes
 
-from elmo_plugin.metrics.conlleval import Chunk, Conlleval, tags_to_chunks
+from elmo_plugin.metrics.conlleval import Conlleval
 
 TYPES = ["PER", "LOC", "ORG"]
 
@@ -61,15 +61,15 @@ def well_formed(generator, encoding, length):
     return tags
 
 
-def test_chunks_by_hand():
-    def chunks(text):
-        return tags_to_chunks([(t.partition("-")[0], t.partition("-")[2]) for t in text.split()])
-
-    assert chunks("O B-A I-A O") == [Chunk("A", 1, 2)]
-    assert chunks("I-A I-A B-A I-B") == [Chunk("A", 0, 1), Chunk("A", 2, 2), Chunk("B", 3, 3)]
-    assert chunks("B-A O I-A") == [Chunk("A", 0, 0), Chunk("A", 2, 2)]
-    assert chunks("B I O B") == [Chunk("", 0, 1), Chunk("", 3, 3)]
-    assert chunks("O O") == chunks("") == []
+@pytest.mark.parametrize(
+    ("text", "num_spans"),
+    [("O B-A I-A O", 1), ("I-A I-A B-A I-B", 3), ("B-A O I-A", 2), ("B I O B", 2), ("O O", 0)],
+)
+def test_spans_of_ill_formed_tags(text, num_spans):
+    vocab = vocabulary({*text.split(), "O"})
+    metric = Conlleval(vocab)
+    metric(*tensors(vocab, [(text.split(), text.split())]))
+    assert metric.counts() == [num_spans] * 3
 
 
 def test_metrics_by_hand():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Token, Vocabulary
+from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
@@ -26,7 +27,6 @@ from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
-from elmo_plugin.metrics.conlleval import tags_to_chunks
 from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 from elmo_plugin.models.crf_tagger import CrfTagger
 from elmo_plugin.models.esim import ESIM
@@ -112,7 +112,7 @@ def test_ner_scores_are_those_of_the_tags(caplog):
     counts = [0, 0, 0]
     for (_, gold), tags in zip(sentences, predicted, strict=True):
         gold_chunks, chunks = (
-            set(tags_to_chunks([(letters.get(t[0], t[0]), t[2:]) for t in one]))
+            set(bio_tags_to_spans([letters.get(t[0], t[0]) + t[1:] for t in one]))
             for one in (gold.split(), tags)
         )
         for index, found in enumerate((gold_chunks & chunks, chunks, gold_chunks)):

@@ -8,6 +8,7 @@ import random
 import re
 
 import pytest
+from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
@@ -15,7 +16,6 @@ from elmo_plugin.data.readers.coref import read_documents
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
-from elmo_plugin.metrics.conlleval import tags_to_chunks
 from elmo_plugin.metrics.srl_eval import read_phrases
 
 NUM_MUTATIONS = 200
@@ -113,19 +113,19 @@ def blocks(data, is_end):
             block.append(line)
 
 
+def spans(tags):
+    return set(bio_tags_to_spans([{"U": "B", "L": "I"}.get(t[0], t[0]) + t[1:] for t in tags]))
+
+
 def conll(data):
     for block in blocks(data, lambda line: not line.strip() or line.split()[0] == "-DOCSTART-"):
         rows = [re.split("[ \t\r]+", line.strip(" \t\r")) for line in block]
-        tags = [tuple((row[3] + "-").split("-")[:2]) for row in rows]
-        as_bio = [({"U": "B", "L": "I"}.get(p, p), t) for p, t in tags]
-        yield [row[0] for row in rows], tags_to_chunks(as_bio)
+        yield [row[0] for row in rows], spans(row[3] for row in rows)
 
 
 def read_conll(path):
     for instance in Conll2003DatasetReader(convert_to_coding_scheme="BIOUL").read(path):
-        tags = [tuple((tag + "-").split("-")[:2]) for tag in instance["tags"]]
-        as_bio = [({"U": "B", "L": "I"}.get(p, p), t) for p, t in tags]
-        yield instance["metadata"]["words"], tags_to_chunks(as_bio)
+        yield instance["metadata"]["words"], spans(instance["tags"])
 
 
 def snli(data):
