@@ -15,12 +15,7 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.folder_lock import lock_folder
-from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.config import differences
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.report import flops_a_token
-from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.commands.pretrain import read_config
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
@@ -311,10 +306,3 @@ def test_it_needs_no_allennlp_and_for_json_no_jsonnet(config, tmp_path, reposito
         cwd=repository,
     )
     assert "pip install 'elmo_plugin[jsonnet]', or give the config as JSON" in child.stderr
-
-
-def test_the_operations_of_a_token_by_hand():
-    options = ElmoOptions(6, 10, 1, 4, ((1, 4),), 1)
-    model = LanguageModel(BiLm(options), WordSoftmax(30, 6, num_samples=7))
-    lstm = 2 * ((6 + 6) * 4 * 10 + 10 * 6)
-    assert flops_a_token(model) == 6 * (lstm + 2 * 7 * 6)

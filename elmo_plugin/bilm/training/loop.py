@@ -162,9 +162,7 @@ class Pretraining:
         tokens_a_step = progress.rows * self.text.num_steps * together
         self.report = Report(
             self.files.directory,
-            self.model,
             tokens_a_step,
-            self.processes.size,
             self.processes.rank == 0,
             self.settings.tensorboard,
         )

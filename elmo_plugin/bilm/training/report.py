@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -21,10 +20,8 @@ class Report:
 
     directory : `Path`
         Folder of the run.
-    model : `LanguageModel`
     tokens_a_step : `int`
         Number of tokens per direction in one step, over all processes.
-    num_processes : `int`
     shows : `bool`
         Whether this process shows anything; `True` for only one process of the run.
     tensorboard : `bool`
@@ -36,23 +33,10 @@ class Report:
         If `tensorboard` is true and TensorBoard is not installed.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        model: LanguageModel,
-        tokens_a_step: int,
-        num_processes: int,
-        shows: bool,
-        tensorboard: bool,
-    ) -> None:
+    def __init__(self, directory: Path, tokens_a_step: int, shows: bool, tensorboard: bool) -> None:
         self.tokens_a_step = tokens_a_step
         self.shows = shows
         self.steps, self.seconds, self._begun = 0, 0.0, 0.0
-        self.flops_of_peak: float | None = None
-        device = model.softmax.weight.device
-        if device.type == "cuda":
-            peak = num_processes * measured_peak(device, model.softmax.training_dtype)
-            self.flops_of_peak = flops_a_token(model) / peak
         self.writer: Any = None
         if tensorboard and shows:
             try:
@@ -100,39 +84,8 @@ class Report:
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
     def figures(self) -> dict[str, float]:
-        """Return `tokens_per_second` and, on GPUs, `share_of_peak`, the fraction of peak FLOP/s."""
-        rate = self.steps * self.tokens_a_step / max(self.seconds, 1e-9)
-        found = {"tokens_per_second": rate}
-        if self.flops_of_peak is not None:
-            found["share_of_peak"] = rate * self.flops_of_peak
-        return found
-
-
-def flops_a_token(model: LanguageModel) -> float:
-    """
-    Estimate the floating point operations of training per token, summed over both directions.
-
-    Each weight of the LSTMs and of the softmax's words (all, or the sampled ones) counts as six
-    operations: two forward, four backward. The token layer runs only once per distinct token and
-    is left out.
-    """
-    lstm = sum(one.numel() for one in model.bilm.lstm.parameters() if one.dim() > 1)
-    sampler = model.softmax.sampler
-    words = model.softmax.num_words if sampler is None else sampler.num_samples
-    return 6.0 * (lstm + 2 * words * model.softmax.weight.shape[1])
-
-
-def measured_peak(device: torch.device, dtype: str | None) -> float:
-    """Measure a GPU's floating point operations per second in a large matrix product."""
-    size = 8192
-    one = torch.ones(size, size, device=device, dtype=getattr(torch, dtype or "float32"))
-    for _ in range(2):  # the first round warms up
-        torch.cuda.synchronize(device)
-        begun = time.perf_counter()
-        for _ in range(4):
-            torch.mm(one, one)
-        torch.cuda.synchronize(device)
-    return 4 * 2.0 * size**3 / (time.perf_counter() - begun)
+        """Return the epoch's tokens per second."""
+        return {"tokens_per_second": self.steps * self.tokens_a_step / max(self.seconds, 1e-9)}
 
 
 def start_line(
