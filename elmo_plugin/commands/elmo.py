@@ -3,8 +3,9 @@
 import argparse
 import sys
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_how_to_resume
 
@@ -89,12 +90,17 @@ def add_storage_dtype(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--storage-dtype",
         "--dtype",
-        dest="storage_dtype",
+        dest="dtype",
         choices=("float16", "float32"),
         default=default,
         help="how numbers are stored; float16 keeps about three digits. The biLM is computed in "
         f"float32 either way (default: {default}; --dtype is the former name)",
     )
+
+
+def settings_in(args: argparse.Namespace, settings: Any) -> Dict[str, Any]:
+    """Return the arguments that have the names of the fields of the dataclass `settings`."""
+    return {field.name: getattr(args, field.name) for field in fields(settings)}
 
 
 def add_replace_bad_utf8(parser: argparse.ArgumentParser) -> None:
@@ -181,16 +187,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.extraction.vectors import Extraction
     from elmo_plugin.commands.outputs import check_output, counted
 
-    wanted = Extraction(
-        layers=args.layers,
-        batch_size=args.batch_size,
-        max_tokens=args.max_tokens,
-        dtype=args.storage_dtype,
-        layout=args.layout,
-        compress=args.compress,
-        forget_sentences=args.forget_sentences,
-        use_sentence_keys=args.use_sentence_keys,
-    )
+    wanted = Extraction(**settings_in(args, Extraction))
     _print_notes(args)
     if args.force or args.resume:
         check_output(args.output_file, [args.input_file, *bilm_files(args)], force=True)
@@ -241,11 +238,6 @@ def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:
     total = None
     if Path(path).is_file():
         with open_bytes(path) as file:
-            total = sum(block.count(b"\n") for block in _blocks(file))
+            total = sum(1 for _ in file)
     lines = sys.stdin.buffer if path == "-" else stack.enter_context(open_bytes(path))
     return (line for _, line in decode_lines(lines, path, keep_bad_bytes=True)), total
-
-
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    while block := file.read(1 << 20):
-        yield block

@@ -3,7 +3,12 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import add_bilm_files, add_replace_bad_utf8, add_storage_dtype
+from elmo_plugin.commands.elmo import (
+    add_bilm_files,
+    add_replace_bad_utf8,
+    add_storage_dtype,
+    settings_in,
+)
 from elmo_plugin.commands.outputs import counted
 from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_how_to_resume
 
@@ -90,15 +95,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.corpus.plan import CorpusSettings
     from elmo_plugin.bilm.corpus.run import embed_corpus
 
-    settings = CorpusSettings(
-        layers=args.layers,
-        dtype=args.storage_dtype,
-        state=args.state,
-        threads=args.threads,
-        shard_tokens=args.shard_tokens,
-        max_tokens=args.max_tokens,
-        replace_bad_utf8=args.replace_bad_utf8,
-    )
+    settings = CorpusSettings(**settings_in(args, CorpusSettings))
     with progress_bar(args, " tokens") as bar, says_how_to_resume(bar, "the same command"):
         complete = embed_corpus(
             args.inputs,
