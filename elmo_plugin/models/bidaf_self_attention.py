@@ -39,9 +39,6 @@ class BidafSelfAttention(Model):
     score each token as the answer's start and end. The operations follow the code of Clark and
     Gardner (docqa/elmo/lm_qa_models.py, lines 291 to 325, of allenai/document-qa at 2f9fa68).
 
-    ELMo can be part of `text_field_embedder`, or the argument `elmo`. In the latter case the flags
-    `use_*_elmo` concatenate ELMo to the input of `phrase_layer`, to its output, or to both.
-
     Registered as a `Model` with name "bidaf_self_attention".
 
     # Parameters
@@ -68,7 +65,7 @@ class BidafSelfAttention(Model):
         for each batch, and the most frequent one in evaluation. If each question has one answer, as
         in SQuAD's training set, both losses are the same.
     elmo : `Elmo`, optional (default = `None`)
-        Reads the character ids of the token indexer named `elmo`.
+        Reads the token indexer `elmo`. ELMo may be part of `text_field_embedder` instead.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
         The first concatenates ELMo to the input of `phrase_layer`, the second to its output.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)

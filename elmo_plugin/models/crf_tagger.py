@@ -26,9 +26,6 @@ class CrfTagger(Model):
     are the biLSTM taggers of Huang et al. 2015 and Lample et al. 2016. Spans are scored by the
     metric `conlleval`, in distributed training too.
 
-    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
-
     Registered as a `Model` with name "crf_tagger".
 
     # Parameters
@@ -67,7 +64,7 @@ class CrfTagger(Model):
         How `label_weights` apply: `emission` weights the emission scores, `emission_transition`
         also the transition scores, and `lannoy` follows Lannoy et al. 2019. `None`: `emission`.
     elmo : `Elmo`, optional (default = `None`)
-        Reads the character ids of the token indexer named `elmo`.
+        Reads the token indexer `elmo`. ELMo may be part of `text_field_embedder` instead.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
         The first concatenates ELMo to the input of `encoder`, the second to its output.
 

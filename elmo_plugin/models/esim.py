@@ -25,9 +25,6 @@ class ESIM(Model):
     and hypothesis are encoded, and each attends to the other. A second encoder reads the comparison
     of each token with the other sentence. The outputs of this encoder are pooled and classified.
 
-    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
-
     Registered as a `Model` with name "esim".
 
     # Parameters
@@ -54,7 +51,7 @@ class ESIM(Model):
         Probability of variational dropout before both encoders, and of dropout after pooling.
     initializer : `InitializerApplicator`, optional (default = `InitializerApplicator()`)
     elmo : `Elmo`, optional (default = `None`)
-        Reads the character ids of the token indexer named `elmo`.
+        Reads the token indexer `elmo`. ELMo may be part of `text_field_embedder` instead.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
         The first concatenates ELMo to the input of `encoder`, the second to its output.
     attention_dropout : `float`, optional (default = `0.0`)

@@ -33,9 +33,6 @@ class SemanticRoleLabeler(Model):
     alternating LSTM reads the tokens' vectors, each concatenated with a feature that marks the
     predicate. Viterbi decoding finds well-formed BIO tags of the predicate's arguments.
 
-    ELMo can be part of `text_field_embedder`, as in AllenNLP, or the argument `elmo`. In the latter
-    case the flags `use_*_elmo` concatenate ELMo to the encoder's input, its output, or both.
-
     Registered as a `Model` with name "srl".
 
     # Parameters
@@ -60,7 +57,7 @@ class SemanticRoleLabeler(Model):
         gives the same scores without perl. With `None`, `get_metrics` raises an error unless
         `ignore_span_metric` is true.
     elmo : `Elmo`, optional (default = `None`)
-        Reads the character ids of the token indexer named `elmo`.
+        Reads the token indexer `elmo`. ELMo may be part of `text_field_embedder` instead.
     use_input_elmo, use_output_elmo : `bool`, optional (default = `False`)
         The first concatenates ELMo to the input of `encoder`, the second to its output.
 

@@ -71,20 +71,14 @@ class ElmoComponent(Pipe):
 
     name : `str`, optional (default = `"elmo"`)
         Name in the pipeline.
-    options_file : `str`, optional (default = `"embedded"`)
-        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. It is read at first use. A saved pipeline does not need it.
-    weight_file : `Optional[str]`, optional (default = `None`)
-        The biLM's `weights.hdf5`; not needed if `options_file` is a name.
+    options_file, weight_file : `Optional[str]`, optional (default = `"embedded"`, `None`)
+        See `Elmo`. They are read at first use. A saved pipeline does not need them.
     state : `str`, optional (default = `"primed"`)
         `"primed"` or `"reset"`; see `BiLm`.
-    dtype : `Optional[str]`, optional (default = `None`)
-        `"bfloat16"` or `"int8"` for a faster, less precise biLM; see `BiLm`.
     max_tokens : `int`, optional (default = `4096`)
         Largest number of tokens in a batch. Longer sentences are run in chunks.
-    cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory to store layers in. With it, training runs the biLM only once on
-        each sentence. See `LayerCache`.
+    dtype, cache : `Optional[str]`, optional (default = `None`)
+        See `Elmo`.
 
     # Raises
 

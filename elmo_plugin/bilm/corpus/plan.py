@@ -23,10 +23,8 @@ class CorpusSettings:
 
     # Parameters
 
-    layers : `str`, optional (default = `"average"`)
-        `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
-    dtype : `str`, optional (default = `"float16"`)
-        Dtype of the stored numbers: `"float32"`, or `"float16"` (three significant digits).
+    layers, dtype : `str`, optional (default = `"average"`, `"float16"`)
+        See `Extraction`.
     state : `str`, optional (default = `"primed"`)
         Initial LSTM state of a sentence: `"primed"` or `"reset"`, see `BiLm`. `"carry"` is refused,
         because a sentence would depend on all lines before it.

@@ -23,6 +23,8 @@ from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
 
+# Names of a carried state's tensors in the journal.
+CARRIED = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
 # Default batch size in state "carry", as in AllenNLP 0.9. Sentence n starts from the final state
 # of sentence n - batch size.
 CARRIED_BATCH_SIZE = 64
@@ -207,27 +209,16 @@ class _Run:
     def _carried_state(self) -> dict[str, numpy.ndarray] | None:
         if self.bilm.state != "carry" or self.bilm.carried is None:
             return None
-        return {
-            f"{direction}_{part}": getattr(state, part).cpu().numpy()
-            for direction, state in zip(("forward", "backward"), self.bilm.carried)
-            for part in LstmState._fields
-        }
+        tensors = (tensor for state in self.bilm.carried for tensor in state)
+        return {name: tensor.cpu().numpy() for name, tensor in zip(CARRIED, tensors)}
 
     def _restore_state(self) -> None:
         arrays = self.journal.state()
         if self.bilm.state == "carry":
             self.bilm.reset_states()
             if arrays is not None:
-                states = [
-                    LstmState(
-                        *(
-                            torch.from_numpy(arrays[f"{direction}_{part}"]).to(self.bilm.device)
-                            for part in LstmState._fields
-                        )
-                    )
-                    for direction in ("forward", "backward")
-                ]
-                self.bilm.keep_states(*states)
+                tensors = [torch.from_numpy(arrays[name]).to(self.bilm.device) for name in CARRIED]
+                self.bilm.keep_states(LstmState(*tensors[:2]), LstmState(*tensors[2:]))
 
 
 def _add(digest: Any, sentence: Sentence) -> None:

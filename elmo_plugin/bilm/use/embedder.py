@@ -31,22 +31,15 @@ class ElmoEmbedder:
 
     # Parameters
 
-    options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
-        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path or a URL. A folder or ZIP file may hold options and weights, or an ELMoForManyLangs
-        model. If no file is given, the embedded biLM is used.
-    weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
-        The biLM's `weights.hdf5`; not needed with a name, folder or ZIP in `options_file`.
+    options_file, weight_file : `Any`, optional (default = the embedded biLM)
+        See `Elmo`.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU; negative for the CPU.
     state : `str`, optional (default = `"primed"`)
         `"primed"`: a sentence always has the same vectors. `"carry"`: the LSTM state continues from
         call to call, as in AllenNLP. See `BiLm`.
-    dtype : `Optional[str]`, optional (default = `None`)
-        Precision of matrix products: `"float16"`, `"bfloat16"` or `"int8"`, faster and less
-        precise; see `BiLm`. The vectors are always float32.
-    cache : `Optional[str]`, optional (default = `None`)
-        `"memory"` or a directory, to run the biLM only once on each sentence; see `LayerCache`.
+    dtype, cache : `Optional[str]`, optional (default = `None`)
+        See `Elmo`. The vectors are float32 with any `dtype`.
     tokenizer : `Optional[Callable[[str], Iterable[Any]]]`, optional (default = `None`)
         Function that splits a string into tokens, such as `str.split` or a spaCy pipeline.
 
@@ -279,13 +272,10 @@ class ElmoEmbedder:
         output_file_path : `Union[str, Path]`
             The file to write.
         output_format : `str`, optional (default = `"all"`)
-            `"all"` layers, the `"top"` layer, or the `"average"` of all layers.
+            The `layers` of `Extraction`.
         batch_size : `int`, optional (default = `64`)
-            Number of sentences in a batch.
-        forget_sentences : `bool`, optional (default = `False`)
-            Leave out the dataset `sentence_to_index`.
-        use_sentence_keys : `bool`, optional (default = `False`)
-            Name each dataset by its sentence instead of its number; see `sentence_key`.
+        forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
+            See `Extraction`.
         """
         wanted = Extraction(
             layers=output_format,

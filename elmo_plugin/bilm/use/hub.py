@@ -19,11 +19,8 @@ class ElmoHub(torch.nn.Module):
 
     # Parameters
 
-    options_file : `Optional[Union[str, Path, dict[str, Any]]]`, optional (default = `None`)
-        The biLM's `options.json`: a name (`embedded`, `small`, `medium`, `original`, `5.5B`), a
-        path, a URL, or its content. If no file is given, the embedded biLM is used.
-    weight_file : `Optional[Union[str, Path]]`, optional (default = `None`)
-        The biLM's `weights.hdf5`; not needed with a name.
+    options_file, weight_file : `Any`, optional (default = the embedded biLM)
+        See `Elmo`.
     train_lstm : `bool`, optional (default = `False`)
         Train the LSTM too, as in `google/elmo/1`. The token layer is never trained.
     state : `str`, optional (default = `"primed"`)
