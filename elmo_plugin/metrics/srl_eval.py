@@ -125,16 +125,6 @@ def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
     return arguments
 
 
-def same_pieces(gold: Phrase, predicted: Phrase) -> bool:
-    """Return whether two arguments have the same pieces, without duplicates in `predicted`."""
-    left = {(piece.start, piece.end) for piece in gold.pieces}
-    for piece in predicted.pieces:
-        if (piece.start, piece.end) not in left:
-            return False
-        left.remove((piece.start, piece.end))
-    return not left
-
-
 @Metric.register("srl_eval", exist_ok=True)
 class SrlEvalScorer(Metric):
     """
@@ -219,7 +209,10 @@ class SrlEvalScorer(Metric):
         for argument in join_continuations(read_phrases(predicted)):
             tokens = (argument.start, argument.end)
             found = wanted.get(tokens)
-            if found and found.role == argument.role and same_pieces(found, argument):
+            # A predicted argument that has one piece twice is wrong.
+            pieces = sorted((piece.start, piece.end) for piece in argument.pieces)
+            same = found and pieces == sorted({(piece.start, piece.end) for piece in found.pieces})
+            if found and same and found.role == argument.role:
                 correct[argument.role] += 1
                 del wanted[tokens]
             else:

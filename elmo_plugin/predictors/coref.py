@@ -144,9 +144,7 @@ class CorefPredictor(InterpretablePredictor):
         return gradients, outputs
 
     def _words_list_to_instance(self, words: List[str]) -> Instance:
-        document = Doc(self._spacy.vocab, words=words)
-        for _, component in self._spacy.pipeline:
-            document = component(document)
+        document = self._spacy(Doc(self._spacy.vocab, words=words))
         return self._dataset_reader.text_to_instance(_sentences(document))
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:

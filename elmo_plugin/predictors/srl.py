@@ -132,9 +132,8 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         if sentence is None and words == tokens and "" in words:
             raise ValueError(f"tokens: found an empty one in {words}, expected words")
         if sentence is None and words == tokens:
-            doc = Doc(self._tokenizer.spacy.vocab, words=words)
-            for _, component in self._tokenizer.spacy.pipeline:
-                doc = component(doc)
+            pipeline = self._tokenizer.spacy
+            doc = pipeline(Doc(pipeline.vocab, words=words))
             return [Token(token.text, pos_=token.pos_) for token in doc]
         raise ValueError(
             f"found the keys {sorted(json_dict)}; expected a string as `sentence` or a list of "
