@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`, `OSError`
         If options contradict each other, a file is missing or damaged, or a line is not UTF-8.
     """
+    import numpy
+
     from elmo_plugin.bilm.files.text import decode_lines
     from elmo_plugin.bilm.use.scoring import LanguageScorer
 
@@ -98,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
         if not args.summary:
             print("\t".join(TOKENS if by_token else SENTENCES), end="")
             print("\tsubstitutes" if args.substitutes is not None else "")
-        totals = [0, 0, 0, 0.0, 0.0]
+        totals = numpy.zeros(5)
         for index, scores in enumerate(scorer.score(sentences())):
             rows = (
                 _token_rows(scorer, scores, numbers[index], args.substitutes)
@@ -107,16 +109,8 @@ def run(args: argparse.Namespace) -> None:
             )
             for row in () if args.summary else rows:
                 print("\t".join(map(str, row)))
-            for place, value in enumerate(
-                (
-                    1,
-                    scores.num_predictions,
-                    sum(scores.unknown),
-                    scores.forward_log_probability,
-                    scores.backward_log_probability,
-                )
-            ):
-                totals[place] += value
+            log_probabilities = scores.forward_log_probability, scores.backward_log_probability
+            totals += (1, scores.num_predictions, sum(scores.unknown), *log_probabilities)
     print(_summary(*totals), file=sys.stdout if args.summary else sys.stderr)
 
 
