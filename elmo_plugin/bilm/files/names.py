@@ -55,19 +55,10 @@ def find_options(
         If there is no such file, a URL cannot be downloaded, or the file does not hold a biLM's
         options.
     """
-    _check_types(options_file, weight_file)
+    options_file, weight_file = _named(options_file, weight_file)
     if isinstance(options_file, dict):
         return parse_options(options_file)
-    options_file, weight_file = _named(options_file), _named(weight_file)
-    if options_file is None:
-        if not _is_options_and_weights(weight_file):
-            raise ValueError(
-                f"weight_file {str(weight_file)!r} was given without options_file; "
-                f"expected both, or {BOTH}"
-            )
-        options_file = weight_file
-    location = NAMED_BILMS.get(str(options_file), (str(options_file), ""))[0]
-    path = local_file(location, "options_file")
+    path = _located("options_file", options_file, "weight_file", weight_file)
     if not is_folder(path):
         return read_options(path)
     with unpacked(path, with_weights=False) as folder:
@@ -81,38 +72,38 @@ def find_weights(options_file: OptionsSource | None, weight_file: str | Path | N
     Arguments and errors are those of `find_options`. Return the path of a weight file, a folder or
     a ZIP. Return `None` for a dict of options without `weight_file`.
     """
-    _check_types(options_file, weight_file)
-    if not isinstance(options_file, dict):
-        options_file = _named(options_file)
-    weight_file = _named(weight_file)
-    if weight_file is None:
-        if isinstance(options_file, dict):
-            return None
-        if not _is_options_and_weights(options_file):
-            raise ValueError(
-                f"options_file {str(options_file)!r} was given without weight_file; "
-                f"expected both, or {BOTH}"
-            )
-        weight_file = options_file
-    location = NAMED_BILMS.get(str(weight_file), ("", str(weight_file)))[1]
-    return local_file(location, "weight_file")
+    options_file, weight_file = _named(options_file, weight_file)
+    if weight_file is None and isinstance(options_file, dict):
+        return None
+    return _located("weight_file", weight_file, "options_file", options_file)
 
 
-def _check_types(options_file: object, weight_file: object) -> None:
+def _named(options_file: Any, weight_file: Any) -> tuple[Any, Any]:
+    """Check the arguments' types. Replace URLs of released files by the names of their biLMs."""
+    found = []
     for argument, value in (("options_file", options_file), ("weight_file", weight_file)):
-        if argument == "options_file" and isinstance(value, dict):
-            continue
-        if value is not None and not isinstance(value, (str, os.PathLike)):
+        is_dict = argument == "options_file" and isinstance(value, dict)
+        if not is_dict and value is not None and not isinstance(value, (str, os.PathLike)):
             raise ValueError(f"{argument} is {value!r}, expected a path, a URL, or {BOTH}")
+        for bucket in RELEASED:
+            if str(value).startswith(bucket):
+                url = RELEASED[0] + str(value).removeprefix(bucket)
+                value = next((name for name, urls in NAMED_BILMS.items() if url in urls), value)
+        found.append(value)
+    return found[0], found[1]
 
 
-def _named(source: str | Path | None) -> str | Path | None:
-    """Return the name of a biLM for the URL of its released file, and `source` otherwise."""
-    for bucket in RELEASED:
-        if str(source).startswith(bucket):
-            url = RELEASED[0] + str(source).removeprefix(bucket)
-            return next((name for name, urls in NAMED_BILMS.items() if url in urls), source)
-    return source
+def _located(argument: str, value: Any, other_argument: str, other: Any) -> Path:
+    """Return the local path of the file that an argument names; if not given, that of the other."""
+    if value is None:
+        if not _is_options_and_weights(other):
+            raise ValueError(
+                f"{other_argument} {str(other)!r} was given without {argument}; expected both, or "
+                f"{BOTH}"
+            )
+        value = other
+    urls = NAMED_BILMS.get(str(value), (str(value),) * 2)
+    return local_file(urls[argument == "weight_file"], argument)
 
 
 def _is_options_and_weights(source: str | Path | None) -> bool:
