@@ -35,15 +35,21 @@ constexpr int FEW_ROWS = VECTORS > 2 ? 3 : Format::FEW_ROWS;
 
 constexpr int vectors_at_once(int rows) { return rows * panels_at_once(rows) * VECTORS <= MAX_ROWS * PASS ? VECTORS : PASS; }
 
-// Prefetches `step` bytes of the next block for each lane that is multiplied, up to the 128 bytes of a panel's lane.
+// Bytes of a panel's lane.
+constexpr int64_t LANE_BYTES = COLUMNS * sizeof(float);
+// Lanes between two prefetches of the next block; blocks have a multiple of it.
+constexpr int SOME_LANES = 8;
+// A small number of rows takes so little time with a weight that the one to prefetch is this many bytes ahead.
+constexpr int64_t BYTES_AHEAD = 4096;
+
+// Prefetches the next `step` bytes at each call.
 struct Prefetch {
   const char* first;
   int64_t step;
 
-  void operator()(int64_t lane) const {
-    const char* here = first + lane * step;
-    __builtin_prefetch(here, 0, 2);
-    if (step > LINE) __builtin_prefetch(here + LINE, 0, 2);
+  void operator()(int64_t call, int64_t offset) const {
+    const char* here = first + call * step + offset;
+    for (int64_t k = 0; k < step; k += LINE) __builtin_prefetch(here + k, 0, 2);
   }
 };
 
@@ -54,8 +60,8 @@ struct Panels {
 };
 
 // Multiplies `ROWS` rows by lanes `begin` to `end` of `PANELS` panels, of which it takes `WIDTH` vectors from vector `v` on. After the last lane
-// `sums` holds the products; until then it holds unscaled sums, to which the next call adds.
-template <class Format, int ROWS, int PANELS, int WIDTH, bool PREFETCH>
+// `sums` holds the products; until then it holds unscaled sums, to which the next call adds. Every `EVERY` lanes it prefetches; 0 stands for never.
+template <class Format, int ROWS, int PANELS, int WIDTH, int EVERY>
 inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels, int64_t begin, int64_t end, int v, float* sums,
                          int64_t sums_stride, const Prefetch& prefetch) {
   const int64_t lanes = rows.lanes();
@@ -73,22 +79,26 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
         for (int w = 0; w < WIDTH; ++w)
           sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + row))
                                          : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
-    for (int64_t lane = from; lane < to; ++lane) {
-      if (PREFETCH) prefetch(lane - begin);
+    constexpr int STEP = EVERY ? EVERY : SOME_LANES;
+    for (int64_t first = from; first < to; first += STEP) {
+      if (EVERY)
+        for (int panel = 0; panel < PANELS; ++panel) prefetch((first - begin) / STEP, panel * panels.stride * sizeof(float));
+      for (int64_t lane = first; lane < first + STEP; ++lane) {
 #pragma GCC unroll 4
-      for (int panel = 0; panel < PANELS; ++panel)
+        for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 2
-        for (int part = 0; part < Format::ROW_LANES; ++part) {
-          typename Format::Weights weights[WIDTH];
-#pragma GCC unroll 8
-          for (int w = 0; w < WIDTH; ++w)
-            weights[w] = Format::weights(panels.first + panel * panels.stride + lane * COLUMNS + (v + w) * LANES, part);
-#pragma GCC unroll 16
-          for (int row = 0; row < ROWS; ++row)
+          for (int part = 0; part < Format::ROW_LANES; ++part) {
+            typename Format::Weights weights[WIDTH];
 #pragma GCC unroll 8
             for (int w = 0; w < WIDTH; ++w)
-              sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], first_row + row * row_stride + lane * Format::ROW_LANES + part);
-        }
+              weights[w] = Format::weights(panels.first + panel * panels.stride + lane * COLUMNS + (v + w) * LANES, part);
+#pragma GCC unroll 16
+            for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 8
+              for (int w = 0; w < WIDTH; ++w)
+                sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], first_row + row * row_stride + lane * Format::ROW_LANES + part);
+          }
+      }
     }
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; ++row)
@@ -130,16 +140,16 @@ inline int64_t num_groups(int64_t count) { return (count + MAX_ROWS - 1) / MAX_R
 template <class Format>
 void multiply_block(const Rows<Format>& rows, int64_t count, Panels panel, int64_t begin, int64_t end, float* sums, int64_t sums_stride,
                     const float* next) {
-  const int64_t groups = num_groups(count), step = COLUMNS * sizeof(float) / groups;
+  const int64_t groups = num_groups(count), step = SOME_LANES * LANE_BYTES / groups;
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t start = group * count / groups, size = (group + 1) * count / groups - start;
-    const Prefetch prefetch{reinterpret_cast<const char*>(next) + group * (end - begin) * step, step};
+    const Prefetch prefetch{reinterpret_cast<const char*>(next) + group * ((end - begin) / SOME_LANES) * step, step};
     with_row_count<MAX_ROWS>(size, [&](auto number) {
       constexpr int ROWS = decltype(number)::value, WIDTH = vectors_at_once(ROWS);
       float* place = sums + start * sums_stride;
-      micro_kernel<Format, ROWS, 1, WIDTH, true>(rows, start, panel, begin, end, 0, place, sums_stride, prefetch);
+      micro_kernel<Format, ROWS, 1, WIDTH, SOME_LANES>(rows, start, panel, begin, end, 0, place, sums_stride, prefetch);
       for (int v = WIDTH; v < VECTORS; v += WIDTH)
-        micro_kernel<Format, ROWS, 1, WIDTH, false>(rows, start, panel, begin, end, v, place, sums_stride, prefetch);
+        micro_kernel<Format, ROWS, 1, WIDTH, 0>(rows, start, panel, begin, end, v, place, sums_stride, prefetch);
     });
   }
 }
@@ -269,18 +279,23 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
         const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
         with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
           constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
-          for (int panel = 0; panel < PANELS; panel += AT_ONCE)
-            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), false>(
-                rows, 0, {panels.first + panel * panels.stride, panels.stride}, begin, end, 0, sums + panel * COLUMNS, sums_stride, Prefetch{});
+          for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
+            const Panels some{panels.first + panel * panels.stride, panels.stride};
+            const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, LANE_BYTES};
+            float* const place = sums + panel * COLUMNS;
+            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), 1>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
+          }
         });
       }
       return;
     }
-    for (int panel = 0; panel < PANELS; ++panel) {
-      const Panels one{panels.first + panel * panels.stride, panels.stride};
-      for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
-        const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
-        multiply_block(rows, count, one, begin, end, sums + panel * COLUMNS, sums_stride, one.first + end * COLUMNS);
+    // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
+    for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
+      const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+      for (int panel = 0; panel < PANELS; ++panel) {
+        const Panels one{panels.first + panel * panels.stride, panels.stride};
+        const float* next = panel + 1 < PANELS ? one.first + panels.stride + begin * COLUMNS : panels.first + end * COLUMNS;
+        multiply_block(rows, count, one, begin, end, sums + panel * COLUMNS, sums_stride, next);
       }
     }
   }

@@ -153,8 +153,9 @@ inline void transpose(const float* from, int64_t stride, float* to) {
 // Packs 32 rows of a weight into a panel: the first `lanes` lanes of each. The rows' starts are `stride` lanes apart.
 inline void pack_panel(const float* rows, int64_t stride, int64_t lanes, float* panel) {
   const int64_t whole = lanes / LANES * LANES;
-  for (int64_t lane = 0; lane < whole; lane += LANES)
-    for (int v = 0; v < VECTORS; ++v) transpose(rows + v * LANES * stride + lane, stride, panel + lane * COLUMNS + v * LANES);
+  // The lanes of a few rows at a time: the starts of 32 rows may fall into one cache set.
+  for (int v = 0; v < VECTORS; ++v)
+    for (int64_t lane = 0; lane < whole; lane += LANES) transpose(rows + v * LANES * stride + lane, stride, panel + lane * COLUMNS + v * LANES);
   for (int64_t lane = whole; lane < lanes; ++lane)
     for (int64_t row = 0; row < COLUMNS; ++row) panel[lane * COLUMNS + row] = rows[row * stride + lane];
 }
