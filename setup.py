@@ -80,6 +80,13 @@ def say_pure_python(reason):
     print(f"elmo_plugin: no C++ kernels, PyTorch's operators instead: {reason}", file=sys.stderr)
 
 
+def say_dropped(variant, output):
+    """Print one line: the library lacks a variant, and the compiler's first error."""
+    lines = output.strip().splitlines() or ["the compiler printed nothing"]
+    reason = next((line for line in lines if "error:" in line), lines[0])
+    print(f"elmo_plugin: the kernels for {variant} are left out: {reason}", file=sys.stderr)
+
+
 class BuildKernels(build_ext):
     """
     Compiles one library that holds the kernels once for every instruction set, and records its size
@@ -133,6 +140,9 @@ class BuildKernels(build_ext):
                 objects = dict(zip(variants, pool.map(variant, variants.items())))
             # An older compiler may not know the newest instructions.
             built = {name: one for name, one in objects.items() if isinstance(one, Path)}
+            for name, one in objects.items() if built else ():
+                if name not in built:
+                    say_dropped(name, one)
             common = compiled("library", f"-DELMO_ABI={abi}", str(source / "library.cpp"))
             if not built or not isinstance(common, Path):
                 raise OSError(

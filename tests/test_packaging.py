@@ -83,3 +83,24 @@ def test_version_names_the_kernels_that_run(capsys):
         main(["--version"])
     assert done.value.code == 0
     assert capsys.readouterr().out.strip().endswith(f"{__version__}, {library.description()}")
+
+
+def test_an_instruction_set_that_does_not_compile_is_named(tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *mamx-tile*) echo "file:1: error: unknown option" >&2; exit 1;; esac\n'
+        'while [ "$1" != -o ]; do shift; done; echo compiled > "$2"\n'
+    )
+    compiler.chmod(0o755)
+    child = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "CXX": str(compiler)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr
+    (line,) = (one for one in child.stderr.splitlines() if "elmo_plugin" in one)
+    assert "x86-64-v4-amx are left out" in line
+    assert line.endswith("error: unknown option")
+    manifest = next(tmp_path.rglob("libelmo_kernels.json"))
+    assert "amx" not in manifest.read_text("utf-8")
+    assert "x86-64-v4-vnni" in manifest.read_text("utf-8")
