@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.model.tokens import tokenized_sentence
+from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.use.hub import ElmoHub
 
 try:
@@ -65,6 +65,7 @@ class ElmoTokens(InputModule):
         string, which is split at white space, or a list of tokens. `prompt` is added before the
         text.
         """
+        check_batch(inputs)
         prompt = prompt or ""
         tokens = [
             (prompt + text).split()

@@ -25,13 +25,17 @@ def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
 
 
 def check_batch(batch: Any) -> None:
-    """Raise a `ValueError` if a batch of sentences is a string or is not iterable."""
+    """
+    Raise a `ValueError` if a batch of sentences is a string, a table or not iterable. Iteration
+    over a dictionary or a DataFrame would give the names of its columns.
+    """
     if isinstance(batch, str):
         raise ValueError(
             f"the batch is the string {_shown(batch)}, expected a list of tokenized sentences: "
             f"[{batch.split()[:8]}]"
         )
-    if not isinstance(batch, Iterable):
+    is_table = isinstance(batch, (bytes, Mapping, Set)) or hasattr(batch, "columns")
+    if is_table or not isinstance(batch, Iterable):
         raise ValueError(f"the batch is {_shown(batch)}, expected a list of tokenized sentences")
 
 

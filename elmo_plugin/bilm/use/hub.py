@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
-from elmo_plugin.bilm.model.tokens import tokenized_batch
+from elmo_plugin.bilm.model.tokens import check_batch, tokenized_batch
 from elmo_plugin.bilm.use.embedder import load_or_embedded
 
 
@@ -90,6 +90,7 @@ def _tokens(
 ) -> list[list[str]]:
     if isinstance(sentences, str):
         raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
+    check_batch(sentences)
     sentences = list(sentences)
     strings = sum(isinstance(sentence, str) for sentence in sentences)
     if 0 < strings < len(sentences):

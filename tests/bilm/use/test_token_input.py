@@ -103,6 +103,31 @@ def test_what_is_no_token_is_named_with_its_place(embed, sentences, message):
         embed(sentences)
 
 
+class Table:
+    """A DataFrame of several columns: iteration gives their names."""
+
+    columns = ("text", "number")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def __repr__(self):
+        return "table"
+
+
+@pytest.mark.parametrize("table", [{"text": SENTENCES}, {"It rained"}, Table()])
+def test_a_table_is_no_batch(embed, table):
+    with pytest.raises(ValueError, match=r"expected a (list of tokenized sentences|single one)"):
+        embed(table)
+
+
+def test_a_tokenizer_does_not_split_the_names_of_columns(files):
+    embedder = ElmoEmbedder(*files, tokenizer=str.split)
+    for call in (embedder.embed_batch, embedder.sentence_vectors):
+        with pytest.raises(ValueError, match="the batch is table"):
+            call(Table())
+
+
 def test_a_string_is_no_sentence(files):
     """Where strings are not split: its letters would be the tokens."""
     embedder = ElmoEmbedder(*files)
