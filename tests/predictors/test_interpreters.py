@@ -184,12 +184,16 @@ def predictor(name, place, files):
 
 
 def pairs(places):
-    """Every task with ELMo at each place; coreference needs words for its heads."""
+    """
+    Every task with ELMo at each place, where one of NER's encodings stands for all. Coreference
+    needs words for its heads.
+    """
     return [
         (name, place)
         for name in TASKS
         for place in places
         if not (place == "alone" and name.startswith("coref"))
+        and (place == "words" or name not in ("ner in BIO", "ner in IOB1"))
     ]
 
 

@@ -41,11 +41,13 @@ def test_arguments_are_those_of_allennlp():
 
 
 @pytest.mark.parametrize(
-    ("at", "saved"),
-    [((0, 1), "e0_b1"), ((1, 3), "e1_b3"), ((0, "validation"), "e1_b0"), ((2, 4), "e2_b4")],
-)
-@pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
+    ("at", "saved", "number", "raised"),
+    [
+        ((0, 1), "e0_b1", signal.SIGINT, KeyboardInterrupt),
+        ((1, 3), "e1_b3", signal.SIGTERM, SigTermReceived),
+        ((0, "validation"), "e1_b0", signal.SIGINT, KeyboardInterrupt),
+        ((2, 4), "e2_b4", signal.SIGTERM, SigTermReceived),
+    ],
 )
 def test_a_signal_saves_and_the_run_goes_on_as_if_never_stopped(
     train, tmp_path, undisturbed, at, saved, number, raised
@@ -91,8 +93,15 @@ def test_a_signal_while_skipping_stops_at_once(train, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("kind", ["model_state", "training_state"])
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        ("model_state", 0.0),
+        ("model_state", 0.99),
+        ("training_state", 0.0),
+        ("training_state", 0.5),
+    ],
+)
 def test_a_torn_newest_file_is_passed_over(
     train, tmp_path, undisturbed, caplog, capsys, kind, kept
 ):
@@ -246,13 +255,9 @@ class Signal(TrainerCallback):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("disturbances", "num_workers"),
-    [([{"CTRL_C": "0 2"}, {"KILL": "yes"}], 0), ([{"CTRL_C": "1 1"}], 1)],
-)
-def test_allennlp_train_recovers(repository, config, tmp_path, disturbances, num_workers):
+def test_allennlp_train_recovers(repository, config, tmp_path):
     (tmp_path / "killer.py").write_text(KILLER)
-    config["data_loader"]["num_workers"] = num_workers
+    config["data_loader"]["num_workers"] = 1
     Params(config).to_file(str(tmp_path / "config.json"))
 
     def allennlp_train(directory, *arguments, **environment):
@@ -270,7 +275,7 @@ def test_allennlp_train_recovers(repository, config, tmp_path, disturbances, num
         )
 
     assert allennlp_train("undisturbed").returncode == 0
-    for number, disturbance in enumerate(disturbances):
+    for number, disturbance in enumerate([{"CTRL_C": "0 2"}, {"KILL": "yes"}]):
         stopped = allennlp_train("run", *["--recover"][:number], **disturbance)
         assert stopped.returncode != 0
         if "CTRL_C" in disturbance:

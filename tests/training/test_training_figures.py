@@ -68,9 +68,12 @@ def test_of_accumulated_batches(train, tmp_path, num_gradient_accumulation_steps
     assert figures(train(tmp_path / "run", **more)) == figures(whole)
 
 
-@pytest.mark.parametrize("moving_average", [None, {"type": "exponential", "decay": 0.5}])
 @pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
+    ("number", "raised", "moving_average"),
+    [
+        (signal.SIGINT, KeyboardInterrupt, None),
+        (signal.SIGTERM, SigTermReceived, {"type": "exponential", "decay": 0.5}),
+    ],
 )
 def test_a_signal_in_a_validation_is_acted_on_in_it(
     train, config, tmp_path, number, raised, moving_average
