@@ -137,10 +137,19 @@ def assert_same_end(undisturbed, losses, directory):
 
 RANDOM = random.Random(7)
 POINTS = [(e, b) for e in range(NUM_EPOCHS) for b in range(1, NUM_BATCHES + 1)]
+AT_RANDOM, AT_THE_END = RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
-@pytest.mark.parametrize("points", [RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]])
+@pytest.mark.parametrize(
+    ("run", "optimizer", "points"),
+    [
+        (by_allennlp, "adagrad", AT_RANDOM),
+        (by_allennlp, "adamw", AT_THE_END),
+        (by_ourselves, "adagrad", AT_THE_END),
+        (by_ourselves, "adamw", AT_RANDOM),
+    ],
+    indirect=["run"],
+)
 def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, points, optimizer):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     recover, steps_seen = False, {}
@@ -165,7 +174,9 @@ def test_sigterm_is_as_good(run, config, undisturbed, tmp_path):
     assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
 
 
-@pytest.mark.parametrize("point", [(0, 4), (2, 7)])
+@pytest.mark.parametrize(
+    ("run", "point"), [(by_allennlp, (2, 7)), (by_ourselves, (0, 4))], indirect=["run"]
+)
 def test_a_crash_goes_on_from_the_last_checkpoint(run, config, undisturbed, tmp_path, point):
     def crash():
         raise RuntimeError("out of memory, say")
