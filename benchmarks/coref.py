@@ -2,7 +2,7 @@
 Speed and peak memory of the model `coref` at the paper's sizes, with one thread.
 
     python -m benchmarks.coref                     # every measurement, each in a new process
-    python -m benchmarks.coref step|concatenated|predict NUM_TOKENS       # one measurement
+    python -m benchmarks.coref step|concatenated|predict NUM_TOKENS [STEPS]      # one measurement
 
 `step` is a training step (loss, gradients, clipping, Adam) on a document of NUM_TOKENS random words
 in sentences of 20. `concatenated` is the same step, but scores pairs as allennlp-models does, with
@@ -149,12 +149,12 @@ def concatenated(
     return torch.cat([scores.new_zeros(*mask.shape[:2], 1), scores], dim=2)
 
 
-def steps(kind: str, num_tokens: int) -> tuple[list[float], float]:
+def steps(kind: str, num_tokens: int, count: int) -> tuple[list[float], float]:
     resolver = model().train(kind != "predict")
     batch = document(num_tokens)
     optimizer = torch.optim.Adam(resolver.parameters())
     seconds = []
-    for _ in range(1 + STEPS):
+    for _ in range(1 + count):
         start = time.process_time()
         torch.manual_seed(3)
         with torch.set_grad_enabled(kind != "predict"):
@@ -168,9 +168,12 @@ def steps(kind: str, num_tokens: int) -> tuple[list[float], float]:
     return seconds[1:], loss.item()
 
 
-def measure(kind: str, num_tokens: int) -> dict[str, Any]:
-    """Measure `step`, `concatenated` or `predict` in a new process, and return its JSON output."""
-    command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens)]
+def measure(kind: str, num_tokens: int, count: int = STEPS) -> dict[str, Any]:
+    """
+    Measure `count` steps of `step`, `concatenated` or `predict` in a new process, and return its
+    JSON output.
+    """
+    command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens), str(count)]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1]
     )
@@ -183,6 +186,7 @@ def main() -> None:
             print(f"{kind}, {num_tokens} tokens: {measure(kind, num_tokens)}", flush=True)
         return
     kind, num_tokens = sys.argv[1], int(sys.argv[2])
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS
     torch.set_num_threads(1)
     if kind == "concatenated":
         pairs.pair_scores = concatenated  # type: ignore[assignment]
@@ -191,7 +195,7 @@ def main() -> None:
     before = status("VmRSS")
     # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
     Path("/proc/self/clear_refs").write_text("5")
-    seconds, loss = steps(kind, num_tokens)
+    seconds, loss = steps(kind, num_tokens, count)
     found = {"seconds": statistics.median(seconds), "least": min(seconds), "loss": loss}
     print(json.dumps({**found, "before": before, "peak": status("VmHWM")}))
 

@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import extraction, ner_epoch, pretraining, rounds, startup, workload
+from benchmarks import (
+    extraction,
+    inference,
+    limit,
+    memory,
+    ner_epoch,
+    noisy_neighbours,
+    pretraining,
+    rounds,
+    startup,
+    workload,
+)
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -48,7 +59,13 @@ def test_epochs_of_ner_after_the_first_only_read(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("steady_machine")
 def test_the_whole_command(monkeypatch, tmp_path):
+    # Most of its time goes to processes that import AllenNLP: one of each kind.
+    monkeypatch.setattr(inference, "DTYPES", (None, "int8"))
+    monkeypatch.setattr(memory, "PROCESSES", 1)
+    monkeypatch.setattr(noisy_neighbours, "CANDIDATES", ("float32",))
+    monkeypatch.setattr(limit, "TRIES", 1)
     monkeypatch.setattr(workload, "SHAPES", {"original": WIDE, "small": TINY})
     monkeypatch.setattr(ner_epoch, "NUM_SENTENCES", 8)
     monkeypatch.setattr(pretraining, "OPTIONS", TINY)
@@ -76,6 +93,14 @@ def test_the_whole_command(monkeypatch, tmp_path):
     assert fine_tuning[0] == pytest.approx(fine_tuning[1], rel=1e-4)
     assert found["extraction"]["lines"] == 70
     assert found["startup"]["import torch"] > 0
+    neighbours = found["noisy_neighbours"]
+    assert list(neighbours) == ["quiet", "one busy process", "one a core"]
+    for one in neighbours.values():
+        assert list(one) == ["float32"]
+        assert all(0 < times["median"] <= times["worst"] for times in one.values())
+    header, *cells = noisy_neighbours.rows(neighbours)
+    assert header[1] == "float32, median (worst), s"
+    assert [row[0] for row in cells] == list(neighbours)
     for heading in (
         "## A fine-tuning step",
         "## Extraction",
