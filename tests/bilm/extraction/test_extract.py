@@ -587,8 +587,9 @@ def test_killed_three_times_and_resumed_the_bytes_are_the_same(tmp_path, state, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("commit_always")
-@pytest.mark.parametrize("layout", ["sentences", "ragged"])
-@pytest.mark.parametrize("state", ["primed", "carry", "reset"])
+@pytest.mark.parametrize(
+    ("state", "layout"), [("primed", "ragged"), ("carry", "sentences"), ("reset", "ragged")]
+)
 def test_killed_twenty_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
     kills, went_on, seed = 0, 0, 0
     while kills < 20:

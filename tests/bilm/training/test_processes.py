@@ -230,7 +230,7 @@ def is_killed(rank, size, folder, out, victim, at):
 
 KEPT = {"checkpointer": CheckpointSettings(save_every_num_batches=2), "num_epochs": 2}
 RANDOM = random.Random(15)
-KILLS = [(RANDOM.randrange(4), RANDOM.randrange(2, 7)) for _ in range(6)]
+KILLS = [(RANDOM.randrange(4), RANDOM.randrange(2, 7)) for _ in range(3)]
 
 
 @pytest.mark.slow
