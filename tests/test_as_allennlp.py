@@ -10,6 +10,7 @@ import pytest
 from tiny_bilm import write
 
 from elmo_plugin import ElmoEmbedder
+from tests.fresh_process import run
 
 # AllenNLP is installed here; so that it is not, its files are not found.
 WITHOUT = """
@@ -65,12 +66,7 @@ def files(tmp_path_factory):
 
 
 def python(code, *arguments, status=0, **environment):
-    child = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
-    )
+    child = run(code, *arguments, **environment)
     assert child.returncode == status, child.stderr[-3000:]
     return child
 

@@ -9,8 +9,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -30,6 +28,8 @@ from allennlp.training import util as training_util
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.moving_average import ExponentialMovingAverage
 from transformers import BertTokenizerFast
+
+from tests.fresh_process import run
 
 
 def reduce_on_plateau():
@@ -176,9 +176,8 @@ def outcome(case):
 
 @pytest.fixture(scope="module")
 def stock():
-    child = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=600
-    )
+    child = run("import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", __file__)
+    assert child.returncode == 0, child.stderr
     return json.loads(child.stdout.splitlines()[-1])
 
 

@@ -1,11 +1,8 @@
 """Damaged archives end in one error that names the archive and what is wrong with it."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 
 import pytest
@@ -19,6 +16,7 @@ from tiny_bilm import write
 
 import elmo_plugin.plugin
 from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
+from tests.fresh_process import allennlp
 
 PLUGIN = ["--include-package", "elmo_plugin"]
 
@@ -184,13 +182,7 @@ def test_a_parent_that_was_damaged_since_does_not_cost_the_run(run, tmp_path):
 def test_the_command_ends_with_that_line(command, run, tmp_path):
     (tmp_path / "cut.tar.gz").write_bytes((run / "model.tar.gz").read_bytes()[:3000])
     (tmp_path / "input").write_text("")
-    child = subprocess.run(
-        [sys.executable, "-m", "allennlp", command, "cut.tar.gz", "input", *PLUGIN],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
+    child = allennlp(command, "cut.tar.gz", "input", *PLUGIN, folder=tmp_path, HOME=str(tmp_path))
     assert child.returncode == 1
     last = child.stderr.splitlines()[-1]
     assert last.startswith("allennlp.common.checks.ConfigurationError: the archive cut.tar.gz ")

@@ -1,8 +1,5 @@
 """`import elmo_plugin` is enough for AllenNLP's configs and archives, in either order."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.metrics import Metric
 
 import elmo_plugin.plugin  # noqa: F401
+from tests.fresh_process import allennlp, run
 from tests.tiny_bilm import write
 
 ARCHIVE = Path(__file__).parent / "archives" / "ner_8c5f6a4.tar.gz"
@@ -42,15 +40,8 @@ def test_names_of_configs_give_the_plugins_classes(registry, name):
         assert predictor.__module__.startswith("elmo_plugin.predictors.")
 
 
-def python(code, cwd=None):
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=600,
-    )
+def python(code, folder=None):
+    child = run(code, folder=folder)
     assert child.returncode == 0, child.stderr[-3000:]
     return child.stdout.strip()
 
@@ -70,11 +61,12 @@ def test_imported_before_allennlp_it_registers_its_classes(tmp_path):
     assert found == "elmo_plugin.modules.token_embedder"
 
 
-@pytest.mark.parametrize("module", ["compat", "predictors.srl"])
+@pytest.mark.parametrize("module", ["compat", "predictors.srl", "training.pretraining"])
 def test_a_module_of_the_plugin_may_be_imported_first(module):
     found = python(
         f"import elmo_plugin.{module}\n"
         "from allennlp.models import Model\n"
+        "from elmo_plugin.plugin import CarriedState\n"
         "print(Model.by_name('srl').__module__)"
     )
     assert found == "elmo_plugin.models.srl"
@@ -105,7 +97,7 @@ def test_a_plugins_file_may_hold_either_name(name, tmp_path):
         "print(Model.by_name('crf_tagger').__module__, 'layer-weights' in "
         "Subcommand.list_available())"
     )
-    assert python(code, cwd=tmp_path) == "elmo_plugin.models.crf_tagger True"
+    assert python(code, folder=tmp_path) == "elmo_plugin.models.crf_tagger True"
 
 
 @pytest.mark.slow
@@ -117,13 +109,7 @@ def test_force_keeps_foreign_files_whatever_names_the_plugin(repository, tmp_pat
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     command = ["train", "training_config/bilm_tiny.jsonnet", "-s", "run", "--force"]
-    child = subprocess.run(
-        [sys.executable, "-m", "allennlp", *command],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=600,
-    )
+    child = allennlp(*command, folder=tmp_path)
     assert child.returncode != 0
     assert "notes.txt" in child.stderr
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
@@ -155,13 +141,7 @@ def test_force_keeps_foreign_files_whenever_it_is_imported(repository, tmp_path,
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     config = str(repository / "training_config" / "bilm_tiny.jsonnet")
-    said = python(f"{imports}CONFIG = {config!r}\n{FORCED}", cwd=tmp_path).splitlines()
+    said = python(f"{imports}CONFIG = {config!r}\n{FORCED}", folder=tmp_path).splitlines()
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
     assert ["notes.txt" in line for line in said] == [True, True, False]
     assert "no other command" in said[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["elmo_plugin.compat", "elmo_plugin.training.pretraining"])
-def test_any_module_may_be_imported_first(module):
-    python(f"import {module}\nfrom elmo_plugin.plugin import CarriedState")

@@ -9,6 +9,7 @@ import torch
 
 from benchmarks import gpu
 from elmo_plugin.bilm.kernels import lstm_fused
+from tests.fresh_process import run
 
 
 @pytest.mark.usefixtures("steady_machine")
@@ -70,5 +71,5 @@ def test_without_a_gpu_it_says_so():
 
 def test_it_does_not_import_allennlp():
     program = "import sys, benchmarks.gpu; print([n for n in sys.modules if 'allennlp' in n])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run(program)
     assert done.stdout == "[]\n", done.stderr

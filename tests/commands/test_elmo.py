@@ -17,6 +17,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.bilm.extraction.test_extract import datasets, names, text
 from tests.commands.test_registry import run_hidden
+from tests.fresh_process import allennlp
 from tests.tiny_bilm import write
 
 SENTENCES = ["The cat sat .", "Dogs bark at the moon", "Yes"]
@@ -34,18 +35,7 @@ def inputs(tmp_path):
     return str(tmp_path / "in.txt")
 
 
-def allennlp(*arguments, folder, home):
-    """`allennlp ...` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "allennlp", *arguments],
-        cwd=folder,
-        env={**os.environ, "HOME": str(home)},
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.mark.slow  # the quick tests have the first in tests/docs/test_how_to.py
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [".allennlp_plugins", "home/.allennlp/plugins"])
 def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
     (tmp_path / "home").mkdir()
@@ -53,7 +43,7 @@ def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
     plugins.parent.mkdir(exist_ok=True)
     plugins.write_text("elmo_plugin.plugin\n")
     arguments = [inputs, "out.hdf5", "--all", *bilm, "--include-package", "elmo_plugin.bilm"]
-    child = allennlp("elmo", *arguments, folder=tmp_path, home=tmp_path / "home")
+    child = allennlp("elmo", *arguments, folder=tmp_path, HOME=str(tmp_path / "home"))
     assert child.returncode == 0, child.stderr
     main(["elmo", inputs, str(tmp_path / "own.hdf5"), "--all", *bilm])
     assert datasets(tmp_path / "out.hdf5") == datasets(tmp_path / "own.hdf5")

@@ -1,8 +1,5 @@
 """What AllenNLP's own code asks of its ELMo holds for ours."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from allennlp.common import FromParams, Params
@@ -27,6 +24,7 @@ from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.modules.alternating_lstm import AlternatingLstm
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.fresh_process import run
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def test_without_allennlp_it_is_the_plain_one():
         "print(elmo_plugin.Elmo.__module__, elmo_plugin.ScalarMix.__module__)\n"
         "assert not any(name.split('.')[0] == 'allennlp' for name in sys.modules)"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    child = run(code)
     assert child.returncode == 0, child.stderr
     assert child.stdout.split() == [
         "elmo_plugin.bilm.use.elmo",

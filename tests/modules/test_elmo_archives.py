@@ -1,10 +1,7 @@
 """Archives move between AllenNLP's ELMo and ours, and ours stand alone."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -23,6 +20,7 @@ from tiny_bilm import random_bilm, write
 import elmo_plugin.plugin
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.fresh_process import run
 
 # Runs commands of `allennlp` one after another in one process, so that imports are paid for once.
 COMMANDS = """
@@ -60,14 +58,8 @@ def inlined():
 def allennlp(folder, *commands, plugin):
     """Runs `allennlp` with or without ours, which is installed but named nowhere."""
     commands = [[*command, *(PLUGIN if plugin else [])] for command in commands]
-    environment = {**os.environ, "HOME": str(folder), "ALLENNLP_PLUGINS": ""}
-    child = subprocess.run(
-        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment,
-    )
+    environment = {"HOME": str(folder), "ALLENNLP_PLUGINS": ""}
+    child = run(COMMANDS, json.dumps(commands), folder=folder, **environment)
     assert child.returncode == 0, child.stderr[-3000:]
     assert json.loads(child.stdout.splitlines()[-1]) == {"plugin": plugin}
 

@@ -1,11 +1,8 @@
 """Runs on SQuAD go on bit-equal, averages and drawn answers too; their archives stand alone."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -16,6 +13,8 @@ from allennlp.predictors import Predictor
 from interrupted_run import NUM_EPOCHS, assert_same_end, send
 from test_training_figures import figures
 from tiny_bilm import random_bilm, write
+
+from tests.fresh_process import allennlp
 
 pytestmark = pytest.mark.slow
 OWN = ("squad", "squad_elmo")
@@ -91,12 +90,7 @@ def test_the_archive_answers_and_evaluates_from_elsewhere(config, tmp_path, repo
     )
 
     def run(*arguments):
-        environment = {**os.environ, "PYTHONPATH": str(repository)}
-        command = [sys.executable, "-m", "allennlp", *arguments]
-        command += ["--include-package", "elmo_plugin.plugin"]
-        done = subprocess.run(
-            command, cwd=elsewhere, env=environment, capture_output=True, text=True
-        )
+        done = allennlp(*arguments, "--include-package", "elmo_plugin.plugin", folder=elsewhere)
         assert done.returncode == 0, done.stderr
 
     run("predict", archive.name, "in.jsonl", "--output-file", "out.jsonl", "--silent")

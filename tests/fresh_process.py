@@ -1,0 +1,102 @@
+"""
+Programs in processes that have imported neither AllenNLP nor this package, at little cost.
+
+What takes seconds is to import the libraries of others. One process does that once, and is forked
+for each program.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SERVER = """
+import atexit, contextlib, importlib, json, os, signal, sys, traceback
+
+for name in (
+    "torch", "torch.distributed", "torch.optim", "torchvision", "transformers", "spacy", "nltk",
+    "numpy", "scipy.stats", "sklearn.metrics", "h5py", "tensorboardX", "cached_path", "fairscale",
+    "transformers.models.auto", "_jsonnet",
+):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+ours = [name for name in sys.modules if name.partition(".")[0] in ("allennlp", "elmo_plugin")]
+assert not ours, ours
+
+
+def run(program, arguments, folder, environment, output, errors):
+    for number, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.alarm(600)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["-c", *arguments]
+    try:
+        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        run(*json.loads(line))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def _environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+@functools.cache
+def _server():
+    """It ends with the process that started it, whose end of the pipe is closed then."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    )
+
+
+ALLENNLP = """
+import runpy, sys
+sys.argv[0] = "allennlp"
+runpy.run_module("allennlp", run_name="__main__")
+"""
+
+
+def allennlp(*arguments, folder, **environment):
+    """As `allennlp ARGUMENTS` does in a folder."""
+    return run(ALLENNLP, *arguments, folder=folder, **environment)
+
+
+def run(program, *arguments, folder=None, **environment):
+    """As `python -c PROGRAM ARGUMENTS` does, with more of an environment, in another folder."""
+    server = _server()
+    with tempfile.TemporaryDirectory() as place:
+        output, errors = (Path(place) / name for name in ("output", "errors"))
+        variables = {**_environment(), **environment}
+        asked = [program, [*map(str, arguments)], str(folder or Path.cwd()), variables]
+        server.stdin.write(json.dumps([*asked, str(output), str(errors)]) + "\n")
+        server.stdin.flush()
+        status = int(server.stdout.readline())
+        return subprocess.CompletedProcess(program, status, output.read_text(), errors.read_text())
