@@ -41,6 +41,21 @@ def pytest_configure(config):
         subprocess.run(build, cwd=REPOSITORY, check=False)
 
 
+# They start first, so that no process is left with one of them at the end.
+LONGEST = (
+    "test_killed_at_any_moment_it_gives_the_same_table",
+    "test_the_whole_command",
+    "test_the_slow_page_runs",
+    "test_the_page_leads_from_prose_to_a_classifier",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """The longest first; the order is the same in every process of pytest-xdist."""
+    items.sort(key=lambda item: item.name.partition("[")[0] not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def repository():
     """The repository's root."""

@@ -26,9 +26,10 @@ PAGES = [
     and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES)
 ]
 # Enough to see the commands work: the page's own number of epochs takes minutes.
+FEW = '"trainer.num_epochs": 1, "dataset_reader.max_instances": 80'
 SHORTER = [
-    ('-o "{$DATA}"', '-o "{$DATA, \\"trainer.num_epochs\\": 1}"'),
-    ("-s out/tagger", """-s out/tagger -o '{"trainer.num_epochs": 2}'"""),
+    ('-o "{$DATA}"', '-o "{$DATA, ' + FEW.replace('"', '\\"') + '}"'),
+    ("-s out/tagger", f"-s out/tagger -o '{{{FEW}}}'"),
 ]
 
 
