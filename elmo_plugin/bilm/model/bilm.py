@@ -269,9 +269,7 @@ class BiLm(WeightsModule):
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         # Both lists are needed: a pruned weight is not a parameter, and word vectors of
         # ELMoForManyLangs are not among the kernels' weights.
-        used = [*self.char_cnn.weights.tensors]
-        for cell in cells:
-            used += cell.weights.tensors
+        used = [*self.char_cnn.weights.tensors, *(one for c in cells for one in c.weights.tensors)]
         weights = list(dict.fromkeys([*self.parameters(), *used]))
         if torch.is_grad_enabled() and any(one.requires_grad for one in weights):
             return self._run_warm_up()
@@ -283,8 +281,7 @@ class BiLm(WeightsModule):
     def _run_warm_up(self) -> BiLstmState:
         state = (self._elmo_lstm.initial_state(1),) * 2
         for line in WARM_UP_TEXT.splitlines():
-            ids = self.batch_to_ids([line.split()])
-            state = self.run(ids.to(self.device), state).end
+            state = self.run(self.batch_to_ids([line.split()]).to(self.device), state).end
         return state
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":

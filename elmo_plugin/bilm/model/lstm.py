@@ -82,10 +82,8 @@ class Packing:
 
     def unsort(self, state: LstmState) -> LstmState:
         """Return the state with sentences in the order of the batch."""
-        if self._order is None:
-            return state
-        original = self._order.argsort()
-        return state.map(lambda values: values[:, original])
+        original = None if self._order is None else self._order.argsort()
+        return state if original is None else state.map(lambda values: values[:, original])
 
 
 class LstmCellWithProjection(WeightsModule):
