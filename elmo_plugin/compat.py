@@ -27,6 +27,11 @@ from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
 from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import (
+    ELMoTokenCharactersIndexer,
+    SingleIdTokenIndexer,
+    TokenCharactersIndexer,
+)
 from allennlp.interpret.attackers import Hotflip, InputReduction
 from allennlp.models import archival
 from allennlp.models.model import Model
@@ -79,6 +84,7 @@ def repair() -> None:
     _spawned_data_workers()
     _indexer_without_embedder()
     _attacks_on_a_missing_field()
+    _attacks_without_word_ids()
     _models_that_do_not_pickle()
 
 
@@ -509,6 +515,35 @@ def _attacks_on_a_missing_field() -> None:
 
     for attacker in (Hotflip, InputReduction):
         _wrap_in_place(attacker.attack_from_json, attack_from_json)
+
+
+def _attacks_without_word_ids() -> None:
+    """
+    Raise a helpful error if `Hotflip` replaces words of a namespace that the reader does not use,
+    or the reader gives no word ids. AllenNLP raises KeyError, or asks for a bug report.
+    """
+
+    kinds = (SingleIdTokenIndexer, TokenCharactersIndexer, ELMoTokenCharactersIndexer)
+
+    def initialize(stock: Any, self: Any) -> None:
+        indexers = getattr(self.predictor._dataset_reader, "_token_indexers", {}).values()
+        words = [one for one in indexers if isinstance(one, SingleIdTokenIndexer)]
+        namespaces = sorted({one.namespace for one in words if one.namespace is not None})
+        # Indexers of other kinds may give token ids too.
+        if indexers and all(isinstance(one, kinds) for one in indexers):
+            if not namespaces:
+                raise NotImplementedError(
+                    "Hotflip needs token ids, expected an indexer of the type single_id in "
+                    f"{_INDEXERS}"
+                )
+            if self.namespace not in namespaces:
+                raise ConfigurationError(
+                    f"vocab_namespace of Hotflip is {self.namespace!r}, expected one of "
+                    f"{namespaces}, which the reader's indexers use"
+                )
+        stock(self)
+
+    _wrap_in_place(Hotflip.initialize, initialize)
 
 
 def _models_that_do_not_pickle() -> None:

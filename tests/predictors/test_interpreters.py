@@ -267,10 +267,18 @@ def test_an_attack_on_a_missing_text_names_those_that_are_there(name, attacker, 
         assert all(f"'{field}'" in str(raised.value) for field in task.fields)
 
 
-def test_hotflip_without_words_says_why_not(bilm_files):
-    attacker = Hotflip(predictor("sst", "alone", bilm_files))
-    with pytest.raises(NotImplementedError, match=r"character-level indexer|token ids"):
-        attacker.attack_from_json(TASKS["sst"].inputs)
+@pytest.mark.parametrize("name", ["sst", "srl", "snli"])
+def test_hotflip_without_words_says_why_not(name, bilm_files):
+    task, attacker = TASKS[name], Hotflip(predictor(name, "alone", bilm_files))
+    with pytest.raises(NotImplementedError, match="needs token ids, expected an indexer of the ty"):
+        attacker.attack_from_json(task.inputs, task.fields[0])
+
+
+@pytest.mark.parametrize("name", ["ner in BIO", "coref"])
+def test_hotflip_on_another_namespace_names_those_that_are_there(name, bilm_files):
+    task, attacker = TASKS[name], Hotflip(predictor(name, "words", bilm_files), "glove")
+    with pytest.raises(ConfigurationError, match=r"is 'glove', expected one of \['tokens'\]"):
+        attacker.attack_from_json(task.inputs, task.fields[0])
 
 
 def test_a_prediction_without_a_span_is_interpreted_as_it_is(bilm_files):
