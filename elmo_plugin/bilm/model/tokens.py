@@ -17,24 +17,20 @@ def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
     # Raises
 
     `ValueError`
-        If the batch or a sentence is a string, or a token has no text (`None`, NaN, a number). The
-        message names the sentence and the position, both counted from 0.
+        If the batch is a string or a table, a sentence is a string, or a token has no text.
     """
     check_batch(batch)
     return [tokenized_sentence(sentence, number) for number, sentence in enumerate(batch)]
 
 
 def check_batch(batch: Any) -> None:
-    """
-    Raise a `ValueError` if a batch of sentences is a string, a table or not iterable. Iteration
-    over a dictionary or a DataFrame would give the names of its columns.
-    """
+    """Raise a `ValueError` if a batch of sentences is a string, a table or is not iterable."""
     if isinstance(batch, str):
         raise ValueError(
             f"the batch is the string {_shown(batch)}, expected a list of tokenized sentences: "
             f"[{batch.split()[:8]}]"
         )
-    is_table = isinstance(batch, (bytes, Mapping, Set)) or hasattr(batch, "columns")
+    is_table = isinstance(batch, (Mapping, Set)) or hasattr(batch, "columns")  # gives column names
     if is_table or not isinstance(batch, Iterable):
         raise ValueError(f"the batch is {_shown(batch)}, expected a list of tokenized sentences")
 
@@ -74,6 +70,5 @@ def _text(token: Any, name: str, position: int) -> str:
 
 def _shown(value: object) -> str:
     """Return the beginning of the value's `repr`, with its type unless it is a string or `None`."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+    shown = repr(value)[:80] + "..." * (len(repr(value)) > 80)
     return shown if value is None or isinstance(value, str) else f"{shown} ({type(value).__name__})"
