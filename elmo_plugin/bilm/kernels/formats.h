@@ -39,8 +39,6 @@ struct Float32 {
   static constexpr int64_t PARAMETERS = 0, SCALES = 0;
   // Whether AMX tiles multiply this format.
   static constexpr bool TILES = false;
-  // Largest number of rows that are multiplied by several panels at a time, if vectors have 16 lanes.
-  static constexpr int FEW_ROWS = 3;
   using Sums = Vector;
   using Weights = Vector;
 
@@ -57,7 +55,6 @@ struct Int16 {
   static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 64;
   static constexpr int64_t PARAMETERS = 1, SCALES = COLUMNS;
   static constexpr bool TILES = false;
-  static constexpr int FEW_ROWS = 5;
   using Sums = Integers;
   using Weights = Integers;
 
@@ -95,7 +92,6 @@ struct Int8 {
   static constexpr int PER_LANE = 4;
   static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 128;
   static constexpr int64_t PARAMETERS = 2, SCALES = COLUMNS;
-  static constexpr int FEW_ROWS = 5;
   static constexpr int32_t ZERO_POINT = 128;
 #if defined(__AMX_INT8__)
   static constexpr bool TILES = true;

@@ -30,8 +30,7 @@ constexpr int panels_at_once(int rows) {
 }
 
 // Largest number of rows that are multiplied by several panels at a time.
-template <class Format>
-constexpr int FEW_ROWS = VECTORS > 2 ? 3 : Format::FEW_ROWS;
+constexpr int FEW_ROWS = VECTORS > 2 ? 3 : 5;
 
 constexpr int vectors_at_once(int rows) { return rows * panels_at_once(rows) * VECTORS <= MAX_ROWS * PASS ? VECTORS : PASS; }
 
@@ -274,10 +273,10 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
   }
   if constexpr (USES_VECTORS<Format>) {
     const int64_t lanes = rows.lanes();
-    if (PANELS > 1 && count <= FEW_ROWS<Format>) {
+    if (PANELS > 1 && count <= FEW_ROWS) {
       for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
         const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
-        with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
+        with_row_count<FEW_ROWS>(count, [&](auto number) {
           constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
           for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
             const Panels some{panels.first + panel * panels.stride, panels.stride};

@@ -232,7 +232,11 @@ void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count
       [[maybe_unused]] const Tiles tiles;
       float* const products = all_products + thread * max_rows * COLUMNS;
       for (int64_t column = begin * COLUMNS; column < stop * COLUMNS; column += COLUMNS) {
-        filters.multiply_by(rows, first[end - start], column, products, COLUMNS);
+        int64_t widest = 1;
+        for (int64_t j = 0; j < COLUMNS; ++j) widest = maximum(widest, layer.widths[column + j]);
+        // The weights behind the panel's widest filter are zeros. Unlike packed rows, those of float32 may be read in part.
+        const Rows<Format> used{rows.data, rows.count, Rows<Format>::PACKED ? rows.dim : round_up(widest * dim, SOME_LANES)};
+        multiply<1>(used, first[end - start], filters.panels(column), products, COLUMNS);
         for (int64_t token = start; token < end; ++token) {
           float* output = outputs + token * layer.num_filters + column;
           const int64_t row = first[token - start];
