@@ -56,6 +56,9 @@ struct Panels {
   const float* first;
   // Distance between panels, in floats.
   int64_t stride;
+
+  // The panels from this one on.
+  Panels from(int64_t panel) const { return {first + panel * stride, stride}; }
 };
 
 // Multiplies `ROWS` rows by lanes `begin` to `end` of `PANELS` panels, of which it takes `WIDTH` vectors from vector `v` on. After the last lane
@@ -82,6 +85,7 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
     for (int64_t first = from; first < to; first += STEP) {
       if (EVERY)
         for (int panel = 0; panel < PANELS; ++panel) prefetch((first - begin) / STEP, panel * panels.stride * sizeof(float));
+#pragma GCC unroll 4
       for (int64_t lane = first; lane < first + STEP; ++lane) {
 #pragma GCC unroll 4
         for (int panel = 0; panel < PANELS; ++panel)
@@ -90,7 +94,7 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
             typename Format::Weights weights[WIDTH];
 #pragma GCC unroll 8
             for (int w = 0; w < WIDTH; ++w)
-              weights[w] = Format::weights(panels.first + panel * panels.stride + lane * COLUMNS + (v + w) * LANES, part);
+              weights[w] = Format::weights(panels.from(panel).first + lane * COLUMNS + (v + w) * LANES, part);
 #pragma GCC unroll 16
             for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 8
@@ -107,7 +111,7 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
         for (int w = 0; w < WIDTH; ++w) {
           float* place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
           const auto partial = Format::partial(sum[row][panel][w], place, from == 0);
-          const float* scales = panels.first + panel * panels.stride + lanes * COLUMNS + (v + w) * LANES;
+          const float* scales = panels.from(panel).first + lanes * COLUMNS + (v + w) * LANES;
           if (to == lanes)
             store(place, Format::scaled(partial, scales, rows.parameters(start + row)));
           else
@@ -231,7 +235,7 @@ bool multiply_tiles(const Rows<Format>& rows, int64_t count, Panels panels, floa
   alignas(LINE) float products[32 * COLUMNS];
   const int64_t stride = Rows<Format>::stride(rows.dim);
   for (int panel = 0; panel < PANELS; ++panel) {
-    const float* const here = panels.first + panel * panels.stride;
+    const float* const here = panels.from(panel).first;
     for (int64_t start = 0; start < count; start += 32) {
       const int64_t size = minimum(count - start, 32);
       if (size > 16)
@@ -273,28 +277,24 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
   }
   if constexpr (USES_VECTORS<Format>) {
     const int64_t lanes = rows.lanes();
-    if (PANELS > 1 && count <= FEW_ROWS) {
-      for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
-        const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+    // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
+    for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
+      const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+      if (PANELS > 1 && count <= FEW_ROWS) {
         with_row_count<FEW_ROWS>(count, [&](auto number) {
           constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
           for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
-            const Panels some{panels.first + panel * panels.stride, panels.stride};
+            const Panels some = panels.from(panel);
             const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, LANE_BYTES};
             float* const place = sums + panel * COLUMNS;
             micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), 1>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
           }
         });
+        continue;
       }
-      return;
-    }
-    // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
-    for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
-      const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
       for (int panel = 0; panel < PANELS; ++panel) {
-        const Panels one{panels.first + panel * panels.stride, panels.stride};
-        const float* next = panel + 1 < PANELS ? one.first + panels.stride + begin * COLUMNS : panels.first + end * COLUMNS;
-        multiply_block(rows, count, one, begin, end, sums + panel * COLUMNS, sums_stride, next);
+        const float* next = panel + 1 < PANELS ? panels.from(panel + 1).first + begin * COLUMNS : panels.first + end * COLUMNS;
+        multiply_block(rows, count, panels.from(panel), begin, end, sums + panel * COLUMNS, sums_stride, next);
       }
     }
   }
