@@ -81,12 +81,12 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
         for (int w = 0; w < WIDTH; ++w)
           sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + row))
                                          : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
-    constexpr int STEP = EVERY ? EVERY : SOME_LANES;
-    for (int64_t first = from; first < to; first += STEP) {
+    const int64_t step = EVERY ? EVERY : to - from;
+    for (int64_t first = from; first < to; first += step) {
       if (EVERY)
-        for (int panel = 0; panel < PANELS; ++panel) prefetch((first - begin) / STEP, panel * panels.stride * sizeof(float));
+        for (int panel = 0; panel < PANELS; ++panel) prefetch((first - begin) / step, panel * panels.stride * sizeof(float));
 #pragma GCC unroll 4
-      for (int64_t lane = first; lane < first + STEP; ++lane) {
+      for (int64_t lane = first; lane < first + step; ++lane) {
 #pragma GCC unroll 4
         for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 2
@@ -283,11 +283,13 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
       if (PANELS > 1 && count <= FEW_ROWS) {
         with_row_count<FEW_ROWS>(count, [&](auto number) {
           constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
+          // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
+          constexpr int EVERY = ROWS == 1 && AT_ONCE > 2 ? 0 : 1;
           for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
             const Panels some = panels.from(panel);
             const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, LANE_BYTES};
             float* const place = sums + panel * COLUMNS;
-            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), 1>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
+            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), EVERY>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
           }
         });
         continue;
