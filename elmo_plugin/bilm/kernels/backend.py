@@ -94,7 +94,7 @@ def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def _not_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
-    # The same object at every call, or `torch.compile` would recompile the caller.
+    # Return the same object at every call; a new one makes `torch.compile` recompile the caller.
     if function not in _left_alone:
         _left_alone[function] = torch.compiler.disable(function)
     return _left_alone[function]

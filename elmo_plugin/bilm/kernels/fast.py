@@ -220,7 +220,8 @@ def token_formats(weights: TokenWeights, dtype: str | None) -> tuple[str, str] |
 def _number_format(dtype: str | None, num_elements: int) -> str:
     if dtype is None or (dtype == "float16" and num_elements < tuning.LEAST_HALVED):
         return "float32"
-    # int16 replaces float16, and bfloat16 without AMX: it is as fast there and more exact.
+    # int16 replaces float16 everywhere, and bfloat16 on processors without AMX: it is as fast and
+    # more exact.
     return dtype if dtype in library.formats() else "int16"
 
 

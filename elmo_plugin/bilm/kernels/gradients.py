@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-# Function of `ctx` and its saved tensors. It returns a differentiable forward pass and the inputs
-# to call it with, which are the leading arguments of the autograd function's `apply`.
+# Function of `ctx` and its saved tensors, for a second derivative. It returns a differentiable
+# forward pass and its inputs, which are the leading arguments of the autograd function's `apply`.
 Definition = Callable[
     [Any, Sequence[torch.Tensor]],
     tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor | None]],
@@ -93,7 +93,7 @@ def weight_gradient(grad_products: torch.Tensor, rows: torch.Tensor) -> torch.Te
         return rows.new_zeros(grad_products.shape[1], rows.shape[1])
     # oneDNN is many times slower if the second factor is a slice of a wider matrix.
     grad_products, rows = grad_products.contiguous(), rows.contiguous()
-    # oneDNN copies the first factor, a transposed view: pass the smaller matrix first.
+    # oneDNN copies the first factor, as it is a transposed view: pass the smaller matrix first.
     if grad_products.shape[1] > rows.shape[1]:
         return functional.linear(rows.t(), grad_products.t()).t()
     return functional.linear(grad_products.t(), rows.t())

@@ -70,8 +70,9 @@ def variant() -> str | None:
 @contextmanager
 def use_variant(name: str) -> Iterator[None]:
     """
-    Context manager: within the block, this thread uses another variant of the library. LSTM layers
-    and convolutions that were built earlier keep their variant.
+    Context manager: within the block, this thread uses another variant of the C++ library, that is,
+    the code compiled for another instruction set. LSTM layers and convolutions that were built
+    earlier keep their variant.
 
     # Parameters
 
@@ -95,7 +96,7 @@ def runnable_variants() -> list[str]:
 
 
 def formats() -> tuple[str, ...]:
-    """Return the names of the number formats that the current variant has (`formats.h`)."""
+    """Return the names of the number formats that the variant in use supports (`formats.h`)."""
     name = variant()
     if name is None:
         return ()

@@ -148,7 +148,7 @@ class BFloat16Linear(LinearKernel):
 
 class Int8Linear(LinearKernel):
     """
-    Product of rows and a weight that are quantized to int8, each row with a scale of its own.
+    Product of rows and a weight. Both are quantized to int8, with a scale for each row of either.
 
     # Parameters
 
@@ -170,7 +170,7 @@ class Int8Linear(LinearKernel):
 
 class Int16Linear(LinearKernel):
     """
-    Product of rows and a weight that are quantized to int16, each row with its own scale.
+    Product of rows and a weight. Both are quantized to int16, with a scale for each row of either.
 
     # Parameters
 
