@@ -31,7 +31,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
-    """Measure a training step in a new process, and return its JSON output."""
+    """
+    Run this module for `which` (`"ours"` or `"stock"`) in a new process, and return what it prints:
+    seconds and peak memory of a training step.
+    """
     command = [sys.executable, "-m", "benchmarks.fine_tuning", which, *files]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(

@@ -36,11 +36,12 @@ class Comparison:
         self, batch_size: int, rounds: int, clock: Clock, public: bool, stock: bool = True
     ) -> dict[str, Any]:
         """
-        Measure one batch size. Return the result of `in_turn`, whose ratios are speedups over
-        AllenNLP's ELMo. Each candidate gets `share`, its share of the highest speed that the
-        machine allows (see `benchmarks.limit`). `largest_deviation` maps each dtype to the largest
-        deviation of its vectors from AllenNLP's. Without `stock`, our ELMo in float32 takes the
-        place of AllenNLP's. With `public`, also measure our ELMo with PyTorch's operators only.
+        Measure one batch size. Without `stock`, our ELMo in float32 takes the place of AllenNLP's.
+        With `public`, also measure our ELMo with PyTorch's operators only.
+
+        Return the dictionary of `in_turn`; its ratios are speedups over AllenNLP's ELMo. It also
+        has, for each candidate, the fraction `share` of the speed limit (see `benchmarks.limit`),
+        and `largest_deviation`: the largest deviation of each dtype's vectors from AllenNLP's.
         """
         sentences = Sentences(seed=batch_size)
         batch = sentences.batch(batch_size)

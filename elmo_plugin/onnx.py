@@ -118,7 +118,7 @@ class OnnxBilm(torch.nn.Module):
         cell: torch.Tensor,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         lstm = self.bilm.lstm
-        # Backward, the padding is read before the tokens, so it must not change the state.
+        # The backward LSTM reads the padding before the tokens, so `alive` keeps the state there.
         order = (lambda one: one.flip(0)) if direction == "backward" else (lambda one: one)
         # Shape: (num_steps, batch_size, ...)
         inputs, alive = order(inputs.transpose(0, 1)), order(mask.t().unsqueeze(-1))

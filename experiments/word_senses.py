@@ -35,7 +35,7 @@ writes this page.
 
 
 def main() -> None:
-    """Score every layer, print the scores, and write the page if the biLM is the embedded one."""
+    """Score every layer and print the scores; for the embedded biLM, write the page of results."""
     lines = (ROOT / "examples" / "senses" / "sentences.tsv").read_text("utf-8").splitlines()
     uses = [tuple(line.split("\t")) for line in lines]
     embedder = ElmoEmbedder(*sys.argv[1:3])

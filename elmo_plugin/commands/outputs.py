@@ -1,4 +1,4 @@
-"""Check the files that a command will write."""
+"""Refuse to overwrite files that exist, or that the command reads."""
 
 from pathlib import Path
 from typing import Iterable, Union

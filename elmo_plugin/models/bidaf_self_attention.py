@@ -188,7 +188,8 @@ class BidafSelfAttention(Model):
         start = self._span_start_encoder(attended, passage_mask)
         end = self._span_end_encoder(torch.cat([attended, start], dim=-1), passage_mask)
 
-        # Take the smallest value of the logits' dtype, which under autocast is not the encoders'.
+        # Mask padding with the smallest value of the logits' own dtype: under autocast, the
+        # encoders' outputs have another dtype.
         start_logits, end_logits = (
             logits.masked_fill(~passage_mask, min_value_of_dtype(logits.dtype))
             for logits in (

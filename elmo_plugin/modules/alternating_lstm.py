@@ -29,8 +29,8 @@ class AlternatingLstm(StackedAlternatingLstm):
     Stack of LSTM layers. Layers 0, 2, 4 ... read left to right, the others right to left.
 
     Constructor arguments, parameters and outputs are those of AllenNLP's `StackedAlternatingLstm`.
-    Unlike that class, this one passes gradients through every row of the initial and the final
-    state.
+    Unlike that class, this one passes gradients through the initial and final states of all
+    sentences in the batch.
     """
 
     def forward(

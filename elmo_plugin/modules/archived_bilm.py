@@ -51,9 +51,9 @@ def options_in_archive(
     options_file: Optional[str], weight_file: Optional[str] = None
 ) -> Dict[str, Any]:
     """
-    Return the biLM's options from the archive's `elmo_options.json`. There, options are stored by
-    the paths `options_file` and `weight_file` of the archive's config. If there is no entry for
-    these paths, read the options from the files that the paths name.
+    Return the biLM's options from the archive's `elmo_options.json`. Its keys are the
+    paths `options_file` and `weight_file` of the archive's config. If there is no entry for these
+    paths, read the options from the files that the paths name.
 
     # Raises
 

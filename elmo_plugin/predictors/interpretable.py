@@ -9,9 +9,9 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 class InterpretablePredictor(Predictor):
     """
     Predictor that tells AllenNLP's interpreters which layer to hook. By default they hook the text
-    field embedder. If a model places `elmo` at its input, the embedder returns only a part of the
-    input. In `coref` with `encode_by_sentence`, it returns sentences instead of documents. In both
-    cases the layer to hook is `ElmoPlacement`, through which the whole input passes.
+    field embedder. That is wrong in two cases: if the model itself concatenates ELMo's vectors to
+    the embedder's output, and in `coref` with `encode_by_sentence`, whose embedder returns
+    sentences instead of documents. There the layer to hook is the model's `ElmoPlacement`.
     """
 
     def get_interpretable_layer(self) -> torch.nn.Module:

@@ -33,7 +33,10 @@ class RandomState(ProcessState):
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keep the saved states until `on_start`. Old checkpoints have the state of one process."""
+        """
+        Keep the saved states until `on_start`. An old checkpoint has only one state, which the
+        first process gets.
+        """
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict
         )

@@ -42,7 +42,7 @@ def sentences(path: Path) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def convert(source: Path, target: Path) -> None:
-    """Convert a file to spaCy's format, one Doc for each sentence."""
+    """Convert a CoNLL file to spaCy's binary `DocBin`, with a `Doc` for each sentence."""
     vocab, docs = spacy.blank("en").vocab, DocBin()
     for words, tags in sentences(source):
         doc = Doc(vocab, words=words)

@@ -15,13 +15,13 @@ Counts = numpy.ndarray
 
 def item_counts(archive: str, path: str) -> list[list[float]]:
     """
-    Return the metric's counts for each item of the data at `path`. The archive's validation dataset
-    reader reads the data, and the archive's model makes the predictions.
+    Return the numbers that the model's metric sums, such as true positives, for each instance of
+    the data at `path`. The archive's validation dataset reader reads the data.
 
     # Raises
 
     `ValueError`
-        If the model has no metric with counts.
+        If the model has no metric that gives such counts.
     """
     from allennlp.models.archival import load_archive
 
@@ -121,7 +121,8 @@ def paired_bootstrap(
     metric : `str`
         A key of `SCORES`.
     baseline, other : `List[numpy.ndarray]`
-        Counts of each run (seed) of the two models, shape `(num_items, num_counts)`.
+        Arrays from `item_counts`, shape `(num_items, num_counts)`, one for each seed. The mean is
+        over the seeds.
     resamples : `int`, optional (default = `10_000`)
         Number of resamples.
     seed : `int`, optional (default = `0`)

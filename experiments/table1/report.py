@@ -90,8 +90,8 @@ def _main_table(results: list[Result], counts: Mapping[Run, Any]) -> str:
 def _p(task: str, arms: list[list[Result]], counts: Mapping[Run, Any]) -> str:
     """
     Return the p value of the paired bootstrap as text. It uses only runs that stored the counts of
-    each item; if some did not, the text says how many runs were used. If scores computed from these
-    counts differ from the reported mean scores, the text has both.
+    each item; if some did not, the text says how many runs were used. The text also has the mean
+    scores computed from the counts, if they differ from the mean scores of the runs.
     """
     before, after = (
         [numpy.array(counts[one.run]) for one in arm if one.run in counts] for arm in arms

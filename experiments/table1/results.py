@@ -244,7 +244,7 @@ def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict
 def mixes_of(
     runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN
 ) -> dict[Run, list[LearnedMix]]:
-    """Return the learned scalar mixes by run, for complete and known runs that use ELMo."""
+    """Return the learned scalar mixes by run, of runs with ELMo that are complete or in `known`."""
     return _of_items(runs, out, "mixes", _parse_mixes, known.mixes)
 
 

@@ -124,12 +124,13 @@ def _note_failure(folder: Path, status: int) -> str:
 class Estimate:
     """
     Estimate of the remaining time. It assumes that a run takes the mean time of the complete runs
-    with the same task and arm. Times are scaled by the square root of a run's fraction.
+    with the same task and arm. For a run on a fraction of the training data, the time is multiplied
+    by the square root of that fraction.
 
     # Parameters
 
     runs : `list[Run]`
-        Runs of the table. Complete ones give the durations to start from.
+        Runs of the table. The first estimate is made from the durations of complete ones.
     out : `Path`
         The table's folder.
     """

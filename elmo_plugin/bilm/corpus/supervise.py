@@ -104,8 +104,8 @@ class Supervisor:
         Compute shards, and call `done` with the number of each finished shard.
 
         A shard that fails is tried again, `MOST_TRIES` times in all. The result maps each shard
-        that failed every time to the reason of its last failure. Many failures in a row (see
-        `MOST_TRIES`) cause an `OSError`, because then the shards are not at fault.
+        that failed every time to the reason of its last failure. An `OSError` is raised if many
+        tries fail in a row, of any shards: then the shards are not at fault.
         """
         self._queue.extend(shards)
         last = time.monotonic()

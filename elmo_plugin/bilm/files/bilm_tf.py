@@ -30,8 +30,8 @@ ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
 ADAGRAD = "/Adagrad"
 
-# Pattern of the names of LSTM datasets. After it, for each part of a cell: the name of its variable
-# in TensorFlow 1.2 and later, and its name in 1.0 and 1.1.
+# Pattern of the names of LSTM datasets. Its last group is a key of `_CELL_NAMES`, which has the
+# names of the variable in TensorFlow 1.2 and later, and in 1.0 and 1.1.
 _CELL = re.compile(r"(RNN_\d)/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(W_0|B|W_P_0)")
 _CELL_NAMES = {
     "W_0": ("kernel", "weights"),

@@ -168,7 +168,8 @@ def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | Non
     like : `torch.Tensor`
         Any tensor with the shape of the cell states, `(batch_size, cell_size)`.
     arguments : `torch.Tensor | float | None`
-        Numbers and float32 CPU tensors; `products`, `gated` and their gradients may be bfloat16.
+        Arguments of the kernel: numbers and float32 CPU tensors. Those that the kernel calls
+        `products` and `gated`, and their gradients, may be bfloat16.
 
     # Raises
 

@@ -91,7 +91,8 @@ class TrainingSteps(ABC):
         saved : `Saved`
             Tensors that `forward_step` wrote for this step.
         previous_cell, grad_gated : `torch.Tensor`
-            Cell states before the step, and gradient of `gated`; shape `(size, cell_size)`.
+            Cell states before the step, and gradient of the gated output, `o * tanh(c)`; shape
+            `(size, cell_size)`, with `size` sentences in this step.
         grad_cell : `torch.Tensor`
             Gradient of the new cell states; overwritten with that of the previous ones.
         grad_gates : `torch.Tensor`

@@ -91,12 +91,12 @@ class LinearKernel:
         return functional.linear(rows.to(self.weight.dtype), self.weight)
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Return `product` in the dtype of `rows`, plus a bias of shape `(output_dim,)`."""
+        """Return `product(rows)` in the dtype of `rows`, plus a bias of shape `(output_dim,)`."""
         product = self.product(rows).to(rows.dtype)
         return product if bias is None else product.add_(bias)
 
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
-        """Add `product` to `sums`, shape `(num_rows, output_dim)`."""
+        """Add `product(rows)` to `sums`, shape `(num_rows, output_dim)`."""
         sums.add_(self.product(rows))
 
 

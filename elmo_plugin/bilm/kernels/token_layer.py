@@ -25,8 +25,9 @@ class Linears(NamedTuple):
     """
     Linear maps of the token layer.
 
-    `convolve`: all filters, without bias. It maps windows as wide as the widest filter, shape
-    `(num_windows, widest * char_embedding_dim)`, to shape `(num_windows, num_filters)`.
+    `convolve`: the convolution as one matrix product, without bias. It maps windows, shape
+    `(num_windows, widest * char_embedding_dim)`, to shape `(num_windows, num_filters)`. A window is
+    as wide as the widest filter; narrower filters are padded with zeros.
     `highways`, `projection`: linear layers with bias; `projection` is `None` if there is none.
     """
 

@@ -49,7 +49,8 @@ def token_to_ids(
     num_characters : `int`, optional (default = `50`)
         Number of ids to return.
     tokens_to_add : `Optional[dict[str, int]]`, optional (default = `None`)
-        Map from special tokens to the single id (before the increment by 1) that replaces bytes.
+        Map from a special token to a single id that stands for the whole token. Like all ids of
+        bytes, it is then increased by 1, because 0 is padding.
 
     # Returns
 

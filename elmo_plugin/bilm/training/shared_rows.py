@@ -67,7 +67,8 @@ def _gathered(
     all_ids = torch.cat([one[:, : ids.itemsize].flatten().view(ids.dtype) for one in pieces])
     found, indices = all_ids.unique(return_inverse=True)
     summed = rows.new_zeros(len(found), rows.shape[1])
-    # Ids of one process are distinct, so all processes add up the rows in the same order.
+    # The ids of one process are distinct, so each addition is deterministic. The loop adds the
+    # pieces in the same order in all processes, which then get the same bits.
     for index, one in zip(indices.split(counts), pieces):
         own_rows = one[:, ids.itemsize :].flatten().view(rows.dtype)
         summed[index] += own_rows.view(-1, rows.shape[1])

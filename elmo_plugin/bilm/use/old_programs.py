@@ -96,8 +96,9 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     cuda_device : `int | None`, optional (default = `-1`)
         Number of the GPU; negative for the CPU; `None` for PyTorch's current GPU, if there is one.
     state : `str | None`, optional (default = `None`)
-        `"carry"`, `"reset"` or `"primed"`; if not given, the environment variable
-        `ELMO_PLUGIN_STATE`, by default `"carry"`.
+        Initial state of the LSTM, `"carry"`, `"reset"` or `"primed"` (see
+        `elmo_plugin.ElmoEmbedder`). The default is the value of the environment variable
+        `ELMO_PLUGIN_STATE`, else `"carry"`.
     """
 
     def __init__(
