@@ -1,15 +1,15 @@
 """Select antecedents for kept spans, and compute features, scores and loss of the pairs."""
 
 import math
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward, GatedSum
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import util
-from torch.utils.checkpoint import checkpoint
 
+from elmo_plugin.bilm.kernels.gradients import hand_written
 from elmo_plugin.modules.coref.sentences import from_metadata
 from elmo_plugin.modules.coref.spans import after_first_layer
 
@@ -169,6 +169,38 @@ def _pair_product(
     return (vectors[left] * vectors[right]) @ weight.t()
 
 
+class _PairProduct(torch.autograd.Function):
+    """
+    Autograd function for `_pair_product`. To save memory, the backward pass recomputes
+    `vectors[left] * vectors[right]`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        vectors: torch.Tensor,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        weight: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(vectors, left, right, weight)
+        return _pair_product(vectors, left, right, weight)
+
+    @staticmethod
+    @hand_written(lambda ctx, saved: (_pair_product, saved))
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, grad_output: torch.Tensor
+    ) -> Tuple[torch.Tensor, None, None, torch.Tensor]:
+        vectors, left, right, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        left_vectors, right_vectors = vectors[left], vectors[right]
+        grad_weight = grad_output.t() @ (left_vectors * right_vectors)
+        grad_product = grad_output @ weight
+        grad_vectors = torch.zeros_like(vectors)
+        grad_vectors.index_add_(0, left, right_vectors.mul_(grad_product))
+        grad_vectors.index_add_(0, right, left_vectors.mul_(grad_product))
+        return grad_vectors, None, None, grad_weight
+
+
 def pair_scores(
     embeddings: torch.Tensor,
     antecedents: Antecedents,
@@ -204,11 +236,9 @@ def pair_scores(
     right = (row + antecedents.indices)[mask]
     blocks = []
     for a, b, phi in zip(*(t.split(PAIRS_AT_ONCE) for t in (left, right, features))):
-        # To save memory, the backward pass computes the product of vectors again.
-        arguments = vectors, a, b, product_weight
-        hidden = checkpoint(
-            _pair_product, *arguments, use_reentrant=False, preserve_rng_state=False
-        )
+        # Cast to the weight's dtype: autocast does not cast for custom autograd functions.
+        with torch.autocast(vectors.device.type, enabled=False):
+            hidden = _PairProduct.apply(vectors.to(product_weight.dtype), a, b, product_weight)
         hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ feature_weight.t()
         blocks.append(scorer(after_first_layer(feedforward, hidden)).squeeze(-1))
     scores = antecedents.scores

@@ -6,6 +6,19 @@ from elmo_plugin.modules.coref import pairs
 from elmo_plugin.modules.coref.pairs import Antecedents, nearest_antecedents
 
 
+def test_the_product_and_its_gradient():
+    torch.manual_seed(1)
+    vectors = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    # A vector may stand on both sides, and often.
+    left, right = torch.tensor([1, 2, 2, 4, 3, 4]), torch.tensor([0, 0, 1, 4, 2, 2])
+    found = pairs._PairProduct.apply(vectors, left, right, weight)
+    torch.testing.assert_close(found, (vectors[left] * vectors[right]) @ weight.t())
+    assert torch.autograd.gradcheck(
+        lambda v, w: pairs._PairProduct.apply(v, left, right, w), (vectors, weight)
+    )
+
+
 def scores(monkeypatch, pairs_at_once):
     monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", pairs_at_once)
     torch.manual_seed(1)
@@ -85,3 +98,19 @@ def test_the_loss_by_hand():
     kept[0, 2] = False
     found = pairs.marginal_loss(table, labels, kept, antecedents)
     torch.testing.assert_close(found, of_second)
+
+
+def test_a_second_derivative_of_pair_products_is_the_definitions():
+    torch.manual_seed(0)
+    vectors = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    left, right = torch.tensor([1, 2, 3, 3]), torch.tensor([0, 0, 1, 2])
+
+    def penalty(products):
+        grads = torch.autograd.grad(products.sum(), [vectors, weight], create_graph=True)
+        return torch.autograd.grad(sum(one.square().sum() for one in grads), [vectors, weight])
+
+    found = penalty(pairs._PairProduct.apply(vectors, left, right, weight))
+    expected = penalty((vectors[left] * vectors[right]) @ weight.t())
+    torch.testing.assert_close(found, expected)
+    assert all(one.abs().sum() > 0 for one in found)
