@@ -1,16 +1,15 @@
 """A biLM that carries its state through a run: kept in checkpoints, put aside in validation."""
 
-import functools
 import json
-import multiprocessing
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 from allennlp.commands.evaluate import evaluate_from_archive
-from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
@@ -92,20 +91,28 @@ def test_training_goes_on_with_its_own_state(train, config, tmp_path):
     assert all(torch.equal(with_it[name], without[name]) for name in with_it)
 
 
-def start(config, directory, recover=False):
-    """Two processes of a process. All are forked, so that none imports AllenNLP again."""
-    path = directory.with_suffix(".json")
+TRAIN = """
+import sys
+import elmo_plugin.plugin
+from allennlp.commands.train import train_model_from_file
+if __name__ == "__main__":
+    train_model_from_file(
+        sys.argv[1], sys.argv[2], recover=len(sys.argv) > 3, include_package=["elmo_plugin.plugin"]
+    )
+"""
+
+
+def start(config, directory, *arguments):
+    path, script = directory.with_suffix(".json"), directory.with_suffix(".py")
     path.write_text(json.dumps(config))
-
-    def work():
-        fork = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
-        torch.multiprocessing.spawn = fork
-        train_model_from_file(str(path), str(directory), recover=recover)
-
-    child = multiprocessing.get_context("fork").Process(target=work)
-    child.start()
-    child.join(500)
-    assert child.exitcode == 0
+    script.write_text(TRAIN)
+    child = subprocess.run(
+        [sys.executable, str(script), str(path), str(directory), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
 
 
 def states(directory):
@@ -141,7 +148,7 @@ def test_two_processes_go_on_as_if_never_stopped(tmp_path, monkeypatch):
             path.unlink()
     for name in ("metrics_epoch_1.json", "metrics.json", "model.tar.gz"):
         (tmp_path / "again" / name).unlink()
-    start(both, tmp_path / "again", recover=True)
+    start(both, tmp_path / "again", "--recover")
     whole, again = states(tmp_path / "whole"), states(tmp_path / "again")
     for point in ((1, 3), (2, 0)):
         for name, tensor in whole[point].items():
