@@ -108,18 +108,19 @@ def _run_layer(
     steps = []
     with torch.autocast(inputs.device.type, enabled=False):
         # One matrix product projects the inputs of all steps.
-        projected = input_linearity(inputs).split(batch_sizes)
+        projected = input_linearity(inputs)
         recurrent_weight, width = state_linearity.weight.t(), state_linearity.out_features
-        for step in projected if layer.go_forward else reversed(projected):
-            rows = len(step)
-            gates = step[:, :width] + state_linearity.bias
+        blocks = projected[:, :width] + state_linearity.bias, projected[:, width:]
+        by_step = list(zip(*(block.split(batch_sizes) for block in blocks)))
+        for gates, direct in by_step if layer.go_forward else reversed(by_step):
+            rows = len(gates)
             gates = torch.addmm(gates, hidden[:rows] * mask[:rows], recurrent_weight)
             i, f, _, o, *r = gates.sigmoid().split(size, dim=1)
             candidate = gates[:, 2 * size : 3 * size].tanh()
             new_memory = torch.addcmul(f * memory[:rows], i, candidate)
             output = o * new_memory.tanh()
             if r:
-                output = torch.lerp(step[:, width:], output, r[0])
+                output = torch.lerp(direct, output, r[0])
             steps.append(output)
             # Sentences that have ended, or not begun in reverse order, keep their state.
             hidden = torch.cat([output, hidden[rows:]])
