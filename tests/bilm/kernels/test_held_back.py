@@ -27,7 +27,7 @@ with torch.no_grad():
         for ours, theirs in zip(found, expected):
             if dtype == "int8" or (dtype == "bfloat16" and library.variant()):
                 cosine = torch.cosine_similarity(ours, theirs, dim=-1)[theirs.abs().sum(-1) > 0]
-                assert cosine.min() > 0.999, (dtype, cosine.min())
+                assert cosine.min() > (0.995 if dtype == "int8" else 0.999), (dtype, cosine.min())
             else:
                 scale = float(theirs.abs().max())
                 deviation = float((ours - theirs).abs().max())
