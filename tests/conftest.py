@@ -8,6 +8,7 @@ imports allennlp-models first, whose registrations do not allow a second one of 
 import importlib.metadata
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# For this process and those that it starts.
+QUICK_ARCHIVES = REPOSITORY / "tests" / "quick_archives"
+runpy.run_path(str(QUICK_ARCHIVES / "sitecustomize.py"))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(QUICK_ARCHIVES), os.environ.get("PYTHONPATH")))
+)
 # A biLM with outputs stored by AllenNLP's own module. Beside the checkout there may be one that
 # TensorFlow ran.
 STORED_OUTPUTS = {"allennlp": REPOSITORY / "tests" / "fixtures" / "bilm"}
