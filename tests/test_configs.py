@@ -5,7 +5,7 @@ import json
 import math
 import pickle
 import re
-from functools import cache
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
@@ -22,6 +22,7 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
+from tests.commands.test_configs_command import evaluated
 
 ROOT = Path(__file__).parents[1]
 # Those of pretraining have a schema of their own: tests/training/test_pretraining_configs.py.
@@ -58,27 +59,22 @@ def in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)  # the samples' paths are relative to it
 
 
-@cache
-def as_json(path: Path) -> str:
-    return json.dumps(Params.from_file(path).as_dict())
-
-
-def evaluated(path: Path) -> Dict[str, Any]:
-    return json.loads(as_json(path))
+def in_folder(folder: str) -> Dict[str, Any]:
+    text = "".join(path.read_text() for path in TABLE1)
+    names = re.findall(r"extVar\('(\w+)'\)", text) if folder.endswith("table1") else []
+    return deepcopy(evaluated(ROOT, folder, **{name: f"path/of/{name}" for name in names}))
 
 
 def sample(path: Path) -> Dict[str, Any]:
     if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
         pytest.skip("elmo_plugin/pretrained has no biLM yet")
-    return evaluated(path)
+    return in_folder("training_config")[path.name]
 
 
-def published(path: Path, monkeypatch) -> Dict[str, Any]:
+def published(path: Path) -> Dict[str, Any]:
     if "elmo" in path.stem and not Path(NAMED_BILMS["embedded"][0]).exists():
         pytest.skip("elmo_plugin/pretrained has no biLM yet")
-    for variable in re.findall(r"extVar\('(\w+)'\)", "".join(p.read_text() for p in TABLE1)):
-        monkeypatch.setenv(variable, f"path/of/{variable}")
-    return evaluated(ROOT / "training_config" / "table1" / path.name)
+    return in_folder("training_config/table1")[path.name]
 
 
 def blocks(config: Any) -> Iterator[Dict[str, Any]]:
@@ -175,9 +171,9 @@ def test_results_stand_on_the_published_setups_and_not_on_the_sample():
 
 
 @each_config
-def test_keys_are_known_in_both_setups(path, monkeypatch):
+def test_keys_are_known_in_both_setups(path):
     check_keys(sample(path))
-    check_keys(published(path, monkeypatch))
+    check_keys(published(path))
 
 
 def test_a_stale_trainer_key_is_seen():
@@ -187,15 +183,15 @@ def test_a_stale_trainer_key_is_seen():
 
 
 @each_config
-def test_the_model_is_never_chosen_on_the_test_split(path, monkeypatch):
-    for config in (sample(path), published(path, monkeypatch)):
+def test_the_model_is_never_chosen_on_the_test_split(path):
+    for config in (sample(path), published(path)):
         assert config["validation_data_path"] != config.get("test_data_path")
         assert config["train_data_path"] != config["validation_data_path"]
 
 
 @each_config
-def test_training_batches_are_shuffled(path, monkeypatch):
-    for config in (sample(path), published(path, monkeypatch)):
+def test_training_batches_are_shuffled(path):
+    for config in (sample(path), published(path)):
         loader = config["data_loader"]
         assert loader.get("shuffle") or loader.get("batch_sampler", {}).get("type") == "bucket"
 
@@ -251,8 +247,8 @@ def with_small_files(config: Dict[str, Any], plain: Dict[str, Any], tmp_path: Pa
 
 @pytest.mark.slow
 @each_config
-def test_published_classes_and_dimensions_fit(path, tmp_path, monkeypatch):
-    config = published(path, monkeypatch)
+def test_published_classes_and_dimensions_fit(path, tmp_path):
+    config = published(path)
     with_small_files(config, sample(path), tmp_path)
     trainer = build(config, tmp_path / "run").trainer
     batch = next(iter(trainer.data_loader))

@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 
 import elmo_plugin.plugin
 from elmo_plugin.old_configs import PAGE, check_not_of_0_9
+from tests.commands.test_configs_command import evaluated
 
 # The keys of a config that AllenNLP 0.9 shipped for NER with ELMo.
 OLD = {
@@ -46,10 +47,10 @@ def test_every_key_is_named_with_what_takes_its_place(tmp_path):
 
 
 def test_present_configs_pass(repository):
-    configs = sorted((repository / "training_config").glob("*.jsonnet"))
+    configs = evaluated(repository)
     assert configs
-    for path in configs:
-        check_not_of_0_9(Params.from_file(str(path)).as_dict(quiet=True))
+    for config in configs.values():
+        check_not_of_0_9(config)
 
 
 def test_the_page_s_configs_are_json(repository):

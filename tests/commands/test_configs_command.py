@@ -1,6 +1,7 @@
 """`configs`: what it writes runs by itself, and takes nothing away."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import _jsonnet
@@ -11,13 +12,15 @@ from elmo_plugin.__main__ import main
 ROOT = Path(__file__).parents[2]
 
 
-def evaluated(root):
+@cache
+def evaluated(root, folder="training_config", **variables):
     """The offline configs by their names, in one evaluation: each parses jsonnet's own library."""
-    paths = sorted((root / "training_config").glob("*.jsonnet"))
+    paths = sorted((root / folder).glob("*.jsonnet"))
     imports = ", ".join(
         f"{json.dumps(path.name)}: import {json.dumps(str(path))}" for path in paths
     )
-    return json.loads(_jsonnet.evaluate_snippet("configs", f"{{{imports}}}"))
+    snippet = f"{{{imports}}}"
+    return json.loads(_jsonnet.evaluate_snippet("configs", snippet, ext_vars=variables))
 
 
 def test_every_config_is_written_and_evaluates_to_the_same(tmp_path, capsys, monkeypatch):
