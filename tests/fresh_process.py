@@ -62,7 +62,8 @@ for line in sys.stdin:
 
 
 def _environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path]))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 @functools.cache
@@ -90,11 +91,15 @@ def allennlp(*arguments, folder, **environment):
 
 
 def run(program, *arguments, folder=None, **environment):
-    """As `python -c PROGRAM ARGUMENTS` does, with more of an environment, in another folder."""
+    """
+    As `python -c PROGRAM ARGUMENTS` does, with more of an environment, or less where a value is
+    `None`, in another folder. PyTorch has read its variables before.
+    """
     server = _server()
     with tempfile.TemporaryDirectory() as place:
         output, errors = (Path(place) / name for name in ("output", "errors"))
         variables = {**_environment(), **environment}
+        variables = {name: value for name, value in variables.items() if value is not None}
         asked = [program, [*map(str, arguments)], str(folder or Path.cwd()), variables]
         server.stdin.write(json.dumps([*asked, str(output), str(errors)]) + "\n")
         server.stdin.flush()

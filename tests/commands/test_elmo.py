@@ -16,8 +16,8 @@ import pytest
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.bilm.extraction.test_extract import datasets, names, text
-from tests.commands.test_registry import run_hidden
-from tests.fresh_process import allennlp
+from tests.commands.test_registry import ALLENNLP_HIDDEN
+from tests.fresh_process import allennlp, run
 from tests.tiny_bilm import write
 
 SENTENCES = ["The cat sat .", "Dogs bark at the moon", "Yes"]
@@ -51,7 +51,7 @@ def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
 
 def test_it_runs_where_allennlp_is_absent(tmp_path, inputs, bilm):
     arguments = ["elmo", inputs, str(tmp_path / "out"), "--top", *bilm]
-    child = run_hidden(f"main({arguments!r})")
+    child = run(f"{ALLENNLP_HIDDEN}main({arguments!r})")
     assert child.returncode == 0, child.stderr
     assert "3 sentences in" in child.stderr
     assert "sentences/s" in child.stderr

@@ -6,34 +6,38 @@ import sys
 
 import pytest
 
+from tests.fresh_process import run
+
+UNSET = dict.fromkeys(("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 CODE = """
 import os, sys
-if len(sys.argv) > 1:
-    import torch
 import elmo_plugin
 print("torch" in sys.modules, os.environ.get("GOMP_SPINCOUNT"))
 """
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "expected"),
+    ("given", "expected"),
     [
-        ([], {}, "False 1000"),
-        ([], {"GOMP_SPINCOUNT": "7"}, "False 7"),
-        ([], {"OMP_WAIT_POLICY": "active"}, "False None"),
-        (["torch first"], {}, "True None"),
+        ({}, "False 1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "False 7"),
+        ({"OMP_WAIT_POLICY": "active"}, "False None"),
     ],
 )
-def test_they_spin_briefly_before_torch_is_loaded(arguments, given, expected):
-    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
+def test_they_spin_briefly_before_torch_is_loaded(given, expected):
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     child = subprocess.run(
-        [sys.executable, "-c", CODE, *arguments],
+        [sys.executable, "-c", CODE],
         capture_output=True,
         text=True,
         env={**environment, **given},
     )
     assert child.stdout.strip() == expected, child.stderr
+
+
+def test_where_torch_is_loaded_the_variable_is_left_alone():
+    child = run(CODE, **UNSET)
+    assert child.stdout.strip() == "True None", child.stderr
 
 
 # `allennlp` loads torch first. The plugin then starts a second team of OpenMP threads.
@@ -42,6 +46,7 @@ import os, torch
 from elmo_plugin.bilm.kernels.machine import let_waiting_threads_sleep
 def count():
     return len(os.listdir("/proc/self/task"))
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:2])
 before = count()
 let_waiting_threads_sleep()
@@ -65,15 +70,7 @@ print(os.wait()[1], works())
     ],
 )
 def test_they_spin_briefly_after_torch_is_loaded(given, more):
-    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    child = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LATE],
-        capture_output=True,
-        text=True,
-        env={**environment, **given},
-        timeout=300,
-    )
+    child = run(LATE, **{**UNSET, **given})
     started, ended = child.stdout.splitlines()
     # The team has its own thread and at least one other.
     assert (int(started) >= 2) == more, child.stderr
@@ -83,13 +80,6 @@ def test_they_spin_briefly_after_torch_is_loaded(given, more):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_the_plugin_does_so():
-    code = "import torch, threading, elmo_plugin.plugin; print(threading.active_count())"
-    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**environment, "OMP_NUM_THREADS": str(max(2, os.cpu_count()))},
-    )
+    code = "import os, threading, torch\ntorch.set_num_threads(max(2, os.cpu_count()))\n"
+    child = run(code + "import elmo_plugin.plugin\nprint(threading.active_count())", **UNSET)
     assert int(child.stdout.splitlines()[-1]) > 1, child.stderr

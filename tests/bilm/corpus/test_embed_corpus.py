@@ -4,8 +4,6 @@ import gzip
 import hashlib
 import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy
@@ -22,6 +20,7 @@ from elmo_plugin.bilm.extraction.extract import extract
 from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests import fresh_process
 from tests.bilm.corpus.inline_engine import InlineEngine
 from tests.bilm.extraction.test_extract import text, vectors
 from tests.tiny_bilm import random_bilm, write
@@ -440,5 +439,5 @@ def test_neither_ray_nor_pyarrow_is_imported_before_it_is_needed():
         "import elmo_plugin.bilm.corpus.ray_engine\n"
         "print({'ray', 'pyarrow'} & set(sys.modules))"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    child = fresh_process.run(code)
     assert (child.returncode, child.stdout) == (0, "set()\n"), child.stderr

@@ -11,6 +11,7 @@ from tiny_bilm import random_bilm
 from elmo_plugin.bilm.files import atomic_write as module
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
+from tests.fresh_process import run
 
 
 def names(folder):
@@ -164,21 +165,10 @@ except OSError as error:
 """
 
 
-TESTS = Path(__file__).resolve().parents[2]
-
-
 def test_error_of_a_full_disk_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
     save_weights(random_bilm(), path)
-    child = subprocess.run(
-        [sys.executable, "-c", FULL, str(path)],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}:{TESTS.parent}",
-        },
-    )
+    child = run(FULL, path)
     assert child.returncode == 0, child.stderr
     assert f"{path}" in child.stdout
     assert "could not be written" in child.stdout

@@ -6,7 +6,6 @@ time, and never other numbers.
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from tiny_bilm import OPTIONS, random_bilm
 from elmo_plugin.bilm.files.options import num_parameters, options_dict, read_options
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from tests.fresh_process import run
 
 MUTATIONS = 200
-SECONDS = 300
-TESTS = Path(__file__).resolve().parents[2]
 
 
 def flipped(content, generator):
@@ -187,13 +185,7 @@ def mutate_weights(folder, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_weights(dtype, tmp_path):
     code = f"from test_mutations import *; mutate_weights({str(tmp_path)!r}, {dtype!r})"
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{TESTS}:{TESTS.parent}"},
-    )
+    child = run(code)
     assert child.returncode == 0, child.stderr[-3000:]
     read, count = map(int, child.stdout.split())
     assert count == MUTATIONS

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from elmo_plugin.bilm.files.weights import check_weights, load_weights, save_wei
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests import peak_memory
+from tests.fresh_process import run
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
 
@@ -471,13 +470,7 @@ assert (next(bilm.parameters()) == before).all()
 def test_memory_that_runs_out_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
     save_weights(random_bilm(cell_size=400_000, num_layers=1), path)
-    tests = Path(__file__).resolve().parents[2]
-    child = subprocess.run(
-        [sys.executable, "-c", LITTLE_MEMORY, str(path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
-    )
+    child = run(LITTLE_MEMORY, path)
     assert child.returncode == 0, child.stderr
     assert f"{path}: there is not enough memory" in child.stdout
 

@@ -1,12 +1,11 @@
 import ctypes
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory
+from tests.fresh_process import run
 
 COUNT_PAGES = """
 import ctypes, resource, sys
@@ -31,10 +30,7 @@ print(pages() - before)
 
 @pytest.mark.skipif(not hasattr(ctypes.pythonapi, "mallopt"), reason="needs glibc")
 def test_no_page_comes_twice():
-    kept, given_back = (
-        int(subprocess.check_output([sys.executable, "-c", COUNT_PAGES, which]))
-        for which in ("keep", "give back")
-    )
+    kept, given_back = (int(run(COUNT_PAGES, which).stdout) for which in ("keep", "give back"))
     assert given_back > 10 * 1000  # of 16,384 pages of 4 KB each time, or 1,024 of 64 KB
     assert kept < 1000
 

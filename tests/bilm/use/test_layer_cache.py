@@ -4,10 +4,7 @@ import multiprocessing
 import os
 import pwd
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +15,7 @@ from elmo_plugin.bilm.kernels.backend import WeightsModule
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
+from tests.fresh_process import run
 
 PLACES = ["memory", "directory"]
 # One sentence twice in a batch, one in two batches, one without tokens.
@@ -285,13 +283,7 @@ for _ in range(3):
 
 
 def test_a_full_disk(tmp_path):
-    tests = Path(__file__).resolve().parents[2]
-    child = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
-    )
+    child = run(FULL, tmp_path)
     assert child.returncode == 0, child.stderr
     assert child.stderr.count("further sentences are not kept") == 1
     # What was there before is whole.
