@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 SERVER = """
-import atexit, contextlib, importlib, json, os, signal, sys, traceback
+import atexit, contextlib, importlib, json, os, signal, sys
 
 for name in (
     "torch", "torch.distributed", "torch.optim", "torchvision", "transformers", "spacy", "nltk",
@@ -42,7 +42,7 @@ def run(program, arguments, folder, environment, output, errors):
     except SystemExit as end:
         status = end.code or 0
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     if isinstance(status, str):
         print(status, file=sys.stderr)
@@ -105,3 +105,22 @@ def run(program, *arguments, folder=None, **environment):
         server.stdin.flush()
         status = int(server.stdout.readline())
         return subprocess.CompletedProcess(program, status, output.read_text(), errors.read_text())
+
+
+# Stands in PATH for `allennlp`: hands the command to the server, whose pipes are open in it.
+STAND_IN = """#!{python} -SE
+import json, os, sys
+streams = [f"/proc/{{os.getpid()}}/fd/{{number}}" for number in (1, 2)]
+asked = [{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ), *streams]
+os.write({pipes[0]}, (json.dumps(asked) + "\\n").encode())
+sys.exit(int(open({pipes[1]}).readline()) != 0)
+"""
+
+
+def allennlp_in(folder):
+    """Write a script `allennlp` that runs in the server; return the pipes that it needs open."""
+    pipes = _server().stdin.fileno(), _server().stdout.fileno()
+    path = Path(folder, "allennlp")
+    path.write_text(STAND_IN.format(python=sys.executable, program=ALLENNLP, pipes=pipes))
+    path.chmod(0o755)
+    return pipes

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from tests.fresh_process import allennlp_in
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
@@ -58,7 +60,10 @@ def run(page, folder, replacements=()):
     environment = {**os.environ, "HOME": str(folder)}
     # To make Matplotlib's list of fonts anew takes seconds.
     environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    (folder / ".bin").mkdir()
+    pipes = allennlp_in(folder / ".bin")
+    places = [str(folder / ".bin"), str(Path(sys.executable).parent), environment["PATH"]]
+    environment["PATH"] = os.pathsep.join(places)
     names = {}
     chosen = [block for block in blocks(page) if block.runs or block.saved_as]
     assert any(block.runs for block in chosen)
@@ -78,6 +83,7 @@ def run(page, folder, replacements=()):
                 env=environment,
                 capture_output=True,
                 text=True,
+                pass_fds=pipes,
             )
             assert child.returncode == 0, code + child.stderr
             output = child.stdout

@@ -10,8 +10,6 @@ import logging
 import os
 import resource
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from interrupted_run import assert_same_end, names, send, validation
 
 from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
+from tests.fresh_process import allennlp
 
 
 def test_it_is_the_default_without_a_key_in_the_config(tmp_path):
@@ -235,6 +234,7 @@ def test_a_moved_directory_goes_on_with_its_own_best_weights(train, tmp_path, un
 
 KILLER = """
 import os, signal, torch
+os.setpgrp()  # the signal to all is for this run alone
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 save = torch.save
 def save_half_and_die(state, file):
@@ -255,23 +255,17 @@ class Signal(TrainerCallback):
 
 
 @pytest.mark.slow
-def test_allennlp_train_recovers(repository, config, tmp_path):
+def test_allennlp_train_recovers(config, tmp_path):
     (tmp_path / "killer.py").write_text(KILLER)
     config["data_loader"]["num_workers"] = 1
     Params(config).to_file(str(tmp_path / "config.json"))
 
     def allennlp_train(directory, *arguments, **environment):
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "allennlp", "train", "config.json", "-s", directory),
-                *("--include-package", "elmo_plugin.plugin", "--include-package", "killer"),
-                *arguments,
-            ],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{repository}", **environment},
-            capture_output=True,
-            text=True,
-            start_new_session=True,
+        packages = ["--include-package", "elmo_plugin.plugin", "--include-package", "killer"]
+        return allennlp(
+            *("train", "config.json", "-s", directory, *packages, *arguments),
+            folder=tmp_path,
+            **environment,
         )
 
     assert allennlp_train("undisturbed").returncode == 0

@@ -1,9 +1,9 @@
 """A process that is forked after PyTorch's threads have started must not wait for them."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.fresh_process import run
+from tests.tiny_bilm import write
 
 FORKED = """
 import multiprocessing, sys
@@ -31,13 +31,6 @@ print(queue.get(timeout=400))
 
 @pytest.mark.slow
 def test_an_embedder_works_after_a_fork(tmp_path):
-    from tests.tiny_bilm import write
-
-    child = subprocess.run(
-        [sys.executable, "-c", FORKED, *write(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    child = run(FORKED, *write(tmp_path))
     assert child.returncode == 0, child.stderr[-2000:]
     assert child.stdout.split() == ["True"]
