@@ -9,6 +9,8 @@ from pathlib import Path
 import h5py
 import pytest
 
+from tests.fresh_process import allennlp_in
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
 # One epoch each, on whole sentences, is enough to see that the chain holds.
@@ -42,14 +44,21 @@ def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
     for before, after in SHORTER.items():
         assert before in pretrain + train
         pretrain, train = (step.replace(before, after) for step in (pretrain, train))
+    (own := tmp_path / "bin").mkdir()
+    pipes = allennlp_in(own)
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(own), str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
 
     def run(commands):
         done = subprocess.run(
-            ["sh", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True
+            ["sh", "-ec", commands],
+            cwd=tmp_path,
+            env=environment,
+            pass_fds=pipes,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
