@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -19,6 +17,7 @@ from tiny_bilm import BATCHES, random_bilm, write
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.training.carried_state import carried_state, set_carried_state
+from tests.fresh_process import run
 
 
 @pytest.fixture
@@ -95,23 +94,16 @@ TRAIN = """
 import sys
 import elmo_plugin.plugin
 from allennlp.commands.train import train_model_from_file
-if __name__ == "__main__":
-    train_model_from_file(
-        sys.argv[1], sys.argv[2], recover=len(sys.argv) > 3, include_package=["elmo_plugin.plugin"]
-    )
+train_model_from_file(
+    sys.argv[1], sys.argv[2], recover=len(sys.argv) > 3, include_package=["elmo_plugin.plugin"]
+)
 """
 
 
 def start(config, directory, *arguments):
-    path, script = directory.with_suffix(".json"), directory.with_suffix(".py")
+    path = directory.with_suffix(".json")
     path.write_text(json.dumps(config))
-    script.write_text(TRAIN)
-    child = subprocess.run(
-        [sys.executable, str(script), str(path), str(directory), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    child = run(TRAIN, path, directory, *arguments)
     assert child.returncode == 0, child.stderr[-3000:]
 
 
