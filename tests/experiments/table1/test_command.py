@@ -39,8 +39,8 @@ def data(repository, tmp_path, monkeypatch):
     return str(tmp_path / "data")
 
 
-def command(data, out):
-    return [sys.executable, "-m", "experiments.table1", data, str(out), *ARGUMENTS, "-o", SHORT]
+def arguments(data, out):
+    return [data, str(out), *ARGUMENTS, "-o", SHORT]
 
 
 def rows(out):
@@ -55,7 +55,7 @@ def rows(out):
 def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     whole = tmp_path / "whole"
     start = time.time()
-    subprocess.run(command(data, whole), check=True, capture_output=True)
+    main(arguments(data, whole))
     seconds = time.time() - start
     assert "| NER | WikiGold | dev |" in rows(whole)[0]
     for line in rows(whole)[1][1:]:  # what p is of gives the score beside it
@@ -83,7 +83,9 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
     kills = 0
     for number in (signal.SIGKILL, signal.SIGTERM):
         process = subprocess.Popen(
-            command(data, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "experiments.table1", *arguments(data, out)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         try:
             process.wait(rng.uniform(0.1, 0.6) * seconds)
@@ -92,7 +94,7 @@ def test_killed_at_any_moment_it_gives_the_same_table(data, tmp_path):
             kills += 1
         process.communicate(timeout=400)
     assert kills
-    subprocess.run(command(data, out), check=True, capture_output=True)
+    main(arguments(data, out))
     assert rows(out) == rows(whole)
     assert (out / "counts.json.gz").read_bytes() == (whole / "counts.json.gz").read_bytes()
     made = {
