@@ -119,6 +119,8 @@ sys.exit(int(open({pipes[1]}).readline()) != 0)
 
 def allennlp_in(folder):
     """Write a script `allennlp` that runs in the server; return the pipes that it needs open."""
+    if not Path("/proc/self/fd").exists():  # the installed one runs
+        return ()
     pipes = _server().stdin.fileno(), _server().stdout.fileno()
     path = Path(folder, "allennlp")
     path.write_text(STAND_IN.format(python=sys.executable, program=ALLENNLP, pipes=pipes))

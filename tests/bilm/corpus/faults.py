@@ -35,7 +35,7 @@ FAULTS = {
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 # Seconds without a message that are allowed while a worker is to be stopped, and otherwise: on a
 # busy machine it takes long to import PyTorch.
-TIMEOUT, NEVER = 60, 900
+TIMEOUT, NEVER = 25, 900
 MOST_SECONDS = 900
 
 
