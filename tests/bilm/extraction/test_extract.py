@@ -427,14 +427,14 @@ def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch)
 @pytest.mark.parametrize("name", ["settings.json", "progress.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '"\udcff"'])
 def test_journal_files_that_are_damaged_are_named(tmp_path, name, content):
-    wanted = Extraction(max_tokens=10)
+    wanted, lines = Extraction(max_tokens=10), text(30)
     with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(text(99), 90), tmp_path / "out", wanted)
+        extract(bilm_of(), interrupted(lines, 25), tmp_path / "out", wanted)
     path = tmp_path / "out.partial" / name
     path.write_text(content, errors="surrogateescape")
     with pytest.raises(ValueError, match=rf"{path} (is damaged|holds).* --force without --resume"):
-        extract(bilm_of(), text(99), tmp_path / "out", wanted, resume=True)
-    assert extract(bilm_of(), text(99), tmp_path / "out", wanted, force=True) == len(text(99))
+        extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
+    assert extract(bilm_of(), lines, tmp_path / "out", wanted, force=True) == len(lines)
 
 
 def test_progress_without_all_of_its_keys_is_damaged(tmp_path):

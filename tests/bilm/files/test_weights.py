@@ -455,10 +455,10 @@ import resource, sys
 from tiny_bilm import random_bilm
 from elmo_plugin.bilm.files.weights import load_weights
 
-bilm = random_bilm(cell_size=400_000, num_layers=1)
+bilm = random_bilm(cell_size=100_000, num_layers=1)
 before = bilm.get_parameter(next(name for name, _ in bilm.named_parameters())).clone()
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 50_000_000, taken + 50_000_000))
+resource.setrlimit(resource.RLIMIT_AS, (taken + 12_000_000, taken + 12_000_000))
 try:
     load_weights(bilm, sys.argv[1])
 except MemoryError as error:
@@ -469,7 +469,7 @@ assert (next(bilm.parameters()) == before).all()
 
 def test_memory_that_runs_out_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
-    save_weights(random_bilm(cell_size=400_000, num_layers=1), path)
+    save_weights(random_bilm(cell_size=100_000, num_layers=1), path)
     child = run(LITTLE_MEMORY, path)
     assert child.returncode == 0, child.stderr
     assert f"{path}: there is not enough memory" in child.stdout
