@@ -199,6 +199,8 @@ class PlatformWheel(bdist_wheel):
 
 
 setup(
+    # Otherwise a clone named elmo_plugin hides the package from scripts beside it.
+    options={"editable_wheel": {"mode": "compat"}},
     name="elmo_plugin",
     version=VERSION,
     description="ELMo for AllenNLP on a current Python and PyTorch: use it, and train it.",

@@ -67,6 +67,14 @@ def test_the_configs_come_out_of_it_as_out_of_the_checkout(built, tmp_path):
     assert f"{len(expected)} files in" in printed
 
 
+def test_a_clone_of_the_same_name_beside_a_script_does_not_hide_the_package(tmp_path):
+    """Python takes the clone's folder, without `__init__.py`, for a namespace package."""
+    (tmp_path / "elmo_plugin").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("from elmo_plugin import __version__\nprint(__version__)")
+    assert run(str(script), cwd=tmp_path).strip() == __version__
+
+
 def test_the_version_has_one_source():
     assert run("setup.py", "--version", cwd=ROOT).split() == [__version__]
 

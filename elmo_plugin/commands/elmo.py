@@ -223,7 +223,7 @@ def _print_notes(args: argparse.Namespace) -> None:
             f"every line starts from the same state (--state {args.state}), so its vectors do not "
             "depend on other lines; --state carry continues from batch to batch, as AllenNLP does"
         )
-    notes.append("a blank line is kept, as a sentence of no tokens")
+    notes.append("blank lines, if any, are kept, as sentences of no tokens")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

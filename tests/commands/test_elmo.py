@@ -200,7 +200,7 @@ def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs,
         lines = capsys.readouterr().err.splitlines()
         return [line for line in lines if line.startswith("note: ")]
 
-    blank = "note: a blank line is kept, as a sentence of no tokens"
+    blank = "note: blank lines, if any, are kept, as sentences of no tokens"
     assert notes("carry", "--state", "carry", *bilm) == [blank]
     state, last = notes("reset", "--state", "reset", *bilm)
     assert state.startswith("note: every line starts from the same state (--state reset), so")
