@@ -1,6 +1,6 @@
 """
 Draw the picture at the top of README.md, with the scores of baseline and ELMo on every task:
-`python -m experiments.table1.picture results/table1/runs.csv docs/assets/table1.svg`.
+`python -m experiments.table1.picture results/table1/present/runs.csv docs/assets/table1.svg`.
 
 The colours are legible on white and on black pages.
 """
