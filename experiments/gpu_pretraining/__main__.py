@@ -6,7 +6,8 @@ Pretrain a biLM on one GPU in minutes. Each update is the replay of a CUDA graph
 
 TEXT has train/*.txt and heldout/*.txt (tokenized sentences, one a line), and vocabulary.txt. The
 program writes the biLM and its softmax to OUT, in float16: options.json, weights.hdf5, softmax.hdf5
-and vocabulary.txt. It writes interim copies with the same names twice during the run.
+and vocabulary.txt. It also saves to the same files twice
+during the run; each save replaces the one before.
 `benchmarks/heldout_perplexity.py OUT GLOB` measures the perplexity in float32.
 """
 
@@ -47,7 +48,7 @@ START = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Print a line after the seconds since the start."""
+    """Print `text` after the number of seconds since the start."""
     print(f"{time.monotonic() - START:7.1f} {text}", flush=True)
 
 
@@ -138,7 +139,7 @@ class Run:
         self.score()
 
     def save(self) -> None:
-        """Write the biLM and its softmax."""
+        """Write the biLM and its softmax to the output folder."""
         bilm, softmax = self.model.to_bilm(), self.model.softmax
         export_bilm(bilm, self.args.out, vocabulary=self.words, softmax=softmax, dtype="float16")
         say(f"saved in {self.args.out}")
@@ -151,7 +152,12 @@ class Run:
 
 
 def learning_rate_factor(progress: float, number: int) -> float:
-    """Return the factor of the peak learning rate, given the part of the time and the update."""
+    """
+    Return the learning rate as a fraction of its peak.
+
+    It warms up over the first updates (`number` is the update's number), stays constant, and then
+    falls along a cosine of `progress`, the elapsed fraction of the run.
+    """
     fallen = max(0.0, (progress - CONSTANT_PART) / (1 - CONSTANT_PART))
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, fallen)))
     return min(1.0, number / WARM_UP_UPDATES) * max(cosine, LEAST_FACTOR)
@@ -170,7 +176,7 @@ def find_gpu() -> torch.device:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Parse the arguments and run the pretraining."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("text", type=Path, help="folder that prepare.sh wrote")
     parser.add_argument("out", type=Path, help="folder of the biLM, made if missing")

@@ -21,7 +21,7 @@ except ImportError:  # PyTorch without CUDA does not install Triton
 
 @functools.cache
 def kernel(name: str) -> Any:
-    """Return the kernel `name` of this file, which Triton compiles at its first launch."""
+    """Return this module's kernel called `name`. Triton compiles it at its first launch."""
     return triton.jit(globals()[name])
 
 
@@ -32,10 +32,11 @@ def lstm_forward(
     BLOCK: constexpr,
 ):  # fmt: skip
     """
-    Compute the elementwise part of a step.
+    Compute the elementwise part of an LSTM step.
 
     The pre-activations are `state_products + input_products + bias`. The kernel writes the clipped
-    cell states to `new_cell`, `sigmoid(o) tanh(c)` to `gated`, and the gates to `activations`.
+    cell state `c` to `new_cell`, `sigmoid(o) tanh(c)` to `gated`, and the gates, after sigmoid or
+    tanh, to `activations`.
     """
     row = tl.program_id(0)
     direction = row // batch_size
@@ -83,10 +84,10 @@ def lstm_backward(
     cell_stride, grad_gates_stride, clip, batch_size, CELL_SIZE: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     """
-    Compute the gradient of a step's pre-activations, and write it to `grad_gates`.
+    Compute the gradient with respect to a step's pre-activations, and write it to `grad_gates`.
 
     `grad_cell` holds the gradient of the new cell states on entry, and that of the previous ones on
-    return. It is zero where the new cell was clipped.
+    return. No gradient passes a clipped cell.
     """
     row = tl.program_id(0)
     direction = row // batch_size
@@ -123,10 +124,12 @@ def output_backward(
     grad_projected_stride, clip, size, BLOCK: constexpr,
 ):  # fmt: skip
     """
-    Compute the gradient of a step's output before the clip, and write it to `grad_projected`.
+    Compute the gradient with respect to a step's unclipped output, and write it to
+    `grad_projected`.
 
     It is `grad_output + grad_hidden`, the sum of the gradients from the layer above and from the
-    next step. It is zero where `hidden` was clipped. `size` is the size of one direction.
+    next step. It is zero where `hidden` was clipped. `size` is the number of elements in one
+    direction.
     """
     direction = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -143,7 +143,8 @@ class _CharacterEmbedding(torch.autograd.Function):
 
 class _SampledSoftmax(torch.autograd.Function):
     """
-    Mean cross-entropy of all rows over the target and the candidates, which all rows share.
+    Sampled softmax: mean cross-entropy over each row's target and the candidates, which all rows
+    share.
 
     See `GpuLanguageModel.loss`. The gradients are computed in `forward`.
     """
@@ -204,7 +205,7 @@ class _LstmLayer(torch.nn.Module):
 
 
 def _weights(cell: LstmCellWithProjection) -> list[torch.Tensor]:
-    """Return the parameters of one direction, in the order of `_LstmLayer`'s."""
+    """Return the parameters of one direction, in the same order as those of `_LstmLayer`."""
     state = cell.state_linearity
     return [cell.input_linearity.weight, state.weight, state.bias, cell.state_projection.weight]
 
@@ -304,10 +305,11 @@ class GpuLanguageModel(torch.nn.Module):
         log_counts: torch.Tensor,
     ) -> torch.Tensor:
         """
-        Return the mean loss of both directions. Call `backward` on it, not on a function of it.
+        Return the mean loss of both directions. Call `backward` on the result itself: its gradients
+        are computed already.
 
         `log_counts` holds the log of each candidate's expected count, which is subtracted from its
-        logit. A candidate that equals the target is left out.
+        logit. A candidate that equals a row's target is left out of that row's softmax.
         """
         return _SampledSoftmax.apply(
             outputs.flatten(0, 2), self.softmax.weight, self.softmax.bias.squeeze(1),
@@ -324,7 +326,7 @@ class GpuLanguageModel(torch.nn.Module):
         ]
 
     def to_bilm(self) -> BiLm:
-        """Return a biLM of the package with a copy of the weights, on the CPU."""
+        """Return a `BiLm` on the CPU, with a copy of the weights."""
         bilm = BiLm(self.options)
         bilm.char_cnn.load_state_dict(self.char_cnn.state_dict())
         with torch.no_grad():

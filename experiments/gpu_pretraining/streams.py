@@ -33,7 +33,7 @@ def read_corpus(
     words: WordVocabulary, train: Sequence[Path], heldout: Mapping[str, Sequence[Path]]
 ) -> Corpus:
     """
-    Read tokenized text, one sentence a line.
+    Read tokenized text, one sentence a line, and return it as a `Corpus`.
 
     Types of the training text that are not words of the softmax are sorted by frequency. Rare types
     thus get the largest ids, see `Trainer.num_slots`.
@@ -76,12 +76,13 @@ class Streams:
     Inputs and targets of both directions, as parallel streams of sentences without padding.
 
     In each pass, both directions read all sentences in new, independent random orders. Each stream
-    reads a contiguous part of the pass. Tokens after the last whole batch are dropped.
+    reads a contiguous part of the shuffled text. The tokens after the last full batch of a pass are
+    not used.
 
     # Parameters
 
     ids : `torch.Tensor`
-        Ids of types, on the device of the batches; the last one must be the id of `</S>`.
+        Text as ids of types, on the device of the batches. The last id must be that of `</S>`.
     words : `WordVocabulary`
         Words of the softmax. Other targets become `<UNK>`.
     batch_size, num_steps : `int`
@@ -131,7 +132,7 @@ class Streams:
 
     @property
     def passes(self) -> float:
-        """Number of passes so far, as a fraction."""
+        """Number of passes so far, including the finished part of the current one."""
         return self.num_passes + self._next / self.num_batches
 
     def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,7 +144,7 @@ class Streams:
         return self.batch(self._next - 1)
 
     def batch(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return one batch of the current pass, see `next_batch`."""
+        """Return batch `index` of the current pass; `next_batch` gives the shapes."""
         steps = slice(index * self.num_steps, (index + 1) * self.num_steps)
         return self._inputs[:, steps], self._targets[:, steps]
 

@@ -22,8 +22,9 @@ class CandidateSampler:
     """
     Sampler of the softmax's candidates: all frequent words, and random draws of the others.
 
-    Draws are with replacement. The logits minus the logs of the expected counts give an unbiased
-    estimate of the full softmax's normalizer. A small vocabulary has no draws.
+    Draws are with replacement. The sum of `exp(logit - log(expected count))` over the candidates is
+    an unbiased estimate of the full softmax's normalizer. If the vocabulary is small, all words are
+    candidates and none is drawn.
 
     # Parameters
 
@@ -69,12 +70,13 @@ class Trainer:
     # Attributes
 
     learning_rate : `torch.Tensor`
-        Scalar that the next update reads, as it reads the model's `dropout_probability`.
+        Learning rate of the next update, a scalar. Change it in place, as the model's
+        `dropout_probability`.
     loss, gradient_norm, num_types : `torch.Tensor`
         Loss, norm of the gradient, and number of types of the last batch; scalars.
     num_slots : `int`
-        Largest number of token vectors that a batch can have. If it has more types, the types with
-        the largest ids share a vector.
+        Number of token vectors computed for each batch. If a batch has more types, its rarest types
+        share one vector, which is then wrong for all but one.
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class Trainer:
         """
         Capture the update as a CUDA graph, which `step` replays from then on.
 
-        Before that, run three updates. They do not change the model, because the learning rate is
-        still zero.
+        Call it while the learning rate is zero: it first runs three updates, which then leave the
+        weights unchanged.
         """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -155,7 +157,10 @@ class Trainer:
                     place.copy_(value)
 
     def _token_vectors(self) -> torch.Tensor:
-        """Return the batch's token vectors. The vector of each type is computed once, in a slot."""
+        """
+        Return the batch's token vectors. The vector of each type is computed once
+        and copied to all its tokens.
+        """
         sorted_ids, order = torch.sort(self._inputs.flatten())
         changes = (sorted_ids[1:] != sorted_ids[:-1]).cumsum(0)
         slots = torch.cat([changes.new_zeros(1), changes])
