@@ -100,6 +100,7 @@ def gradients(gpu_model, language_model):
                 yield f"{direction} {index} {name}", stacked.grad[number], weight.grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -175,6 +176,7 @@ def test_candidates_estimate_the_full_normalizer(monkeypatch):
     assert estimate.item() == pytest.approx(values.sum().item(), rel=0.01)
 
 
+@pytest.mark.slow
 def test_types_beyond_the_slots_share_a_vector(interpreted):
     tiny = make_trainer(OPTIONS)
     tiny.step()
