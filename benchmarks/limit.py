@@ -11,8 +11,7 @@ are products that run before the LSTM steps, so they overlap no reading. `Machin
 returns `in_turn`, without overlap.
 
 The throughput of products is measured once. Reading is timed again for each bound, in the same
-round as the computation: if other programs share the cache, reading may become twice as slow in
-seconds.
+round as the computation. Its speed can change within seconds if other programs use the cache.
 """
 
 import functools

@@ -225,7 +225,7 @@ class _PlainTarFile(tarfile.TarFile):
             ) from error
 
     def add(self, name: Any, arcname: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Add a file. Replace a `from_archive` config by one that needs no parent archive."""
+        """Add a file. A `from_archive` config is replaced by one that needs no other archive."""
         content = archived_config(name) if arcname == archival.CONFIG_NAME else None
         if content is None:
             super().add(name, arcname, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""`show PREDICTIONS PAGE`: write a page that shows models' predictions in their texts."""
+"""`show PREDICTIONS PAGE`: write an HTML page that marks predictions in their texts."""
 
 import argparse
 

@@ -33,8 +33,8 @@ def allow_unseen(vocab: Vocabulary, namespace: str) -> None:
 def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
     """
     Return a label's id in the vocabulary. A label that is not in the vocabulary has the id of the
-    unknown token. In a namespace without this token, `unseen_id` gives it a negative id, which no
-    prediction equals.
+    unknown token. If the namespace has no unknown token, the label gets a negative id from
+    `unseen_id`, which no prediction equals.
 
     # Raises
 
@@ -65,7 +65,10 @@ def type_number(span_type: str) -> int:
 
 
 def unseen_id(label: str) -> int:
-    """Return a negative id that encodes a label's prefix and type; see `prefix_and_type`."""
+    """
+    Return a negative id for a label that is not in the vocabulary. The id encodes the label's
+    prefix and type, and `prefix_and_type` decodes it.
+    """
     prefix, _, span_type = label.partition("-")
     index = PREFIXES.index(prefix) if prefix in PREFIXES else 0
     number = FIRST_ID - (type_number(span_type if index else label) * len(PREFIXES) + index)

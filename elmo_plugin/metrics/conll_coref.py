@@ -73,8 +73,8 @@ def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float,
 def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
     Return the summed scores of the mentions in `clusters`, and the number of these mentions. A
-    mention's score is the fraction of its cluster that also shares a cluster with it in `others`.
-    Clusters of one mention are left out.
+    mention's score is `|C & D| / |C|`, where `C` is its cluster in `clusters` and `D` its cluster
+    in `others`. Clusters of one mention are left out.
     """
     owners = _owners(others)
     correct, total = 0.0, 0

@@ -9,9 +9,9 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 class InterpretablePredictor(Predictor):
     """
     Predictor that tells AllenNLP's interpreters which layer to hook. By default they hook the text
-    field embedder. That is wrong in two cases: if the model itself concatenates ELMo's vectors to
-    the embedder's output, and in `coref` with `encode_by_sentence`, whose embedder returns
-    sentences instead of documents. There the layer to hook is the model's `ElmoPlacement`.
+    field embedder. That is wrong in two cases: a model concatenates ELMo's vectors to the
+    embedder's output itself, or `coref` runs with `encode_by_sentence`, and its embedder returns
+    sentences, not documents. Interpreters then hook the model's `ElmoPlacement`.
     """
 
     def get_interpretable_layer(self) -> torch.nn.Module:

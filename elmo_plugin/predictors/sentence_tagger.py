@@ -41,8 +41,8 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
         """
-        Return a list with a copy of the instance for each predicted span, which is the only gold
-        span of that copy. If no span is predicted, or tags encode no spans (`label_encoding` is
+        Return a list with one copy of the instance for each predicted span. Each copy has that span
+        as its only gold span. If no span is predicted, or tags encode no spans (`label_encoding` is
         `None`), return a list of one copy with all predicted tags.
         """
         tags = list(outputs["tags"])

@@ -40,9 +40,9 @@ def archived_config(path: Union[str, Path]) -> Optional[bytes]:
     Return the config to store in a run's archive, as JSON. Return `None` if the run's config file,
     `path`, can be stored unchanged.
 
-    A model of the type `from_archive` starts from another archive, its parent. Its config becomes
-    that of the parent's model. Loading the run's archive then needs no parent, and AllenNLP finds
-    the model's default predictor.
+    A model of the type `from_archive` starts from another archive, its parent. In the returned
+    config, the config of the parent's model replaces it. Loading the run's archive then needs no
+    parent, and AllenNLP finds the model's default predictor.
     """
     config = _read(Path(path))
     if not is_from_archive(config.get("model")):

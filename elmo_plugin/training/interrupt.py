@@ -44,8 +44,8 @@ class Interrupt(TrainerCallback):
         self, trainer: GradientDescentTrainer, checkpointer: AtomicCheckpointer
     ) -> None:
         """
-        Patch the trainer: after a signal, a validation ends before its next batch. Only then is the
-        checkpoint saved, because a validation temporarily replaces weights by moving averages.
+        Patch the trainer to end a validation before its next batch after a signal. The checkpoint
+        is saved after the validation, during which moving averages replace the weights.
         """
 
         def stop(model: Any, inputs: Any) -> None:

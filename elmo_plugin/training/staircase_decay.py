@@ -43,7 +43,7 @@ class StaircaseDecay(LearningRateScheduler):
         """Do nothing: the rate does not depend on epochs."""
 
     def step_batch(self, batch_num_total: Optional[int] = None) -> None:
-        """Set the rate for step `batch_num_total`, counted from 1; for the next step by default."""
+        """Set the learning rate of step `batch_num_total` (from 1); by default the next step."""
         self._step = self._step + 1 if batch_num_total is None else batch_num_total
         for group, rate in zip(self.optimizer.param_groups, self.get_values()):
             group[self.param_group_field] = rate

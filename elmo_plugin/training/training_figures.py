@@ -145,7 +145,7 @@ class TrainingFigures(ProcessState):
         is_training: bool,
         **kwargs: Any,
     ) -> None:
-        """Add up the losses in the trainer's order, to get a bitwise identical sum."""
+        """Add the batch's losses in the trainer's order, so that both sums have the same bits."""
         if not is_training:
             return
         self._losses[0] += batch_metrics["batch_loss"]
@@ -213,8 +213,8 @@ def _encoded(value: Any) -> Any:
 def _decoded(value: Any, current: Any, device: torch.device) -> Any:
     """
     Convert a result of `_encoded` back. `current` is the value to replace. If that is a dictionary,
-    it is refilled and returned, since it may be a `defaultdict`. A tensor is put on the device of
-    `current`, or on `device` if `current` is no tensor.
+    it is updated in place and returned, since it may be a `defaultdict`. A tensor is moved to the
+    device of `current`, or to `device` if `current` is not a tensor.
     """
     if isinstance(value, torch.Tensor):
         return value.to(current.device if isinstance(current, torch.Tensor) else device)

@@ -305,8 +305,8 @@ class GpuLanguageModel(torch.nn.Module):
         log_counts: torch.Tensor,
     ) -> torch.Tensor:
         """
-        Return the mean loss of both directions. Call `backward` on the result itself: its gradients
-        are computed already.
+        Return the mean loss of both directions. Its gradients are computed with it, so call
+        `backward` on the result itself, not on a multiple of it.
 
         `log_counts` holds the log of each candidate's expected count, which is subtracted from its
         logit. A candidate that equals a row's target is left out of that row's softmax.

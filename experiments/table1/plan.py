@@ -181,13 +181,13 @@ def _elmos(values: Any) -> Iterator[dict[str, Any]]:
 
 def check_data(tasks: Sequence[str], data: str, vectors: str) -> list[str]:
     """
-    Check that the data of all tasks exist. Return a list with a line of text for each task, which
-    names the task's data.
+    Check that the data of all tasks exist. Return a line of text for each task, which names its
+    data set.
 
     # Raises
 
     `ValueError`
-        If a file of the paper's data, a free data set's folder or the word vectors are missing.
+        If the word vectors or a task's data are missing.
     """
     lines = []
     for name in tasks:

@@ -149,7 +149,8 @@ class RayEngine:
 
 def _summary(error: Exception) -> str:
     """
-    Return an error's type and one line of its message: a traceback's last line, else the first.
+    Return an error's type and one line of its message: the last if it is a traceback,
+    otherwise the first.
     """
     lines = str(error).strip().splitlines() or [""]
     line = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]

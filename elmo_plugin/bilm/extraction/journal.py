@@ -171,8 +171,8 @@ class Journal:
         Write the vectors of consecutive tokens of a sentence.
 
         `rows` has shape `(number of stored layers, n, embedding_dim)`. `start` is the index of the
-        sentence's first token in the run, from `begin`. `sentence_length` is its number of tokens,
-        and `first` the index in the sentence of the first token in `rows`.
+        sentence's first token among all tokens of the run, as `begin` returns it. `sentence_length`
+        is the sentence's number of tokens. `rows[:, 0]` belongs to token `first` of the sentence.
         """
         layer_bytes = self.token_bytes // len(rows)
         for layer, row in enumerate(rows):

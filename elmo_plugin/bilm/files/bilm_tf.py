@@ -236,7 +236,7 @@ def latest_checkpoint(directory: str | Path) -> Path:
 
 
 def _names(key: str) -> Iterator[str]:
-    """Yield the names of the variable for dataset `key` in different TensorFlow versions."""
+    """Yield the names that TensorFlow's versions give to the variable of dataset `key`."""
     cell = _CELL.fullmatch(key)
     if cell is None:
         yield f"lm/{key}"

@@ -94,7 +94,10 @@ def _named(options_file: Any, weight_file: Any) -> tuple[Any, Any]:
 
 
 def _located(argument: str, value: Any, other_argument: str, other: Any) -> Path:
-    """Return the local path of the file that an argument names; if not given, that of the other."""
+    """
+    Return the local path of the file that an argument names. If the argument is not given, take the
+    matching file of the biLM that the other argument names.
+    """
     if value is None:
         if not _is_options_and_weights(other):
             raise ValueError(

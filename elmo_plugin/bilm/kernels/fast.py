@@ -280,9 +280,9 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     Describe the kernels of a frozen biLM. Two runs with the same weights, inputs and description
     give bitwise identical vectors.
 
-    For the library, the number format is enough: its results do not depend on the processor or the
-    number of threads, except in bfloat16 with AMX. Results of PyTorch's operators depend on its
-    version, the number of threads and the instruction set.
+    For the C++ kernels, the description is the number format: their results do not depend on the
+    processor or the number of threads, except in bfloat16 with AMX. For PyTorch's operators, it
+    also has PyTorch's version, the number of threads and the instruction set.
 
     # Parameters
 

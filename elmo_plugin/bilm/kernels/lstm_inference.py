@@ -63,7 +63,8 @@ class SteppedLstm(FrozenLstm):
     prepack : `Prepack`
         Function that returns the linear kernel of a weight.
     input_product_elements : `int`
-        Largest number of elements of input projections to compute at a time, but at least one step.
+        Maximum size of a block of input projections, in elements. A block has at least one step,
+        even if that is larger.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class SteppedLstm(FrozenLstm):
         self, inputs: torch.Tensor, batch_sizes: Sequence[int]
     ) -> Iterator[tuple[torch.Tensor, list[int]]]:
         """
-        Yield pairs: the input projections `W x + b` of a few steps, shape
-        `(num_rows, 4 * cell_size)`, and the list of the steps' numbers of rows.
+        Yield the steps in blocks: for each block the input projections `W x + b`, shape
+        `(num_rows, 4 * cell_size)`, and its part of `batch_sizes`.
         """
         most_rows = self._input_product_elements // len(self._bias)
         start = done = 0
@@ -178,7 +179,7 @@ class PlainLstm(SteppedLstm):
         self._projection = prepack(2 * weights.projection.detach())
 
     def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        # Double the projections instead of the input weight, which would need a large copy.
+        # tanh(x) is 2 sigmoid(2 x) - 1. Doubling the input weight would need a large copy of it.
         _candidate(input_products, dim=1).mul_(2)
         return input_products
 

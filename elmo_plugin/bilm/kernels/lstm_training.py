@@ -179,7 +179,10 @@ class PlainTrainingSteps(TrainingSteps):
 def _definition(
     ctx: Any, saved: Sequence[torch.Tensor]
 ) -> tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]:
-    """Return the reference's forward pass and its arguments, for double backward."""
+    """
+    Return the reference forward function, and the saved arguments to call it with. Double
+    backward differentiates it.
+    """
 
     def outputs(inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         input_weight, state_weight, bias, projection = weights

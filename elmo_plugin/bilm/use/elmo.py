@@ -191,7 +191,7 @@ class Elmo(torch.nn.Module):
         self._elmo_lstm.forget_derived()  # type: ignore[operator]
 
     def train(self, mode: bool = True) -> "Elmo":
-        """Set training or evaluation mode; when next used, the cache checks for changed weights."""
+        """Set the mode, and make the cache check for changed weights at its next use."""
         if self._cache is not None:
             self._cache.weights.recheck()
         return super().train(mode)
