@@ -529,7 +529,7 @@ def _attacks_without_word_ids() -> None:
         indexers = getattr(self.predictor._dataset_reader, "_token_indexers", {}).values()
         words = [one for one in indexers if isinstance(one, SingleIdTokenIndexer)]
         namespaces = sorted({one.namespace for one in words if one.namespace is not None})
-        # Indexers of other kinds may give token ids too.
+        # Other kinds of indexers may give token ids too, so all must be of these kinds.
         if indexers and all(isinstance(one, kinds) for one in indexers):
             if not namespaces:
                 raise NotImplementedError(

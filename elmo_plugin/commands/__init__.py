@@ -78,7 +78,7 @@ def _command(
     return name, Command(module, help, examples, aliases)
 
 
-# Commands import AllenNLP inside `run`, so that the others work where it is not installed.
+# Commands that need AllenNLP import it inside `run`, so that the others work without it.
 COMMANDS = dict(
     [
         _command(

@@ -211,7 +211,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_notes(args: argparse.Namespace) -> None:
-    """Print to stderr how results differ from AllenNLP 0.9's, and which options give the same."""
+    """Print to stderr what the defaults do, and which options reproduce AllenNLP 0.9's results."""
     notes = []
     if args.options_file is None and args.weight_file is None:
         notes.append(

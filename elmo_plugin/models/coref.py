@@ -193,7 +193,8 @@ class CoreferenceResolver(Model):
         self._feature_dropout = torch.nn.Dropout(feature_dropout)
         self._mention_recall = MentionRecall()
         self._conll_coref_scores = ConllCorefScores()
-        # With `encode_by_sentence` the embedder returns sentences, but interpreters need documents.
+        # Interpreters need the vectors of documents. With `encode_by_sentence` the embedder returns
+        # those of sentences, so they hook this module instead.
         self._elmo_placement.is_interpretable_layer |= encode_by_sentence
         initializer(self)
 

@@ -8,8 +8,8 @@ from torch.nn import functional
 from experiments.gpu_pretraining.model import GpuLanguageModel
 from experiments.gpu_pretraining.streams import Streams
 
-# Candidates of the sampled softmax. The NUM_FREQUENT most frequent words are always candidates. To
-# these come NUM_DRAWS draws of other words, with probabilities in proportion to count ** EXPONENT.
+# The NUM_FREQUENT most frequent words are always candidates of the sampled softmax. NUM_DRAWS
+# others are drawn in addition, with probability proportional to count ** EXPONENT.
 NUM_FREQUENT, NUM_DRAWS, EXPONENT = 4096, 4096, 0.8
 # Probability that a stream's LSTM state is reset to zeros before a batch. Without resets, training
 # would never see the states that follow from zeros, with which other text begins.

@@ -78,7 +78,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise OSError(cause.errno, reason, str(path)) from error
     finally:
         _being_written.discard(temporary)
-    # The new name must be on disk before the caller removes an older file.
+    # The new name should be on disk before the caller removes an older file. File systems that
+    # cannot flush a folder are left alone.
     with contextlib.suppress(OSError):
         _flush_to_disk(path.parent)
 

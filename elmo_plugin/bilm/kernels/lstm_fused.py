@@ -154,7 +154,7 @@ def _wrong_results(
     def random(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
         return torch.randn(shape, generator=generator, device="cpu").to(device, dtype)
 
-    # Tensors made in inference mode cannot have gradients.
+    # The self-test computes gradients, which tensors made in inference mode cannot have.
     with torch.inference_mode(False), torch.no_grad():
         hidden = random(size, 8, dtype=product_dtype)
         weight = random(4 * cell_size, 8, dtype=product_dtype)

@@ -171,8 +171,8 @@ class WordSoftmax(torch.nn.Module):
             torch.cat([words, drawn.ids.to(words.device)])
             for words, drawn in zip(targets, negatives)
         ]
-        # One lookup for both directions, so that only one gradient of the weight's size exists.
         sparse = self.sparse or self.sums_rows
+        # Two lookups, one for each direction, would allocate two gradients as large as the weight.
         all_ids, lengths = torch.cat(ids), [len(one) for one in ids]
         weights = functional.embedding(all_ids, self.weight, sparse=sparse).split(lengths)
         biases = functional.embedding(all_ids, self.bias, sparse=sparse).squeeze(-1).split(lengths)

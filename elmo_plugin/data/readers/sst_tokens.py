@@ -13,8 +13,8 @@ from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 
 LABELS = ("0", "1", "2", "3", "4")
-# For each granularity, maps the treebank's labels to those of instances. None keeps all labels. A
-# label that maps to None leaves its phrase out.
+# Map from the treebank's labels to those of instances, for each granularity. A granularity without
+# a map keeps all labels. Phrases whose label maps to None are skipped.
 GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
     "5-class": None,
     "3-class": {"0": "0", "1": "0", "2": "1", "3": "2", "4": "2"},
