@@ -55,7 +55,7 @@ class Given(TextFieldEmbedder):
 
 
 class GivenElmo(torch.nn.Module):
-    """Stand-in for `Elmo` that returns its input, so that a batch has precomputed vectors."""
+    """Stand-in for `Elmo` that returns its input: batches hold vectors, not character ids."""
 
     num_output_representations = 1
 

@@ -80,7 +80,7 @@ class Benchmark:
 
     @torch.no_grad()
     def inference(self) -> list[dict[str, Any]]:
-        """Measure a frozen biLM; return a result of `in_turn` for each batch size."""
+        """Time a frozen biLM; return the timings for each batch size, see `in_turn`."""
         torch.manual_seed(0)
         original = BiLm(self._sizes.options, state="reset")
         models: dict[str, Any] = {}

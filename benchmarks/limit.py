@@ -42,10 +42,10 @@ Product = Callable[[], Any]
 
 class Work(NamedTuple):
     """
-    Number of operations and of weights to read in a computation.
+    Operations and weight reads of a computation.
 
-    `flops` is the number of operations in all matrix products, and `step_flops` in those inside
-    LSTM steps. A step of one layer and direction reads `step_elements` weights; `step_reads` is the
+    `flops` counts the operations of all matrix products, `step_flops` only those inside LSTM steps.
+    A step of one layer and direction reads `step_elements` weights; `step_reads` is the
     number of such steps. `other_elements` is the number of weights that are read only once.
     """
 

@@ -488,8 +488,9 @@ def _indexer_without_embedder() -> None:
 
 def _attacks_on_a_missing_field() -> None:
     """
-    Raise a helpful error if the text field to attack (default: `tokens`) is missing, or the
-    gradient (default: `grad_input_1`) is of another field. AllenNLP raises KeyError or IndexError.
+    Patch AllenNLP's attackers, which raise KeyError or IndexError, to raise a helpful error. It is
+    raised if the text field to attack (default: `tokens`) is missing, or if the gradient (default:
+    `grad_input_1`) is of another field.
     """
 
     def attack_from_json(

@@ -6,7 +6,7 @@ Each sentence in examples/senses has an ambiguous word. Its predicted sense is t
 other use of the same word, by cosine, as in Peters et al. 2018 (section 5.3, on SemCor). Each
 word has six uses, three per sense, so a random guess is right in two of five cases. If several uses
 are equally near, as in the token layer, the score is the fraction of them with the right sense. The
-program prints the scores. For the embedded biLM, it also writes results/word_senses/README.md.
+program prints the scores. For the package's own biLM, it also writes results/word_senses/README.md.
 """
 
 import sys

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def sources() -> Iterator[tuple[Path, Path]]:
-    """Yield the path of each file relative to the directory, and the path to copy it from."""
+    """Yield, for each file, its path in the new directory and the path to copy it from."""
     root, parts = (IN_WHEEL, ["**/*.*"]) if IN_WHEEL.is_dir() else (PACKAGE.parent, PARTS)
     for part in parts:
         for path in sorted(root.glob(part)):

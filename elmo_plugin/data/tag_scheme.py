@@ -57,7 +57,7 @@ class TagScheme:
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:
         """
-        Read one sentence, given as the line number and the tag of each token.
+        Collect evidence of the scheme from a sentence: line number and tag of each token.
 
         # Raises
 

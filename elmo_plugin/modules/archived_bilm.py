@@ -121,8 +121,9 @@ def write_options(directory: Union[str, Path]) -> List[str]:
 
 def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:
     """
-    Return the `model` of a config, and a list of entries of `elmo_options.json`. A model of type
-    `from_archive` is replaced by that in the archive it names, and the archive's entries are added.
+    Return the `model` of a config, and the entries of `elmo_options.json` that it needs. For a
+    model of type `from_archive`, return the model of the archive that it names, and add that
+    archive's entries.
     """
     model: Any = config.get("model")
     options: List[Dict[str, Any]] = []

@@ -12,9 +12,9 @@ from allennlp.modules.token_embedders import Embedding
 class UnitLengthEmbedding(Embedding):
     """
     AllenNLP's `embedding`, but with vectors scaled to length 1, and zeros for unknown words. This
-    is how Lee et al. 2017 embed words (e2e-coref at 53c4116, coref_model.py:103-111). There, words
-    without a pretrained vector are unknown. For that, build the vocabulary with `pretrained_files`
-    and `only_include_pretrained_words`.
+    is how Lee et al. 2017 embed words (e2e-coref at 53c4116, coref_model.py:103-111). Their words
+    without a pretrained vector are unknown; to do the same, build the vocabulary with
+    `pretrained_files` and `only_include_pretrained_words`.
 
     Registered as a `TokenEmbedder` with name "unit_length_embedding".
 

@@ -52,7 +52,7 @@ class RandomState(ProcessState):
         self._undo_draws_of_stopped_validation(trainer)
 
     def on_end(self, *args: Any, **kwargs: Any) -> None:
-        """Remove the hook, if no batch has removed it: a model with it cannot be pickled."""
+        """Remove the model's hook if it is still there: a model with a hook cannot be pickled."""
         if self._hook is not None:
             self._hook.remove()
 

@@ -153,7 +153,7 @@ class Streams:
         self._inputs, self._targets = (torch.stack(pair) for pair in zip(*directions))
 
     def _direction(self, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs and targets of a pass in one direction, time first."""
+        """Return the inputs and targets of one pass over the text in one direction, time-major."""
         num_sentences, device = len(self._starts), self._ids.device
         if self.shuffle:
             order = torch.randperm(num_sentences, device=device, generator=self._generator)

@@ -1,1 +1,1 @@
-"""Comparison of spaCy's NER with ELMo and with spaCy's own embedding."""
+"""Comparison of two embeddings in spaCy's NER: ELMo, and spaCy's own."""

@@ -1,4 +1,4 @@
-"""Training of runs, several at a time. Unfinished runs are resumed."""
+"""Training of several runs in parallel. Unfinished runs are resumed."""
 
 import os
 import subprocess

@@ -157,9 +157,9 @@ class CompiledLinear:
     affine : `Affine`
         Float32 weight and bias, on the CPU.
     number_format : `str`
-        Number format of both factors of the product, as in `PackedWeight`.
+        Number format of both operands of the product, as in `PackedWeight`.
     blocks : `int`, optional (default = `1`)
-        Number of equal parts of the weight's rows, each padded alone, as in `PackedWeight`.
+        Number of equal blocks of the weight's rows, each padded separately, as in `PackedWeight`.
     """
 
     def __init__(self, affine: Affine, number_format: str, blocks: int = 1) -> None:

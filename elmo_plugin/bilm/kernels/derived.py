@@ -127,7 +127,7 @@ def _version(tensor: torch.Tensor) -> int:
 def forget(parameters: Sequence[torch.Tensor], name: str | None = None) -> None:
     """
     Free the values derived from any of these parameters. With `name`, free only the values whose
-    `what` begins with it.
+    key (`what`) begins with it.
     """
     ids = {id(one) for one in parameters}
     for first, entries in list(_entries.items()):

@@ -112,8 +112,9 @@ BiLstmState = tuple[LstmState, LstmState]
 
 class Backend(Protocol):
     """
-    Computations of a biLM. `reference.py` defines their results. Other backends must give the same
-    numbers, up to rounding and the lower precision that `Precision` allows.
+    Interface of a backend, which runs a biLM's computations. `reference.py` defines their results.
+    Other backends must give the same numbers, up to rounding and the lower precision that
+    `Precision` allows.
     """
 
     def token_layer(

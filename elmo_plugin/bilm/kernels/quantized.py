@@ -91,7 +91,7 @@ class LinearKernel:
         return functional.linear(rows.to(self.weight.dtype), self.weight)
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Return `product(rows)` in the dtype of `rows`, plus a bias of shape `(output_dim,)`."""
+        """Return `product(rows)` plus a bias, shape `(output_dim,)`, in the dtype of `rows`."""
         product = self.product(rows).to(rows.dtype)
         return product if bias is None else product.add_(bias)
 
@@ -142,7 +142,7 @@ class BFloat16Linear(LinearKernel):
         super().__init__(weight.bfloat16().float())
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the product, in float32."""
+        """Return `rows W^T`, without a bias, in float32."""
         return super().product(rows.bfloat16())
 
 

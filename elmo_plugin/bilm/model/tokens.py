@@ -24,7 +24,7 @@ def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
 
 
 def check_batch(batch: Any) -> None:
-    """Raise a `ValueError` if a batch of sentences is a string, a table or is not iterable."""
+    """Raise a `ValueError` if a batch is a string, a dictionary or table, or not iterable."""
     if isinstance(batch, str):
         raise ValueError(
             f"the batch is the string {_shown(batch)}, expected a list of tokenized sentences: "

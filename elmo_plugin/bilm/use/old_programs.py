@@ -40,7 +40,7 @@ def chosen_state() -> str:
 
 
 def _say(caller: str, state: str) -> None:
-    """Print to stderr which state a class uses; for `"carry"`, also how to choose another."""
+    """Print to stderr the `state` of the class `caller`; for `"carry"`, how to choose another."""
     about = "the same vectors for a sentence each time"
     if state == "carry":
         about = (

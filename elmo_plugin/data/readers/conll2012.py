@@ -45,7 +45,7 @@ def read_sentence_rows(path: Path) -> Iterator[Tuple[List[Row], int, str]]:
     """
     Yield `(rows, line_number, line)` for each sentence: its rows, and the number and text of the
     line that ends it. Blank lines, lines that start with `#`, and the end of the file end a
-    sentence. After two such lines in succession, `rows` is empty.
+    sentence. If one such line directly follows another, `rows` is empty.
 
     # Raises
 
