@@ -118,11 +118,16 @@ sys.exit(int(open({pipes[1]}).readline()) != 0)
 
 
 def allennlp_in(folder):
-    """Write a script `allennlp` that runs in the server; return the pipes that it needs open."""
-    if not Path("/proc/self/fd").exists():  # the installed one runs
-        return ()
-    pipes = _server().stdin.fileno(), _server().stdout.fileno()
+    """
+    Write a script `allennlp` that runs in the server, in a new folder. Return a `PATH` that begins
+    with it, and the pipes that it needs open.
+    """
     path = Path(folder, "allennlp")
-    path.write_text(STAND_IN.format(python=sys.executable, program=ALLENNLP, pipes=pipes))
-    path.chmod(0o755)
-    return pipes
+    path.parent.mkdir()
+    places = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+    pipes = ()
+    if Path("/proc/self/fd").exists():  # otherwise the installed one runs
+        pipes = _server().stdin.fileno(), _server().stdout.fileno()
+        path.write_text(STAND_IN.format(python=sys.executable, program=ALLENNLP, pipes=pipes))
+        path.chmod(0o755)
+    return os.pathsep.join(places), pipes

@@ -1,12 +1,12 @@
 """Language model for training on one GPU: the two directions of the LSTM run together."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.nn import Parameter, functional
 
+from elmo_plugin.bilm.kernels import library, reference
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import ACTIVATIONS
@@ -193,7 +193,7 @@ class _LstmLayer(torch.nn.Module):
         weights = [[weight.detach() for weight in _weights(cell)] for cell in cells]
         stacked = [Parameter(torch.stack(pair)) for pair in zip(*weights)]
         self.input_weight, self.state_weight, self.bias, self.projection = stacked
-        self.clips = cells[0].cell_clip or math.inf, cells[0].projection_clip or math.inf
+        self.clips = library.limit(cells[0].cell_clip), library.limit(cells[0].projection_clip)
 
     def forward(self, inputs: torch.Tensor, state: LayerState) -> tuple[torch.Tensor, LayerState]:
         dtype = inputs.dtype
@@ -265,10 +265,7 @@ class GpuLanguageModel(torch.nn.Module):
         bias = torch.cat([one.bias for one in cnn.convolutions])
         vectors = ACTIVATIONS[self.options.activation](largest + bias).to(dtype)
         for highway in cnn.highway_layers:
-            both = functional.linear(vectors, highway.weight.to(dtype), highway.bias.to(dtype))
-            transformed, gate = both.chunk(2, dim=1)
-            gate = torch.sigmoid(gate)
-            vectors = gate * vectors + (1 - gate) * torch.relu(transformed)
+            vectors = reference.highway(vectors, highway.weight.to(dtype), highway.bias.to(dtype))
         if (last := cnn.projection) is not None:
             vectors = functional.linear(vectors, last.weight.to(dtype), last.bias.to(dtype))
         return vectors

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 import torch
 
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_to_ids
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, batch_to_ids
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, read_sentences
 
 # Number of character ids per token; fewer ids take less time. Longer words are cut. For words of at
@@ -65,10 +65,7 @@ def _read_ids(paths: Sequence[Path], ids: dict[str, int]) -> numpy.ndarray:
 
 def character_table(types: Sequence[str], num_characters: int) -> torch.Tensor:
     """Return the character ids of all types, int16, shape `(num_types, num_characters)`."""
-    table = numpy.empty((len(types), num_characters), dtype=numpy.int16)
-    for row, token in zip(table, types):
-        row[:] = token_to_ids(token, num_characters)
-    return torch.from_numpy(table)
+    return batch_to_ids([types], num_characters)[0].short()
 
 
 class Streams:

@@ -1,6 +1,7 @@
 """
 Draw the picture at the top of README.md, with the scores of baseline and ELMo on every task:
-`python -m experiments.table1.picture results/table1/present/runs.csv docs/assets/table1.svg`.
+`python -m experiments.table1.picture docs/assets/table1.svg results/table1/runs.csv
+results/table1/present/runs.csv`. A run in a later table replaces the same run of an earlier one.
 
 The colours are legible on white and on black pages.
 """
@@ -20,9 +21,10 @@ TEXT, FAINT, BEFORE, AFTER = "#7a7f87", "#7a7f8755", "#9aa0a8", "#e8590c"
 METRICS = {"accuracy": "accuracy", "coref_f1": "average F1"}
 
 
-def draw(runs: Path) -> str:
-    """Return an SVG of the mean scores in a table's `runs.csv`."""
-    results = list(read_known(runs).results.values())
+def draw(*runs: Path) -> str:
+    """Return an SVG of the mean scores in tables' `runs.csv`; later ones replace earlier ones."""
+    by_run = {run: result for path in runs for run, result in read_known(path).results.items()}
+    results = list(by_run.values())
     rows: list[tuple[str, float, float]] = []
     for name, task in TASKS.items():
         arms = [
@@ -68,5 +70,5 @@ def _x(score: float) -> float:
 
 
 if __name__ == "__main__":
-    with atomic_write(sys.argv[2]) as aside:
-        aside.write_text(draw(Path(sys.argv[1])), "utf-8")
+    with atomic_write(sys.argv[1]) as aside:
+        aside.write_text(draw(*map(Path, sys.argv[2:])), "utf-8")

@@ -8,7 +8,6 @@ import io
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -60,10 +59,7 @@ def run(page, folder, replacements=()):
     environment = {**os.environ, "HOME": str(folder)}
     # To make Matplotlib's list of fonts anew takes seconds.
     environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    (folder / ".bin").mkdir()
-    pipes = allennlp_in(folder / ".bin")
-    places = [str(folder / ".bin"), str(Path(sys.executable).parent), environment["PATH"]]
-    environment["PATH"] = os.pathsep.join(places)
+    environment["PATH"], pipes = allennlp_in(folder / ".bin")
     names = {}
     chosen = [block for block in blocks(page) if block.runs or block.saved_as]
     assert any(block.runs for block in chosen)

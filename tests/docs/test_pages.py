@@ -94,7 +94,8 @@ def test_links_lead_somewhere():
 def test_the_picture_shows_the_runs():
     from experiments.table1.picture import draw
 
-    drawn = draw(ROOT / "results" / "table1" / "present" / "runs.csv")
+    table = ROOT / "results" / "table1"
+    drawn = draw(table / "runs.csv", table / "present" / "runs.csv")
     assert drawn == (ROOT / "docs" / "assets" / "table1.svg").read_text("utf-8")
 
 

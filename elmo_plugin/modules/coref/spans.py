@@ -202,9 +202,9 @@ def _without_crossing(
     scores: torch.Tensor, mask: torch.Tensor, spans: torch.Tensor, numbers: List[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    For each document `i`, return the indices of its best `numbers[i]` candidates that do not cross,
-    and their mask. A candidate that crosses a kept span with a higher score is skipped (e2e-coref
-    at 53c4116, coref_kernels.cc:146-214).
+    Return, for each document `i`, the indices of its best `numbers[i]` candidates that do not
+    cross, and their mask. A candidate that crosses a kept span with a higher score is skipped
+    (e2e-coref at 53c4116, coref_kernels.cc:146-214).
     """
     kept = []
     best = (
