@@ -20,7 +20,7 @@ BARS = {
     ("small", 32, "bfloat16 warm"): 12.0,
     ("original", 64, "float32 cold, public operators"): 2.0,
 }
-# Target shares of the highest speed that the machine allows, by the same keys.
+# Target fractions of the machine's peak throughput; same keys as above.
 SHARES = {
     ("original", 64, "float32 cold"): 0.65,
     ("original", 64, "float32 warm"): 0.70,

@@ -79,7 +79,7 @@ def _has_allennlp() -> bool:
         found = find_spec("allennlp")
     except ImportError:  # an import hook that blocks AllenNLP raises this
         return False
-    # A module without a file is not AllenNLP, but the stand-in of `elmo_plugin.as_allennlp`.
+    # The stub that `elmo_plugin.as_allennlp` installs has no file; the real AllenNLP has one.
     return found is not None and found.has_location
 
 

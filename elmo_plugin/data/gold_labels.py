@@ -15,8 +15,8 @@ from allennlp.data.fields import LabelField, SequenceLabelField
 
 # Tag prefixes, and an empty one for labels that are not span tags. An id encodes such an index.
 PREFIXES = ("", "O", "B", "I", "U", "L", "M", "E", "S")
-# Unseen labels get this id and smaller ones. AllenNLP uses -1 for empty fields, and PyTorch ignores
-# -100.
+# Ids of unseen labels count down from here, which is clear of -1 (AllenNLP's empty fields) and -100
+# (PyTorch's `ignore_index`).
 FIRST_ID = -1000
 
 # Maps the ids that `unseen_id` returned in this process to labels, for warnings and errors.

@@ -48,8 +48,8 @@ class _LstmSteps(torch.autograd.Function):
         _, num_steps, batch_size, dim = inputs.shape
         cell_size = projection.shape[2]
         hiddens = inputs.new_empty(2, num_steps + 1, batch_size, dim)
-        # In half precision, rounding may move a clipped cell state off the clip, and it would
-        # wrongly get a gradient.
+        # Keep cell states in the dtype of `cell`: a clipped state rounded to half precision could
+        # leave the clip value, and would wrongly get a gradient.
         cells = cell.new_empty(2, num_steps + 1, batch_size, cell_size)
         hiddens[:, 0], cells[:, 0] = hidden, cell
         activations = inputs.new_empty(2, num_steps, batch_size, 4 * cell_size)
@@ -255,7 +255,7 @@ class GpuLanguageModel(torch.nn.Module):
         num_windows = characters.shape[1] - widest + 1
         embedded = _CharacterEmbedding.apply(characters, cnn.char_embedding, dtype)
         windows = torch.cat([embedded[:, k : k + num_windows] for k in range(widest)], dim=2)
-        # All filters are one matrix; zeros make the narrow ones as wide as the widest.
+        # Compute all convolutions with one GEMM: zero-pad each filter to the widest and stack them.
         filters = [
             functional.pad(one.weight, (0, widest - one.kernel_size[0])).transpose(1, 2).flatten(1)
             for one in cnn.convolutions

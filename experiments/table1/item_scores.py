@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy
 
-# Counts of each item, shape (num_items, num_counts), or sums of them, shape (..., num_counts).
+# Counts that a metric sums, such as true positives: of each item, shape (num_items, num_counts),
+# or of several items together, shape (..., num_counts).
 Counts = numpy.ndarray
 
 

@@ -47,7 +47,7 @@ def main(folder: Path, table: int) -> None:
 
     training = folder / TRAINING
     if _is_json(training / "metrics.json"):
-        # The training is complete, but the archive, which is written last, may be truncated.
+        # Training is complete, but the archive, written last, may be truncated. Write it again.
         archive_model(str(training))
     else:
         begun = (training / "config.json").exists()

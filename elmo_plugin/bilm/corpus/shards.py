@@ -100,7 +100,7 @@ def cut_shards(
                         f"{name}:{line.number}: a line of {len(line.sentence.tokens)} tokens, "
                         f"expected at most {most_tokens}: a list in Parquet holds no more numbers"
                     )
-                # A lone \r also ends a line, so `raw` may hold several lines. It is added once.
+                # A lone \r also ends a line, so `raw` may hold several lines. Add `raw` only once.
                 if raw.start >= shard.stop_in(file):
                     if shard.size >= shard_tokens:
                         yield shard.build()

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-# Function of `ctx` and its saved tensors, for a second derivative. It returns a differentiable
-# forward pass and its inputs, which are the leading arguments of the autograd function's `apply`.
+# Function that makes second derivatives possible. From `ctx` and its saved tensors, it returns a
+# differentiable version of the forward pass, and the tensors to call it with. These tensors are the
+# first arguments of `apply`.
 Definition = Callable[
     [Any, Sequence[torch.Tensor]],
     tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor | None]],

@@ -29,8 +29,8 @@ def is_fast_in_bfloat16() -> bool:
     Return whether PyTorch multiplies bfloat16 faster than float32 on this CPU. It does with AMX,
     and on AMD CPUs with AVX-512 BF16, but not on Intel CPUs without AMX.
     """
-    # These variables restrict the instructions that PyTorch uses. Its speed with fewer of them is
-    # not known, so take float32, which is fast with any.
+    # These variables restrict PyTorch's instruction set. bfloat16 may then be slow, so use float32,
+    # which is fast on every instruction set.
     if os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("ATEN_CPU_CAPABILITY"):
         return False
     instructions = _cpuinfo("flags").split()

@@ -10,13 +10,14 @@ torch 2.11 in 2026-11 (`benchmarks/reports/`).
 # few windows hold only padding.
 TOKENS_AT_ONCE = 64
 # `TOKENS_AT_ONCE` if the process keeps freed memory (`machine.keep_freed_memory`). This size and
-# `INPUT_PRODUCT_ELEMENTS_KEPT` were measured on an Intel CPU with AMX.
+# `INPUT_PRODUCT_ELEMENTS_KEPT` were chosen by measurement on an Intel CPU with AMX.
 TOKENS_AT_ONCE_KEPT = 256
 # `TOKENS_AT_ONCE` in training, where the gradients of each group must be summed.
 TRAINED_TOKENS_AT_ONCE = 256
 # Number of tokens that the C++ library computes at a time. The limit saves memory.
 TOKENS_AT_ONCE_IN_LIBRARY = 1024
-# `TOKENS_AT_ONCE` on a GPU, where fewer operators are faster. An estimate, not measured.
+# `TOKENS_AT_ONCE` on a GPU, where larger groups need fewer kernel launches. An estimate, not
+# measured.
 TOKENS_AT_ONCE_ON_GPU = 1024
 
 # Number of elements of input projections `W x + b` that an LSTM layer computes at a time: enough

@@ -267,8 +267,8 @@ class BiLm(WeightsModule):
         it is cached until a weight, a clip or the precision changes.
         """
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
-        # Both lists are needed: a pruned weight is not a parameter, and word vectors of
-        # ELMoForManyLangs are not among the kernels' weights.
+        # The state depends on `parameters()` and `used`: only `used` has pruned weights, and only
+        # `parameters()` has the word vectors of ELMoForManyLangs.
         used = [*self.char_cnn.weights.tensors, *(one for c in cells for one in c.weights.tensors)]
         weights = list(dict.fromkeys([*self.parameters(), *used]))
         if torch.is_grad_enabled() and any(one.requires_grad for one in weights):

@@ -32,7 +32,7 @@ STARTED = re.compile(
     r"config\.json|vocabulary/(words\.txt|non_padded_namespaces\.txt)|log/events\.out\..+"
     rf"|\.[^/]+\.part|vocabulary/\.[^/]+\.part|meta\.json|{LOGS.pattern}"
 )
-# All files of a run, including those that `allennlp train` wrote in version 0.2.
+# Names of all files of a run, including those of version 0.2 of this plugin.
 WRITTEN = re.compile(
     rf"{STARTED.pattern}|checkpoint_e\d+_b\d+\.th|best\.th|metrics(_epoch_\d+)?\.json"
     r"|options\.json|weights\.hdf5|vocabulary\.txt|softmax\.hdf5|card\.json"

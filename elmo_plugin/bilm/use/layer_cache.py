@@ -80,7 +80,7 @@ class LayerCache:
             certain = self._keys(bilm, sentences, certain=True)
             if certain != keys:
                 keys, found = certain, dict(self._store.get(dict.fromkeys(certain)))
-            # Map each key that is not stored to the index of a row of `inputs` with that sentence.
+            # Missing keys, each with the index of one row of `inputs` that holds its sentence.
             missing = {key: row for row, key in enumerate(keys) if key not in found}
             if missing:
                 new = _computed(bilm, inputs, lengths, missing)
