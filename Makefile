@@ -10,6 +10,8 @@ PIP := -m pip --disable-pip-version-check install
 # Torch and the tests share the cores. Nothing needs the network after the set-up.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
+# The tests start many processes, which share the compiled sources.
+export PYTHONDONTWRITEBYTECODE :=
 # Processes of the tests. Tests of one `xdist_group` run in one of them.
 TEST_PROCESSES ?= 2
 

@@ -41,6 +41,7 @@ def test_a_round_that_the_machine_slowed_down_is_repeated(monkeypatch):
     assert found["candidates"]["ours"]["ratio"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("steady_machine")
 def test_epochs_of_ner_after_the_first_only_read(monkeypatch, tmp_path):
     monkeypatch.setattr(workload, "SHAPES", {"original": WIDE})

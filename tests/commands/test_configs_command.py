@@ -23,6 +23,7 @@ def evaluated(root, folder="training_config", **variables):
     return json.loads(_jsonnet.evaluate_snippet("configs", snippet, ext_vars=variables))
 
 
+@pytest.mark.slow
 def test_every_config_is_written_and_evaluates_to_the_same(tmp_path, capsys, monkeypatch):
     out = tmp_path / "new" / "elmo"
     main(["configs", str(out)])

@@ -200,8 +200,11 @@ def pairs(places):
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        *pairs(["words", "model"]),
-        *[pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs(["embedder", "alone"])],
+        *pairs(["model"]),
+        *[
+            pytest.param(*pair, marks=pytest.mark.slow)
+            for pair in pairs(["words", "embedder", "alone"])
+        ],
     ],
 )
 def test_saliency_has_one_number_a_token(name, place, bilm_files):

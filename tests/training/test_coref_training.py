@@ -78,6 +78,7 @@ def end_of(directory):
     return kept, torch.load(directory / "best.th", weights_only=True)
 
 
+@pytest.mark.slow
 def test_recovery_changes_no_bit(config, tmp_path):
     params = config()
     train_model(params.duplicate(), str(tmp_path / "whole"))

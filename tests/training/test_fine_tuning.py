@@ -85,6 +85,7 @@ def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path, seen):
     torch.testing.assert_close(fine_tuned, seen[-1][0])
 
 
+@pytest.mark.slow
 def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(config, first, tmp_path):
     params = config("bilm_small", **files(first))
     params["model"]["softmax"]["pretrained_file"] = str(first / "softmax.hdf5")

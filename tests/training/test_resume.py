@@ -144,9 +144,9 @@ AT_RANDOM, AT_THE_END = RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]
     ("run", "optimizer", "points"),
     [
         (by_allennlp, "adagrad", AT_RANDOM),
-        (by_allennlp, "adamw", AT_THE_END),
-        (by_ourselves, "adagrad", AT_THE_END),
         (by_ourselves, "adamw", AT_RANDOM),
+        pytest.param(by_allennlp, "adamw", AT_THE_END, marks=pytest.mark.slow),
+        pytest.param(by_ourselves, "adagrad", AT_THE_END, marks=pytest.mark.slow),
     ],
     indirect=["run"],
 )

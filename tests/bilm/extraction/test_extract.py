@@ -578,7 +578,10 @@ def kill_and_compare(tmp_path, state, layout, times, seed):
 
 
 @pytest.mark.usefixtures("commit_always")
-@pytest.mark.parametrize(("state", "layout"), [("primed", "sentences"), ("carry", "ragged")])
+@pytest.mark.parametrize(
+    ("state", "layout"),
+    [("primed", "sentences"), pytest.param("carry", "ragged", marks=pytest.mark.slow)],
+)
 def test_killed_three_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
     resumed = kill_and_compare(tmp_path, state, layout, times=3, seed=1)
     assert len(resumed) > 0

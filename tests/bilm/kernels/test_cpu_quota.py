@@ -59,7 +59,7 @@ print(torch.get_num_threads())
 
 @pytest.mark.parametrize(
     ("variables", "expected"),
-    [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "2")],
+    [({}, "1"), pytest.param({"OMP_NUM_THREADS": "2"}, "2", marks=pytest.mark.slow)],
 )
 def test_programs_keep_to_the_quota_unless_the_user_chose_otherwise(variables, expected):
     chosen = machine.THREAD_VARIABLES

@@ -107,7 +107,12 @@ def test_what_a_gpu_does_not_take_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("state", "dtype"), [("carry", None), ("reset", "int8"), ("primed", "bfloat16")]
+    ("state", "dtype"),
+    [
+        ("carry", None),
+        ("reset", "int8"),
+        pytest.param("primed", "bfloat16", marks=pytest.mark.slow),
+    ],
 )
 def test_bilm(emulation, state, dtype):
     def work(device):
@@ -137,11 +142,11 @@ def test_the_processor_waits_for_no_step(emulation):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
         {"do_layer_norm": True, "requires_grad": True},
-        {"keep_sentence_boundaries": True, "state": "primed"},
-        {"vocab_to_cache": ["<pad>", "The", "cat", "sat"]},
         {"cache": "memory", "state": "reset"},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"keep_sentence_boundaries": True, "state": "primed"}, marks=pytest.mark.slow),
+        pytest.param({"vocab_to_cache": ["<pad>", "The", "cat", "sat"]}, marks=pytest.mark.slow),
     ],
 )
 def test_elmo(emulation, arguments, tmp_path):
@@ -215,7 +220,7 @@ def test_chunks_rows_vocabularies_and_neighbours(emulation):
     assert_same(work, 2e-5)
 
 
-@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("dtype", [None, pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("train", [True, False])
 def test_losses_of_pretraining(emulation, dtype, train):
     """Gradients need a real GPU, but for those below."""

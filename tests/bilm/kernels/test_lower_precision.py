@@ -53,7 +53,10 @@ def test_every_layer_of_every_token_is_close(variant, dtype, monkeypatch):
             assert not torch.equal(ours, theirs) or (variant == library.NONE and dtype != "int8")
 
 
-@pytest.mark.parametrize("dtype", COSINE)
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", *[pytest.param(one, marks=pytest.mark.slow) for one in COSINE if one != "int8"]],
+)
 def test_on_trained_weights_too(dtype, monkeypatch):
     """They give heavy tails that random ones do not."""
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)

@@ -188,7 +188,7 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
 
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
-@pytest.mark.parametrize("cell_size", [6, 33])
+@pytest.mark.parametrize("cell_size", [pytest.param(6, marks=pytest.mark.slow), 33])
 def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_size):
     cell, (inputs, *others) = layer(cell_size, clips)
     inputs.requires_grad_()
@@ -387,7 +387,7 @@ class CompiledOnly:
         return launch
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_path):
     """

@@ -67,18 +67,19 @@ def ends(folder, out, size):
 @pytest.mark.parametrize(
     ("kwargs", "dtype", "size"),
     [
-        ({"num_samples": None}, torch.float64, 2),
         ({"sparse": True}, torch.float64, 4),
-        ({"sparse": True}, torch.float32, 4),
-        ({"sparse": False}, torch.float64, 2),
-        (
+        ({"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}, torch.float64, 2),
+        pytest.param({"num_samples": None}, torch.float64, 2, marks=pytest.mark.slow),
+        pytest.param({"sparse": True}, torch.float32, 4, marks=pytest.mark.slow),
+        pytest.param({"sparse": False}, torch.float64, 2, marks=pytest.mark.slow),
+        pytest.param(
             {"sparse": False, "settings": {"optimizer": {"type": "adamw", "lr": 0.01}}},
             torch.float64,
             2,
+            marks=pytest.mark.slow,
         ),
-        ({"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}, torch.float64, 2),
     ],
-    ids=["full", "sparse", "sparse32", "dense", "adamw", "accumulated"],
+    ids=["sparse", "accumulated", "full", "sparse32", "dense", "adamw"],
 )
 def test_several_processes_equal_one(text, kwargs, dtype, size):
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5

@@ -198,7 +198,7 @@ def test_dtype_reaches_the_bilm(files):
     assert exact.elmo_bilm.dtype is None
 
 
-@pytest.mark.parametrize("state", ["reset", "primed"])
+@pytest.mark.parametrize("state", [pytest.param("reset", marks=pytest.mark.slow), "primed"])
 def test_a_sentence_has_the_same_bits_alone_and_in_any_batch(state):
     """Tokens are not remembered from one run to the other."""
     if library.variant() is None:
