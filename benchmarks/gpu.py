@@ -143,7 +143,10 @@ class Benchmark:
         return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
 
     def _memory(self, works: dict[str, Work]) -> tuple[dict[str, float | None], dict[str, Any]]:
-        """Return two dictionaries by candidate: peak growth of GPU memory in MB, and output."""
+        """
+        Run each candidate. Return two dictionaries, keyed by candidate: the largest increase in GPU
+        memory, in MB, and the output.
+        """
         memory: dict[str, float | None] = {}
         outputs = {}
         for name, work in works.items():

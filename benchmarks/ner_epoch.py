@@ -98,7 +98,9 @@ def epoch(trainer: Trainer, number: int) -> float:
 
 
 def run(files: tuple[str, str], rounds: int, clock: Clock) -> dict[str, Any]:
-    """Return the times of an epoch by embedder, and their ratios to that with `ReadyVectors`."""
+    """
+    Return the times of each embedder's epochs, and their ratios to the epoch with `ReadyVectors`.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_sentences(folder / "train.txt")

@@ -98,9 +98,10 @@ def muc(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
 
 def b_cubed(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    Return the counts of B³ for one document (Bagga and Baldwin 1998). A mention's score is the
-    correct fraction of its cluster. Each numerator is the sum of these scores, each denominator the
-    number of mentions. Clusters of one mention are left out.
+    Return the counts of B³ for one document (Bagga and Baldwin 1998): numerator and denominator of
+    precision, then of recall. In precision, a mention's score is the fraction of its predicted
+    cluster that is also in its gold cluster; recall swaps the two. The numerator is the sum of
+    these scores, the denominator the number of mentions. Clusters of one mention are left out.
     """
     return (*_b_cubed(predicted, gold), *_b_cubed(gold, predicted))
 

@@ -1,4 +1,4 @@
-"""Handle gold labels that do not occur in the training data."""
+"""Gold labels that do not occur in the training data, which count as errors of the model."""
 
 import logging
 import weakref

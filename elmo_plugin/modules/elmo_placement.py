@@ -78,13 +78,14 @@ class ElmoPlacement(torch.nn.Module):
 
         Return two values: the model's input, shape `(batch_size, num_tokens, input_dim)`, and the
         ELMo vectors to concatenate to the encoder's output, shape `(batch_size, num_tokens,
-        embedding_dim)`. The latter is `None` if ELMo is not placed there.
+        embedding_dim)`. The second is `None` if ELMo is not placed at the encoder's output.
 
         # Raises
 
         `ConfigurationError`
-            If the model has `elmo`, but no token indexer `elmo` of type `elmo_characters`. If that
-            is the only indexer, but ELMo is not placed at the input.
+            If the model has `elmo`, but there is no token indexer `elmo` of type
+            `elmo_characters`; or if `elmo` is the only token indexer, but ELMo is not placed at the
+            input.
         """
         text_field_embedder, elmo = self._embedders
         if elmo is None:

@@ -25,7 +25,7 @@ class TextualEntailmentPredictor(InterpretablePredictor):
 
     def predict(self, premise: str, hypothesis: str) -> JsonDict:
         """
-        Return the model's output for a premise and a hypothesis, which may follow from the premise.
+        Predict whether the hypothesis follows from the premise, and return the model's output.
         `label` is the most probable label; `probabilities` maps each label to its probability.
         """
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})

@@ -37,7 +37,10 @@ class ProcessState(TrainerCallback):
         return {"processes": self._gathered or [self.own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keep the saved states until `on_start`. Ignore a state without the key `processes`."""
+        """
+        Store the saved states; `on_start` restores them. A state without the key `processes` is
+        ignored.
+        """
         self._saved = state_dict.get("processes", [])
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:

@@ -34,8 +34,8 @@ class RandomState(ProcessState):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """
-        Keep the saved states until `on_start`. An old checkpoint has only one state, which the
-        first process gets.
+        Store the saved states; `on_start` restores them. An old checkpoint has only one state,
+        which the first process gets.
         """
         super().load_state_dict(
             {"processes": [state_dict]} if "torch" in state_dict else state_dict

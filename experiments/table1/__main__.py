@@ -170,8 +170,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _seeds(texts: list[str], tasks: list[str]) -> dict[str, int]:
     """
-    Return the number of seeds by task. A text `N` sets it for all tasks, and a text `TASK=N` for
-    one. A later text overrides an earlier one.
+    Parse the arguments of `--seeds` into the number of seeds of each task. `N` applies to all
+    tasks, and `TASK=N` to one. Later arguments override earlier ones.
     """
     seeds = dict.fromkeys(tasks, SEEDS)
     for text in texts:

@@ -237,7 +237,10 @@ def _parse_mixes(run: Run, mixes: Any) -> list[LearnedMix]:
 
 
 def counts_of(runs: Iterable[Run], out: Path, known: Known = NONE_KNOWN) -> dict[Run, Any]:
-    """Return the metric's per-item counts by run, for complete and known runs that have any."""
+    """
+    Return the counts of each item, as the task's metric sums them, by run. Only complete runs and
+    runs in `known` are included, and only if they have counts.
+    """
     return _of_items(runs, out, "counts", _parse_counts, known.counts)
 
 

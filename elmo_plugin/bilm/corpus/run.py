@@ -150,8 +150,9 @@ def _load_or_make_plan(
     force: bool,
 ) -> Plan:
     """
-    Load the existing plan and check that it fits; write a new plan if there is none, or with
-    `force`. Raise the errors of `embed_corpus` if plan, input or folder are unusable.
+    Load the existing plan and check that it matches the inputs and settings. If there is none, or
+    with `force`, write a new plan. If the plan, an input or the folder is unusable, raise the same
+    errors as `embed_corpus`.
     """
     output, root = Path(worker_files.folder), Path(worker_files.root)
     names = find_files(inputs, root)

@@ -59,9 +59,9 @@ def windows(
     """
     Divide a stream of sentences into windows of about `WINDOW_BATCHES * max_tokens` tokens.
 
-    `batches` later sorts each window by length, so that batches have little padding. State
-    `"carry"` needs the sentences in order: with `carried_batch_size`, each window is one batch of
-    this many non-blank sentences.
+    `batches` later sorts each window by length, so that batches have little padding. But sentences
+    must stay in order if LSTM states are carried from batch to batch (`state="carry"`). Then set
+    `carried_batch_size`: each window is a single batch of this many non-blank sentences.
     """
     window: list[Sentence] = []
     steps = batched = 0

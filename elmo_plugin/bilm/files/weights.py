@@ -301,8 +301,9 @@ def _entry(
     get: Convert | None = None,
 ) -> Entry:
     """
-    Return the `Entry` of a parameter; `put` converts the file's array to the parameter's values,
-    and `get` (default: `put`) does the reverse.
+    Return the `Entry` of a parameter. `put` converts the file's array to the parameter's values,
+    and `get` converts back. `get` defaults to `put`, for conversions that are their own inverse,
+    such as a transpose.
     """
     return Entry(
         key,

@@ -108,7 +108,7 @@ class TrainingSteps(ABC):
 
 
 class PlainTrainingSteps(TrainingSteps):
-    """`TrainingSteps` in PyTorch's operators."""
+    """Implementation of `TrainingSteps` with PyTorch's operators."""
 
     _grad_bias: torch.Tensor | None = None
 

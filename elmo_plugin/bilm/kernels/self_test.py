@@ -25,7 +25,8 @@ DEFINITIONS: dict[str, type[LinearKernel]] = {
 
 def wrong_results(formats: tuple[str, ...]) -> list[str]:
     """
-    Return the names of wrong results, such as `"outputs in int8"`.
+    Run the self-test. Return the names of the results that differ from the definition, such as
+    `"outputs in int8"`.
 
     # Parameters
 

@@ -37,7 +37,8 @@ def check_batch(batch: Any) -> None:
 
 def tokenized_sentence(sentence: Iterable[Any], number: int | None = None) -> list[str]:
     """
-    Return one sentence as a list of strings; see `tokenized_batch` for tokens and errors.
+    Return one sentence as a list of strings. Allowed tokens and errors are those of
+    `tokenized_batch`.
 
     # Parameters
 

@@ -222,7 +222,10 @@ class Conll2003DatasetReader(DatasetReader):
 
 
 class _Columns:
-    """Splits lines into columns called `names`. `None` means the four columns of CoNLL-2003."""
+    """
+    Splitter of lines into columns. `names` lists the columns in order; `None` means the four of
+    CoNLL-2003.
+    """
 
     def __init__(self, names: Optional[List[str]]) -> None:
         self.names = list(names or COLUMNS)

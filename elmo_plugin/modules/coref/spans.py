@@ -52,7 +52,9 @@ class SpanParts(NamedTuple):
     attention: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "SpanParts":
-        """Return the `SpanParts` of spans; `indices` has shape `(batch_size, num_selected)`."""
+        """
+        Return the `SpanParts` of only the spans at `indices`, shape `(batch_size, num_selected)`.
+        """
         return self._replace(
             spans=_rows(self.spans, indices),
             widths=_rows(self.widths, indices),
