@@ -189,7 +189,8 @@ def split_by_rules(model: str) -> None:
     )
     for pos_tags in (True, False):
         key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
-        common_util.LOADED_SPACY_MODELS.setdefault(key, spacy.blank(model.split("_")[0]))
+        if key not in common_util.LOADED_SPACY_MODELS:
+            common_util.LOADED_SPACY_MODELS[key] = spacy.blank(model.split("_")[0])
 
 
 def _transformers_tokenizer() -> None:

@@ -5,6 +5,7 @@ Where allennlp-models is installed (`make peers`), the plugin is loaded before a
 imports allennlp-models first, whose registrations do not allow a second one of the same name.
 """
 
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -61,6 +62,11 @@ LONGEST = (
 def pytest_collection_modifyitems(items):
     """The longest first; the order is the same in every process of pytest-xdist."""
     items.sort(key=lambda item: item.name.partition("[")[0] not in LONGEST)
+
+
+def pytest_collection_finish():
+    """Imported modules are no garbage, so do not search them again in every collection."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -204,7 +204,13 @@ def test_sample_files_are_there_and_need_no_network(path):
     assert "https://" not in json.dumps(config)
 
 
-@each_config
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * path.stem.endswith("_paper"))
+        for path in CONFIGS
+    ],
+)
 def test_sample_builds_and_gives_a_loss(path, tmp_path):
     trainer = build(sample(path), tmp_path).trainer
     batch = next(iter(trainer.data_loader))

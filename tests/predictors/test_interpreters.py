@@ -222,7 +222,13 @@ def test_saliency_has_one_number_a_token(name, place, bilm_files):
             assert sum(numbers[0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("name", "place"), pairs(["words", "model"]))
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *pairs(["model"]),
+        *[pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs(["words"])],
+    ],
+)
 def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
     task = TASKS[name]
     attacker = Hotflip(predictor(name, place, bilm_files))
@@ -234,7 +240,13 @@ def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
         assert any(final != text for final in found["final"])
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("ner in BIO", "ner in IOB1")))
+        for name in TASKS
+    ],
+)
 def test_input_reduction_removes_words_or_says_why_not(name, bilm_files):
     task = TASKS[name]
     made = predictor(name, "model", bilm_files)

@@ -87,7 +87,7 @@ def by_ourselves(config, directory, recover):
         raise {130: KeyboardInterrupt, 143: SigTermReceived}[end.code] from end
 
 
-@pytest.fixture(params=[by_allennlp, by_ourselves])
+@pytest.fixture(params=[pytest.param(by_allennlp, marks=pytest.mark.slow), by_ourselves])
 def run(request):
     def run(config, directory, recover=False):
         WatchLosses.losses = {}

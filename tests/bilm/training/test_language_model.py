@@ -51,6 +51,7 @@ def evaluate(language_model, paths, vocabulary):
     return SimpleNamespace(**figures(forward / count, backward / count, sampled=False))
 
 
+@pytest.mark.slow
 def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
     train, heldout, vocabulary = text
     language_model = model(vocabulary, num_samples=5)
