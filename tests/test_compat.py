@@ -256,6 +256,7 @@ if __name__ == "__main__":
     print(json.dumps({case.__name__: outcome(case) for case in CASES}))
 
 
+@pytest.mark.slow
 def test_include_package_imports_what_is_not_installed_too():
     """`allennlp train --include-package elmo_plugin` imports every module of the package."""
     common_util.import_module_and_submodules("elmo_plugin")

@@ -337,6 +337,7 @@ def test_without_the_library_nothing_is_tried(untried, no_library, monkeypatch):
     assert not usable(torch.zeros(1), torch.float32, training=False)
 
 
+@pytest.mark.slow
 def test_a_cpu_does_not_import_triton():
     program = """
 import sys, torch

@@ -81,7 +81,11 @@ def test_every_stand_in_config_is_some_runs():
 
 @pytest.mark.parametrize(
     ("task", "arm"),
-    [(name, arm) for name, task in TASKS.items() for arm in (BASELINE, ELMO, *task.placements)],
+    [
+        pytest.param(name, arm, marks=[pytest.mark.slow] * (arm in task.placements))
+        for name, task in TASKS.items()
+        for arm in (BASELINE, ELMO, *task.placements)
+    ],
 )
 def test_its_model_fits_together(task, arm, vectors, monkeypatch):
     """Dimensions are checked by the constructors; both rows have the same word vectors."""
