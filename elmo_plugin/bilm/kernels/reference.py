@@ -17,6 +17,10 @@ from elmo_plugin.bilm.kernels.interface import (
     TokenWeights,
 )
 
+# If several threads make a process's first call of MKL's tanh, one of them may get a less exact
+# result, with errors of 5e-5. So make the first call here, in one thread.
+torch.tanh(torch.zeros(1))
+
 
 def lstm_step(
     x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, weights: LstmWeights
