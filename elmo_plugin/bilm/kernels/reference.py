@@ -19,7 +19,7 @@ from elmo_plugin.bilm.kernels.interface import (
 
 # If several threads make a process's first call of MKL's tanh, one of them may get a less exact
 # result, with errors of 5e-5. So make the first call here, in one thread.
-torch.tanh(torch.zeros(1))
+torch.tanh(torch.zeros(1, dtype=torch.float32, device="cpu"))
 
 
 def lstm_step(
