@@ -10,6 +10,7 @@ import pytest
 from tiny_bilm import write
 
 from elmo_plugin import ElmoEmbedder
+from tests.cases import first_quick
 from tests.fresh_process import run
 
 # AllenNLP is installed here; so that it is not, its files are not found.
@@ -75,8 +76,8 @@ IMPORT = "import elmo_plugin.as_allennlp\n"
 RUN = "import sys\nfrom elmo_plugin.__main__ import main\nmain(['run', *sys.argv[1:]])\n"
 
 
-@pytest.mark.parametrize(
-    ("installed", "state"), [(False, "carry"), (False, "primed"), (True, "carry")]
+@first_quick(
+    ("installed", "state"), [(False, "carry"), (True, "carry"), (False, "primed")], count=2
 )
 def test_a_program(installed, state, files, tmp_path):
     script = tmp_path / "old.py"

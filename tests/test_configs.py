@@ -207,7 +207,9 @@ def test_sample_files_are_there_and_need_no_network(path):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * path.stem.endswith("_paper"))
+        pytest.param(
+            path, id=path.stem, marks=[pytest.mark.slow] * path.stem.endswith(("_paper", "_5.5B"))
+        )
         for path in CONFIGS
     ],
 )

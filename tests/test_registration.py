@@ -10,6 +10,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.metrics import Metric
 
 import elmo_plugin.plugin  # noqa: F401
+from tests.cases import first_quick
 from tests.fresh_process import allennlp, run
 from tests.tiny_bilm import write
 
@@ -61,7 +62,7 @@ def test_imported_before_allennlp_it_registers_its_classes(tmp_path):
     assert found == "elmo_plugin.modules.token_embedder"
 
 
-@pytest.mark.parametrize("module", ["compat", "predictors.srl", "training.pretraining"])
+@first_quick("module", ["predictors.srl", "compat", "training.pretraining"])
 def test_a_module_of_the_plugin_may_be_imported_first(module):
     found = python(
         f"import elmo_plugin.{module}\n"

@@ -31,6 +31,7 @@ def test_where_an_elmo_stands():
     ]
 
 
+@pytest.mark.slow
 def test_each_dtype_is_evaluated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_task(tmp_path)

@@ -100,6 +100,7 @@ def tiny(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_command_measures_every_cell_and_writes_its_report(tiny, monkeypatch, tmp_path):
     asked = []
 

@@ -16,6 +16,7 @@ from allennlp.predictors import Predictor
 from tiny_bilm import OPTIONS
 
 from elmo_plugin import plugin
+from tests.cases import first_quick
 from tests.models.classifier_cases import bcn, esim
 from tests.models.coref_cases import config as coref
 from tests.models.squad_cases import WhitespaceTokenizerWithOffsets, squad
@@ -197,15 +198,8 @@ def pairs(places):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        *pairs(["model"]),
-        *[
-            pytest.param(*pair, marks=pytest.mark.slow)
-            for pair in pairs(["words", "embedder", "alone"])
-        ],
-    ],
+@first_quick(
+    ("name", "place"), [*pairs(["model"]), *pairs(["words", "embedder", "alone"])], count=3
 )
 def test_saliency_has_one_number_a_token(name, place, bilm_files):
     task, made = TASKS[name], predictor(name, place, bilm_files)
@@ -222,13 +216,7 @@ def test_saliency_has_one_number_a_token(name, place, bilm_files):
             assert sum(numbers[0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        *pairs(["model"]),
-        *[pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs(["words"])],
-    ],
-)
+@first_quick(("name", "place"), [*pairs(["model"]), *pairs(["words"])], count=2)
 def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
     task = TASKS[name]
     attacker = Hotflip(predictor(name, place, bilm_files))
@@ -243,7 +231,7 @@ def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("ner in BIO", "ner in IOB1")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("ner in BIOUL", "snli", "srl")))
         for name in TASKS
     ],
 )

@@ -13,6 +13,7 @@ from allennlp.models.archival import archive_model
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.predictors.srl import SemanticRoleLabelerPredictor
+from tests.cases import first_quick
 
 EXAMPLES = Path(__file__).parents[2] / "examples/srl"
 without_model = pytest.mark.skipif(
@@ -103,7 +104,7 @@ def pos_tagger(folder, tags, predicted):
     return str(folder / "model.tar.gz")
 
 
-@pytest.mark.parametrize(
+@first_quick(
     ("tag", "verbs"), [("VBD", ["Tom", "sold", "it"]), ("MD", ["Tom", "sold", "it"]), ("NN", [])]
 )
 def test_a_tagger_of_ones_own_finds_verbs(predictor, tmp_path, tag, verbs):
@@ -114,7 +115,7 @@ def test_a_tagger_of_ones_own_finds_verbs(predictor, tmp_path, tag, verbs):
     assert [frame["verb"] for frame in found["verbs"]] == verbs
 
 
-@pytest.mark.parametrize("content", [None, b"", b"<html>", b"\x1f\x8b\x08"])
+@first_quick("content", [b"<html>", None, b"", b"\x1f\x8b\x08"])
 def test_a_tagger_that_does_not_load_is_named(predictor, tmp_path, content):
     path = tmp_path / "model.tar.gz"
     if content is not None:

@@ -23,6 +23,7 @@ from interrupted_run import assert_same_end, names, send, validation
 
 from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
+from tests.cases import first_quick
 from tests.fresh_process import allennlp
 
 
@@ -39,14 +40,15 @@ def test_arguments_are_those_of_allennlp():
     assert {n: p.default for n, p in stock.items()} == {n: p.default for n, p in ours.items()}
 
 
-@pytest.mark.parametrize(
+@first_quick(
     ("at", "saved", "number", "raised"),
     [
-        ((0, 1), "e0_b1", signal.SIGINT, KeyboardInterrupt),
         ((1, 3), "e1_b3", signal.SIGTERM, SigTermReceived),
         ((0, "validation"), "e1_b0", signal.SIGINT, KeyboardInterrupt),
+        ((0, 1), "e0_b1", signal.SIGINT, KeyboardInterrupt),
         ((2, 4), "e2_b4", signal.SIGTERM, SigTermReceived),
     ],
+    count=2,
 )
 def test_a_signal_saves_and_the_run_goes_on_as_if_never_stopped(
     train, tmp_path, undisturbed, at, saved, number, raised
@@ -92,14 +94,15 @@ def test_a_signal_while_skipping_stops_at_once(train, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(
+@first_quick(
     ("kind", "kept"),
     [
-        ("model_state", 0.0),
         ("model_state", 0.99),
         ("training_state", 0.0),
+        ("model_state", 0.0),
         ("training_state", 0.5),
     ],
+    count=2,
 )
 def test_a_torn_newest_file_is_passed_over(
     train, tmp_path, undisturbed, caplog, capsys, kind, kept

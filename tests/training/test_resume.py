@@ -18,6 +18,7 @@ import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.training import run as run_module
 from elmo_plugin.bilm.training.loop import Pretraining
+from tests.cases import first_quick
 
 NUM_EPOCHS, NUM_BATCHES = 3, 7
 FILES = ["options.json", "weights.hdf5", "softmax.hdf5", "vocabulary.txt"]
@@ -140,13 +141,13 @@ POINTS = [(e, b) for e in range(NUM_EPOCHS) for b in range(1, NUM_BATCHES + 1)]
 AT_RANDOM, AT_THE_END = RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]
 
 
-@pytest.mark.parametrize(
+@first_quick(
     ("run", "optimizer", "points"),
     [
-        (by_allennlp, "adagrad", AT_RANDOM),
         (by_ourselves, "adamw", AT_RANDOM),
-        pytest.param(by_allennlp, "adamw", AT_THE_END, marks=pytest.mark.slow),
-        pytest.param(by_ourselves, "adagrad", AT_THE_END, marks=pytest.mark.slow),
+        (by_allennlp, "adagrad", AT_RANDOM),
+        (by_allennlp, "adamw", AT_THE_END),
+        (by_ourselves, "adagrad", AT_THE_END),
     ],
     indirect=["run"],
 )
@@ -174,9 +175,7 @@ def test_sigterm_is_as_good(run, config, undisturbed, tmp_path):
     assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("run", "point"), [(by_allennlp, (2, 7)), (by_ourselves, (0, 4))], indirect=["run"]
-)
+@first_quick(("run", "point"), [(by_ourselves, (0, 4)), (by_allennlp, (2, 7))], indirect=["run"])
 def test_a_crash_goes_on_from_the_last_checkpoint(run, config, undisturbed, tmp_path, point):
     def crash():
         raise RuntimeError("out of memory, say")

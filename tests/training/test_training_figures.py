@@ -7,6 +7,8 @@ import pytest
 from allennlp.common.util import SigTermReceived
 from interrupted_run import assert_same_end, names, send
 
+from tests.cases import first_quick
+
 # Wall clock and memory are each run's own.
 OWN = ("duration", "memory", "training_start", "training_epochs")
 
@@ -21,7 +23,7 @@ def config(config):
     return config
 
 
-@pytest.mark.parametrize("at", [(0, 1), (1, 3), (0, 4), (0, "validation"), (2, 4)])
+@first_quick("at", [(1, 3), (0, "validation"), (0, 1), (0, 4), (2, 4)], count=2)
 def test_of_a_stop_within_an_epoch(train, tmp_path, undisturbed, at):
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", at, send(signal.SIGINT))
@@ -59,7 +61,7 @@ def test_of_a_run_that_had_ended_by_its_patience(train, tmp_path):
     assert train(run, **{**more, "patience": 3})["epoch"] == 3
 
 
-@pytest.mark.parametrize("num_gradient_accumulation_steps", [1, 2])
+@first_quick("num_gradient_accumulation_steps", [2, 1])
 def test_of_accumulated_batches(train, tmp_path, num_gradient_accumulation_steps):
     more = {"num_gradient_accumulation_steps": num_gradient_accumulation_steps}
     whole = train(tmp_path / "whole", **more)

@@ -15,6 +15,7 @@ from elmo_plugin.bilm.files.many_langs import RELEASED_SIZES, many_langs_options
 from elmo_plugin.bilm.files.names import find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
+from tests.cases import first_quick
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_options(folder):
             assert torch.equal(one, another)
 
 
-@pytest.mark.parametrize("path", ["C:\\elmo\\configs\\{}", "/users4/conll18st/{}", "{}"])
+@first_quick("path", ["C:\\elmo\\configs\\{}", "/users4/conll18st/{}", "{}"])
 def test_sizes_that_came_with_the_program(folder, path):
     (folder / "sizes.json").unlink()
     for name in RELEASED_SIZES:

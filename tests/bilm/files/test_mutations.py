@@ -17,6 +17,7 @@ from tiny_bilm import OPTIONS, random_bilm
 from elmo_plugin.bilm.files.options import num_parameters, options_dict, read_options
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from tests.cases import first_quick
 from tests.fresh_process import run
 
 MUTATIONS = 200
@@ -182,7 +183,7 @@ def mutate_weights(folder, dtype):
     print(sum(results), len(results))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@first_quick("dtype", ["float32", "float16"])
 def test_weights(dtype, tmp_path):
     code = f"from test_mutations import *; mutate_weights({str(tmp_path)!r}, {dtype!r})"
     child = run(code)

@@ -28,6 +28,7 @@ print(pages() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.pythonapi, "mallopt"), reason="needs glibc")
 def test_no_page_comes_twice():
     kept, given_back = (int(run(COUNT_PAGES, which).stdout) for which in ("keep", "give back"))

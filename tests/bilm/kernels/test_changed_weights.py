@@ -11,6 +11,7 @@ from torch.nn.utils import prune
 
 from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])
@@ -69,7 +70,7 @@ def make_optimizer(name, bilm):
     return kind(model_parameters=list(bilm.named_parameters()), **rate)
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in RESTRICTED])
+@first_quick("name", [name for name in OPTIMIZERS if name not in RESTRICTED], count=12)
 @pytest.mark.filterwarnings("ignore:This implementation of AdamW:FutureWarning")
 def test_an_optimizer_step_is_noticed(name):
     bilm = random_bilm()

@@ -11,6 +11,7 @@ from elmo_plugin.bilm.kernels import fast, library, reference, self_test, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.quantized import Int16Linear, weight_in_int8, weight_in_int16
+from tests.cases import first_quick
 
 pytestmark = pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
 
@@ -65,7 +66,7 @@ BATCH_SIZES = [[30, 30, 13, 12, 2, 1], [1, 1, 1], [12], [25, 24, 23], [300, 259]
 
 
 @each_format_of_each_variant
-@pytest.mark.parametrize("seed", range(6))
+@first_quick("seed", range(6), count=2)
 def test_random_shapes_against_the_definition(variant, number_format, seed):
     """Any widths, multiples of 32 and others."""
     drawn = random.Random(seed)

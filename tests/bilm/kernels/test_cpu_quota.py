@@ -57,10 +57,8 @@ print(torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [({}, "1"), pytest.param({"OMP_NUM_THREADS": "2"}, "2", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("variables", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "2")])
 def test_programs_keep_to_the_quota_unless_the_user_chose_otherwise(variables, expected):
     chosen = machine.THREAD_VARIABLES
     kept = {name: value for name, value in os.environ.items() if name not in chosen}

@@ -24,6 +24,7 @@ from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
+from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, write
 
 GPU = "cuda:0"
@@ -126,6 +127,7 @@ def test_bilm(emulation, state, dtype):
     assert_same(work, 1e-6 if dtype is None else 0.05)
 
 
+@first_quick("emulation", STEPS, indirect=True)
 def test_the_processor_waits_for_no_step(emulation):
     """As often for 30 tokens as for 3."""
     bilm = random_bilm().requires_grad_(False).to(GPU)
@@ -139,14 +141,14 @@ def test_the_processor_waits_for_no_step(emulation):
 
 
 @PLAIN
-@pytest.mark.parametrize(
+@first_quick(
     "arguments",
     [
         {"do_layer_norm": True, "requires_grad": True},
         {"cache": "memory", "state": "reset"},
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"keep_sentence_boundaries": True, "state": "primed"}, marks=pytest.mark.slow),
-        pytest.param({"vocab_to_cache": ["<pad>", "The", "cat", "sat"]}, marks=pytest.mark.slow),
+        {},
+        {"keep_sentence_boundaries": True, "state": "primed"},
+        {"vocab_to_cache": ["<pad>", "The", "cat", "sat"]},
     ],
 )
 def test_elmo(emulation, arguments, tmp_path):
@@ -220,8 +222,8 @@ def test_chunks_rows_vocabularies_and_neighbours(emulation):
     assert_same(work, 2e-5)
 
 
-@pytest.mark.parametrize("dtype", [None, pytest.param("bfloat16", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("train", [True, False])
+@first_quick("dtype", [None, "bfloat16"])
+@first_quick("train", [True, False])
 def test_losses_of_pretraining(emulation, dtype, train):
     """Gradients need a real GPU, but for those below."""
 

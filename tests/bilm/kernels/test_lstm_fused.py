@@ -16,6 +16,7 @@ from elmo_plugin.bilm.kernels.lstm_fused import FusedTrainingSteps, usable, work
 from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps, Saved
 from elmo_plugin.bilm.kernels.quantized import ExactLinear, RoundedLinear
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+from tests.cases import first_quick
 
 CPU = torch.device("cpu")
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -168,7 +169,7 @@ def plain_and_fused(monkeypatch, run):
 
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
-@pytest.mark.parametrize("cell_size", [6, 33])
+@first_quick("cell_size", [33, 6])
 def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
     cell, arguments = layer(cell_size, clips)
     cell.requires_grad_(False)
@@ -186,9 +187,9 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
         torch.testing.assert_close(ours, theirs, atol=2 * error, rtol=2 * error)
 
 
-@pytest.mark.parametrize("clips", CLIPS)
+@first_quick("clips", CLIPS)
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
-@pytest.mark.parametrize("cell_size", [pytest.param(6, marks=pytest.mark.slow), 33])
+@first_quick("cell_size", [33, 6])
 def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_size):
     cell, (inputs, *others) = layer(cell_size, clips)
     inputs.requires_grad_()
@@ -388,7 +389,7 @@ class CompiledOnly:
         return launch
 
 
-@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=pytest.mark.slow)])
+@first_quick("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_path):
     """

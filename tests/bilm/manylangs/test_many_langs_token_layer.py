@@ -148,6 +148,7 @@ def test_the_embedder_and_the_dictionaries_part_in_the_digest(folder):
     assert fingerprint(embedder.elmo_bilm) != before
 
 
+@pytest.mark.slow
 def test_the_embedded_bilm_as_one_gives_its_vectors(tmp_path):
     """Two token layers, two files, two kinds of ids, one biLM."""
     sentences = [["It", "rained", "."], ["A", "word" * 20, "#", "2,000"], []]

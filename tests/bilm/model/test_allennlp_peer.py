@@ -9,6 +9,7 @@ from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
+from tests.cases import first_quick
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -183,7 +184,7 @@ def test_a_module_in_place_of_the_files(files):
         Elmo(*files, module=load_bilm(*files))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@first_quick("shape", SHAPES, count=3)
 def test_gradients_in_float64(shape, tmp_path):
     """Of every parameter, over two batches: no gradient flows into the batch before."""
     files = write(tmp_path, random_bilm(**SHAPES[shape]))

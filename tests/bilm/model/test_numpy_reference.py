@@ -8,6 +8,7 @@ from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.cases import first_quick
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -51,7 +52,7 @@ def assert_equals_numpy(files, atol=1e-10):
                     assert not layer[row, real:].any()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@first_quick("shape", SHAPES, count=8)
 def test_layers_equal_the_reference(shape, tmp_path):
     # Storing takes 6e-8 off a forget bias, the same for both: they read one file.
     assert_equals_numpy(write(tmp_path, random_bilm(**SHAPES[shape])), atol=2e-7)

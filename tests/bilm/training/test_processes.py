@@ -21,6 +21,7 @@ from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from tests.cases import first_quick
 
 OPTIONS = ElmoOptions(6, 10, 2, 4, ((1, 4), (2, 4)), 1, num_characters=12)
 WORDS = WordVocabulary([*SPECIAL_WORDS, *(f"w{number}" for number in range(60))])
@@ -64,20 +65,19 @@ def ends(folder, out, size):
     return [torch.load(folder / out / f"end_{rank}.pt") for rank in range(size)]
 
 
-@pytest.mark.parametrize(
+ACCUMULATED = {"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}
+ADAMW = {"sparse": False, "settings": {"optimizer": {"type": "adamw", "lr": 0.01}}}
+
+
+@first_quick(
     ("kwargs", "dtype", "size"),
     [
         ({"sparse": True}, torch.float64, 4),
-        ({"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}, torch.float64, 2),
-        pytest.param({"num_samples": None}, torch.float64, 2, marks=pytest.mark.slow),
-        pytest.param({"sparse": True}, torch.float32, 4, marks=pytest.mark.slow),
-        pytest.param({"sparse": False}, torch.float64, 2, marks=pytest.mark.slow),
-        pytest.param(
-            {"sparse": False, "settings": {"optimizer": {"type": "adamw", "lr": 0.01}}},
-            torch.float64,
-            2,
-            marks=pytest.mark.slow,
-        ),
+        (ACCUMULATED, torch.float64, 2),
+        ({"num_samples": None}, torch.float64, 2),
+        ({"sparse": True}, torch.float32, 4),
+        ({"sparse": False}, torch.float64, 2),
+        (ADAMW, torch.float64, 2),
     ],
     ids=["sparse", "accumulated", "full", "sparse32", "dense", "adamw"],
 )

@@ -11,6 +11,7 @@ from elmo_plugin.bilm.training.softmax import (
     full_cross_entropy,
 )
 from tests import peak_memory
+from tests.cases import first_quick
 
 NUM_WORDS, NUM_SAMPLES, MANY_SAMPLES, DIM = 40, 12, 30, 6
 
@@ -145,7 +146,7 @@ def test_expected_gradient_is_the_full_softmaxs(shuffled_targets):
     assert gradient_error(LogUniformSampler(NUM_WORDS, MANY_SAMPLES), shuffled_targets) < 3
 
 
-@pytest.mark.parametrize("wrong", [WithoutCorrection, WithOppositeCorrection, OnlyOneTry])
+@first_quick("wrong", [WithoutCorrection, WithOppositeCorrection, OnlyOneTry])
 def test_a_wrong_correction_gives_another_gradient(wrong):
     # Seen: 13 and more.
     assert gradient_error(wrong(NUM_WORDS, MANY_SAMPLES)) > 8

@@ -11,6 +11,7 @@ import torch
 from elmo_plugin import Elmo, ElmoEmbedder, ElmoHub, ElmoTransformer, LanguageScorer, batch_to_ids
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from tests.cases import first_quick
 from tests.tiny_bilm import random_bilm, write
 
 SENTENCES = [["It", "rained"], ["Yes"]]
@@ -66,18 +67,19 @@ def allennlp_tokens():
     return [[Token(word) for word in words] for words in SENTENCES]
 
 
-@pytest.mark.parametrize(
+@first_quick(
     "make",
     [
-        lambda: tuple(map(tuple, SENTENCES)),
-        lambda: iter([iter(words) for words in SENTENCES]),
         lambda: ((word for word in words) for words in SENTENCES),
         lambda: [numpy.array(words) for words in SENTENCES],
-        lambda: [numpy.array(words, dtype=object) for words in SENTENCES],
         spacy_docs,
         allennlp_tokens,
+        lambda: tuple(map(tuple, SENTENCES)),
+        lambda: iter([iter(words) for words in SENTENCES]),
+        lambda: [numpy.array(words, dtype=object) for words in SENTENCES],
     ],
-    ids=["tuples", "iterators", "generators", "arrays", "objects", "spacy", "allennlp"],
+    count=4,
+    ids=["generators", "arrays", "spacy", "allennlp", "tuples", "iterators", "objects"],
 )
 def test_tokens_of_every_kind_are_taken(embed, make):
     torch.testing.assert_close(embed(make()), embed(SENTENCES), rtol=1e-5, atol=1e-6)

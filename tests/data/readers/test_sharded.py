@@ -7,6 +7,7 @@ from allennlp.common import Params
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
 
 from elmo_plugin import plugin
+from tests.cases import first_quick
 
 READERS = {
     "conll2003": ("examples/ner/dev.txt", {}),
@@ -18,7 +19,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
+@first_quick("name", READERS, count=3)
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_sharded_readers_give_indexed_instances(name, num_workers, tmp_path, repository):
     assert plugin

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import os
 
@@ -10,6 +11,7 @@ from allennlp.models import Model
 import elmo_plugin.plugin  # noqa: F401
 from experiments.table1.plan import BASELINE, CONFIGS, ELMO, Run, check_data, config, plan
 from experiments.table1.tasks import TASKS
+from tests.cases import first_quick
 
 
 @pytest.fixture
@@ -79,13 +81,14 @@ def test_every_stand_in_config_is_some_runs():
     assert {path.stem for path in CONFIGS.glob("*.jsonnet")} == named
 
 
-@pytest.mark.parametrize(
+@first_quick(
     ("task", "arm"),
     [
-        pytest.param(name, arm, marks=[pytest.mark.slow] * (arm in task.placements))
-        for name, task in TASKS.items()
-        for arm in (BASELINE, ELMO, *task.placements)
+        *itertools.product(TASKS, [BASELINE]),
+        *itertools.product(TASKS, [ELMO]),
+        *((name, arm) for name, task in TASKS.items() for arm in task.placements),
     ],
+    count=len(TASKS) + 2,
 )
 def test_its_model_fits_together(task, arm, vectors, monkeypatch):
     """Dimensions are checked by the constructors; both rows have the same word vectors."""

@@ -105,6 +105,7 @@ def test_ctrl_c_asks_the_processes_and_waits(program, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_no_more_at_a_time_than_asked_for(program, tmp_path):
     program(
         "(folder.parent / f'{folder.name}.on').touch()\n"
@@ -130,6 +131,7 @@ def test_a_run_knows_its_table(program, tmp_path):
     assert (tmp_path / RUNS[0].folder / "ours").read_text() == "True"
 
 
+@pytest.mark.slow
 def test_a_run_of_a_table_that_is_gone_ends():
     watch = (
         "import sys, time\nfrom experiments.table1.one_run import _end_with\n"
