@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Targets whose packages are installed in an environment of their own.
 BESIDE := peers libraries interop ray
-PIP := -m pip --disable-pip-version-check install
+# Python compiles what it imports; that is a small part of what is installed.
+PIP := -m pip --disable-pip-version-check install --no-compile
 
 # Torch and the tests share the cores. Nothing needs the network after the set-up.
 export OMP_NUM_THREADS ?= 1

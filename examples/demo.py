@@ -10,55 +10,60 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "out" / "demo"
 TEST_FILE = "examples/ner/test.txt"
 PLUGIN = ["--include-package", "elmo_plugin"]
-RUNS = [
-    ("baseline", "training_config/ner.jsonnet"),
-    ("with ELMo", "training_config/ner_elmo.jsonnet"),
-]
+BASELINE, WITH_ELMO = "training_config/ner.jsonnet", "training_config/ner_elmo.jsonnet"
 SCORES = {"precision": "precision-overall", "recall": "recall-overall", "F1": "f1-measure-overall"}
 
 
-def allennlp(*arguments: str) -> None:
-    """Runs `allennlp` as a user would; its warnings and progress bars are shown."""
-    print(f"\n$ allennlp {' '.join(arguments)}", flush=True)
+def allennlp(arguments: list[str], log: IO[str] | None) -> None:
+    """Runs `allennlp` as a user would; its progress bars and warnings are shown, or go to `log`."""
+    print(f"\n$ allennlp {' '.join(arguments)}", file=log, flush=True)
     subprocess.run(
         [sys.executable, "-m", "allennlp", *arguments],
         cwd=ROOT,
         check=True,
         env={**os.environ, "ALLENNLP_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
+        stdout=log,
+        stderr=log,
     )
+
+
+def train_and_evaluate(config: str, log: IO[str] | None = None) -> dict[str, float]:
+    """Returns the scores on the test split, in percent."""
+    folder = f"{OUT.relative_to(ROOT)}/{Path(config).stem}"
+    allennlp(["train", config, "-s", folder, *PLUGIN], log)
+    scores = f"{folder}/test_scores.json"
+    allennlp(
+        ["evaluate", f"{folder}/model.tar.gz", TEST_FILE, "--output-file", scores, *PLUGIN], log
+    )
+    found = json.loads((ROOT / scores).read_text())
+    return {name: 100 * found[key] for name, key in SCORES.items()}
 
 
 def main() -> None:
     """Trains and evaluates both, and prints the table."""
     started = time.time()
     shutil.rmtree(OUT, ignore_errors=True)
-    rows = []
-    for number, (name, config) in enumerate(RUNS):
-        directory = OUT / Path(config).stem
-        scores_file = directory / "test_scores.json"
-        location = str(directory.relative_to(ROOT))
-        print(f"\n[{2 * number + 1}/4] training: {name}", flush=True)
-        allennlp("train", config, "-s", location, *PLUGIN)
-        print(f"\n[{2 * number + 2}/4] evaluating on the test split: {name}", flush=True)
-        allennlp(
-            "evaluate", f"{location}/model.tar.gz", TEST_FILE,
-            "--output-file", str(scores_file.relative_to(ROOT)), *PLUGIN,
-        )  # fmt: skip
-        scores = json.loads(scores_file.read_text())
-        rows.append((name, [100 * scores[key] for key in SCORES.values()]))
+    OUT.mkdir(parents=True)
+    log_path = OUT / "baseline.log"
+    print(f"NER with ELMo, and the baseline without ELMo beside it (its log: {log_path})")
+    with ThreadPoolExecutor() as pool, log_path.open("w") as log:
+        beside = pool.submit(train_and_evaluate, BASELINE, log)
+        with_elmo = train_and_evaluate(WITH_ELMO)
+        baseline = beside.result()
 
     print(f"\nNER on the sample data's test split ({TEST_FILE}), in percent")
     print(f"{'':12}" + "".join(f"{score:>12}" for score in SCORES))
-    for name, values in rows:
-        print(f"{name:12}" + "".join(f"{value:12.2f}" for value in values))
-    difference = [after - before for before, after in zip(rows[0][1], rows[1][1])]
-    print(f"{'difference':12}" + "".join(f"{value:+12.2f}" for value in difference))
+    for name, scores in (("baseline", baseline), ("with ELMo", with_elmo)):
+        print(f"{name:12}" + "".join(f"{score:12.2f}" for score in scores.values()))
+    print(f"{'difference':12}" + "".join(f"{with_elmo[s] - baseline[s]:+12.2f}" for s in SCORES))
     minutes = (time.time() - started) / 60
     print(f"\n{minutes:.1f} minutes; the archives are in {OUT.relative_to(ROOT)}/")
 
