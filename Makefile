@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Targets whose packages are installed in an environment of their own.
 BESIDE := peers libraries interop ray
-# Python compiles what it imports; that is a small part of what is installed.
+# --no-compile saves time: Python compiles a module at its first import, and most are never imported.
 PIP := -m pip --disable-pip-version-check install --no-compile
 
 # Torch and the tests share the cores. Nothing needs the network after the set-up.

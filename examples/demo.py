@@ -23,7 +23,7 @@ SCORES = {"precision": "precision-overall", "recall": "recall-overall", "F1": "f
 
 
 def allennlp(arguments: list[str], log: IO[str] | None) -> None:
-    """Runs `allennlp` as a user would; its progress bars and warnings are shown, or go to `log`."""
+    """Runs the command `allennlp`; all its output goes to `log`, or to the terminal without one."""
     print(f"\n$ allennlp {' '.join(arguments)}", file=log, flush=True)
     subprocess.run(
         [sys.executable, "-m", "allennlp", *arguments],
@@ -36,7 +36,7 @@ def allennlp(arguments: list[str], log: IO[str] | None) -> None:
 
 
 def train_and_evaluate(config: str, log: IO[str] | None = None) -> dict[str, float]:
-    """Returns the scores on the test split, in percent."""
+    """Trains with a config file; returns the scores on the test split by name, in percent."""
     folder = f"{OUT.relative_to(ROOT)}/{Path(config).stem}"
     allennlp(["train", config, "-s", folder, *PLUGIN], log)
     scores = f"{folder}/test_scores.json"
@@ -53,7 +53,7 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     log_path = OUT / "baseline.log"
-    print(f"NER with ELMo, and the baseline without ELMo beside it (its log: {log_path})")
+    print(f"training NER with ELMo; at the same time the baseline without ELMo (log: {log_path})")
     with ThreadPoolExecutor() as pool, log_path.open("w") as log:
         beside = pool.submit(train_and_evaluate, BASELINE, log)
         with_elmo = train_and_evaluate(WITH_ELMO)

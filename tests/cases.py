@@ -1,12 +1,12 @@
-"""Cases of a test: some are quick, the others belong to the slow tests."""
+"""Parametrizes a test: a few cases always run, the others run with the slow tests."""
 
 import pytest
 
 
 def first_quick(names, cases, count=1, **more):
     """
-    `pytest.mark.parametrize`, where the first `count` cases are quick. The others, further cases of
-    the same behaviour, are slow.
+    Like `pytest.mark.parametrize`, which gets `more`, but every case after the first `count` has
+    the mark `slow`. These are further cases of the same behaviour.
     """
     values = [
         pytest.param(

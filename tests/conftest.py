@@ -49,7 +49,7 @@ def pytest_configure(config):
         subprocess.run(build, cwd=REPOSITORY, check=False)
 
 
-# They start first, so that no process is left with one of them at the end.
+# The longest tests start first: at the end no parallel process works on one while the others wait.
 LONGEST = (
     "test_killed_at_any_moment_it_gives_the_same_table",
     "test_the_whole_command",
