@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "out" / "demo"
+OUT = "out/demo"
 TEST_FILE = "examples/ner/test.txt"
 PLUGIN = ["--include-package", "elmo_plugin"]
 BASELINE, WITH_ELMO = "training_config/ner.jsonnet", "training_config/ner_elmo.jsonnet"
@@ -37,7 +37,7 @@ def allennlp(arguments: list[str], log: IO[str] | None) -> None:
 
 def train_and_evaluate(config: str, log: IO[str] | None = None) -> dict[str, float]:
     """Trains with a config file; returns the scores on the test split by name, in percent."""
-    folder = f"{OUT.relative_to(ROOT)}/{Path(config).stem}"
+    folder = f"{OUT}/{Path(config).stem}"
     allennlp(["train", config, "-s", folder, *PLUGIN], log)
     scores = f"{folder}/test_scores.json"
     allennlp(
@@ -50,11 +50,11 @@ def train_and_evaluate(config: str, log: IO[str] | None = None) -> dict[str, flo
 def main() -> None:
     """Trains and evaluates both, and prints the table."""
     started = time.time()
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
-    log_path = OUT / "baseline.log"
+    shutil.rmtree(ROOT / OUT, ignore_errors=True)
+    (ROOT / OUT).mkdir(parents=True)
+    log_path = f"{OUT}/baseline.log"
     print(f"training NER with ELMo; at the same time the baseline without ELMo (log: {log_path})")
-    with ThreadPoolExecutor() as pool, log_path.open("w") as log:
+    with ThreadPoolExecutor() as pool, (ROOT / log_path).open("w") as log:
         beside = pool.submit(train_and_evaluate, BASELINE, log)
         with_elmo = train_and_evaluate(WITH_ELMO)
         baseline = beside.result()
@@ -65,7 +65,7 @@ def main() -> None:
         print(f"{name:12}" + "".join(f"{score:12.2f}" for score in scores.values()))
     print(f"{'difference':12}" + "".join(f"{with_elmo[s] - baseline[s]:+12.2f}" for s in SCORES))
     minutes = (time.time() - started) / 60
-    print(f"\n{minutes:.1f} minutes; the archives are in {OUT.relative_to(ROOT)}/")
+    print(f"\n{minutes:.1f} minutes; the archives are in {OUT}/")
 
 
 if __name__ == "__main__":

@@ -228,13 +228,7 @@ def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
         assert any(final != text for final in found["final"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("ner in BIOUL", "snli", "srl")))
-        for name in TASKS
-    ],
-)
+@first_quick("name", dict.fromkeys(["ner in BIOUL", "snli", "srl", *TASKS]), count=3)
 def test_input_reduction_removes_words_or_says_why_not(name, bilm_files):
     task = TASKS[name]
     made = predictor(name, "model", bilm_files)

@@ -579,10 +579,7 @@ def kill_and_compare(tmp_path, state, layout, times, seed):
 
 
 @pytest.mark.usefixtures("commit_always")
-@pytest.mark.parametrize(
-    ("state", "layout"),
-    [("primed", "sentences"), pytest.param("carry", "ragged", marks=pytest.mark.slow)],
-)
+@first_quick(("state", "layout"), [("primed", "sentences"), ("carry", "ragged")])
 def test_killed_three_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
     resumed = kill_and_compare(tmp_path, state, layout, times=3, seed=1)
     assert len(resumed) > 0

@@ -107,13 +107,8 @@ def test_what_a_gpu_does_not_take_is_an_error(monkeypatch):
         assert emulation.waits == ["aten._local_scalar_dense"]
 
 
-@pytest.mark.parametrize(
-    ("state", "dtype"),
-    [
-        ("carry", None),
-        ("reset", "int8"),
-        pytest.param("primed", "bfloat16", marks=pytest.mark.slow),
-    ],
+@first_quick(
+    ("state", "dtype"), [("carry", None), ("reset", "int8"), ("primed", "bfloat16")], count=2
 )
 def test_bilm(emulation, state, dtype):
     def work(device):

@@ -9,6 +9,7 @@ from elmo_plugin.bilm.kernels import library, tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
+from tests.cases import first_quick
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Released sizes but for the number of units: wide enough for a cosine to mean something.
@@ -53,10 +54,7 @@ def test_every_layer_of_every_token_is_close(variant, dtype, monkeypatch):
             assert not torch.equal(ours, theirs) or (variant == library.NONE and dtype != "int8")
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["int8", *[pytest.param(one, marks=pytest.mark.slow) for one in COSINE if one != "int8"]],
-)
+@first_quick("dtype", dict.fromkeys(["int8", *COSINE]))
 def test_on_trained_weights_too(dtype, monkeypatch):
     """They give heavy tails that random ones do not."""
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)

@@ -12,6 +12,7 @@ import torch
 import elmo_plugin
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, OPTIONS, write
 
 
@@ -198,7 +199,7 @@ def test_dtype_reaches_the_bilm(files):
     assert exact.elmo_bilm.dtype is None
 
 
-@pytest.mark.parametrize("state", [pytest.param("reset", marks=pytest.mark.slow), "primed"])
+@first_quick("state", ["primed", "reset"])
 def test_a_sentence_has_the_same_bits_alone_and_in_any_batch(state):
     """Tokens are not remembered from one run to the other."""
     if library.variant() is None:
