@@ -1,6 +1,6 @@
 """
 Packaging of elmo_plugin. What is named here is the core: ELMo without AllenNLP. The pinned set with
-AllenNLP is requirements.txt; `make` installs it.
+AllenNLP is requirements.txt; `make install` installs it.
 """
 
 import hashlib
@@ -231,8 +231,8 @@ setup(
         "bdist_wheel": PlatformWheel,
     },
     install_requires=["torch>=2", "numpy>=2", "h5py", "tqdm"],
-    # AllenNLP can be no extra: its own pins (torch<1.13) no longer install. README.md, "Install",
-    # says how it goes on top.
+    # AllenNLP can be no extra: its own pins (torch<1.13) no longer install. "With AllenNLP" in
+    # docs/getting_started.md says how to install it.
     extras_require={
         "hub": ["cached-path"],  # released weights, by name or URL
         "jsonnet": ["jsonnet"],  # `elmo-plugin pretrain` with a .jsonnet

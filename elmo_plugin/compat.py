@@ -1,9 +1,9 @@
 """
-Patches of AllenNLP 2.10.1, mostly for current PyTorch. Each patch is a function in this module.
+Patches of AllenNLP 2.10.1. Each patch is a function in this module.
 
-`elmo_plugin.plugin` calls `repair`, which applies them. They replace only functions of AllenNLP
-that fail or warn. `tests/test_compat.py` shows each failure. Delete a patch once AllenNLP no longer
-fails.
+`elmo_plugin.plugin` calls `repair`, which applies them. Some repair what fails or warns on current
+versions of other packages; `tests/test_compat.py` shows each failure. The others give clearer
+errors, files that are written whole, and archives that need no other file.
 """
 
 import functools

@@ -174,15 +174,15 @@ MISTAKES = {
     ),
     "options are no JSON": (
         lambda case: Elmo(case.write("o.json", "<html>"), case.weights),
-        ["o.json is not a JSON file", "expected a biLM's options.json"],
+        ["o.json is not a JSON file", "expected: options file"],
     ),
     "options lack a key": (
         options_without("char_cnn", "filters"),
-        ["the key char_cnn.filters is missing", "expected a biLM's options.json"],
+        ["the key char_cnn.filters is missing", "expected options with it"],
     ),
     "options lack a size": (
         options_without("lstm", "dim"),
-        ["the key lstm.dim is missing", "expected a biLM's options.json"],
+        ["the key lstm.dim is missing", "expected options with it"],
     ),
     "options twice": (
         lambda case: Elmo.from_params(Params({"options": {"lstm": 1}, "options_file": "small"})),

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of the cluster; local starts one on this machine for this run (default: "
         "RAY_ADDRESS, or a cluster that was started on this machine, or local)",
     )
-    parser.add_argument("--workers", type=int, help="number of processes (default: one per CPU)")
+    parser.add_argument(
+        "--workers", type=int, help="number of processes (default: CPUs divided by --threads)"
+    )
     parser.add_argument(
         "--threads",
         type=int,

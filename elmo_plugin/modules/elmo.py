@@ -63,8 +63,8 @@ def _draw_as_allennlp(options: ElmoOptions) -> None:
         if bias:
             torch.empty(output_dim).uniform_()
 
-    num_filters = sum(number for _, number in options.filters)
-    cell_size, projection_dim = options.cell_size, options.projection_dim
+    num_filters, cell_size = options.num_filters, options.cell_size
+    projection_dim = options.projection_dim
     for width, number in options.filters:
         linear(options.char_embedding_dim * width, number)
     for _ in range(options.num_highways):

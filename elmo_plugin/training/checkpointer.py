@@ -180,7 +180,7 @@ class AtomicCheckpointer(Checkpointer):
             model_path, training_path = self._pair(point)
             missing = [path for path in (model_path, training_path) if not path.exists()]
             if missing:
-                logger.warning("Skipping a checkpoint that is half there: no %s", missing[0])
+                logger.warning("Skipping an incomplete checkpoint: there is no %s", missing[0])
                 continue
             states: List[Dict[str, Any]] = []
             path = model_path

@@ -27,7 +27,7 @@ class BilmPretraining(TrainModel):
     # Parameters
 
     config : `Dict[str, Any]`
-        The whole config; `docs/pretraining.md` describes it.
+        The whole config; see `docs/pretraining.md`, "Keys".
     serialization_dir : `str`
         Folder of the run.
     recover : `bool`, optional (default = `True`)
@@ -105,8 +105,8 @@ class PretrainingArchiveReader(DatasetReader):
 
     def __init__(self, **kwargs: Any) -> None:
         raise ConfigurationError(
-            "this config or archive is of pretraining, which AllenNLP's models and data loaders "
-            "have no part in: `elmo-plugin score FOLDER TEXT --state carry` evaluates the run in "
+            "this config or archive belongs to pretraining, which uses none of AllenNLP's models "
+            "and data loaders: `elmo-plugin score FOLDER TEXT --state carry` evaluates the run in "
             "FOLDER on a text, `elmo-plugin pretrain` or `allennlp train` trains"
         )
 

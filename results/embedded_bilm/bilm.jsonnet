@@ -9,8 +9,8 @@
   // More than there are files: all are shuffled together.
   data_loader+: { batch_size: 128, batches_per_epoch: 1000, files_at_once: 200 },
   trainer+: {
-    // 0.41 of a pass over the text. The rate stays until 8,000 updates, so that the run might have been ended at any time: with
-    // other epochs and constant steps a run that goes on falls along the cosine at once.
+    // 0.41 of a pass over the text. The rate stays constant until 8,000 updates, so that the run could be ended at any time: resumed
+    // with other `num_epochs` and `constant_steps`, its rate falls along the cosine at once.
     num_epochs: 11,
     learning_rate_scheduler+: { warmup_steps: 500, constant_steps: 7500 },
     checkpointer: { save_every_num_batches: 100 },

@@ -128,7 +128,7 @@ def test_half_a_pair_is_passed_over(train, tmp_path, undisturbed, caplog):
     (run / "training_state_e2_b0.th").unlink()
     with caplog.at_level(logging.WARNING):
         train(run)
-    assert f"half there: no {run / 'training_state_e2_b0.th'}" in caplog.text
+    assert f"incomplete checkpoint: there is no {run / 'training_state_e2_b0.th'}" in caplog.text
     assert_same_end(run, undisturbed[0])
 
 

@@ -7,7 +7,7 @@
 // maxout output layers (McCann et al. 2017), there ReLU layers; all phrases, there those of at least four tokens; learning
 // rate 0.001, there 0.0001: biattentive_classification_network_elmo_paper.jsonnet has the paper's, with ELMo.
 //
-// To expect on SST-5 (test accuracy): 51.4 in the paper, 51.3 from AllenNLP's (one run). Ours: not run (GloVe is needed);
+// Expected on SST-5 (test accuracy): 51.4 in the paper, 51.3 from AllenNLP's (one run). Ours: not run (GloVe is needed);
 // results/table1 has runs of a smaller model with other word vectors.
 {
   dataset_reader: {

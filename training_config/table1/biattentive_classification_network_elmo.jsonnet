@@ -5,7 +5,7 @@
 // ELMo at the input only, and more dropout there. ELMo at the output too, as AllenNLP first had it (with ELMo dropout 0.5) and as
 // the paper has it: biattentive_classification_network_elmo_paper.jsonnet.
 //
-// To expect on SST-5 (test accuracy): 54.7 +/- 0.5 in the paper (five seeds), 54.7 from AllenNLP's archive (one run).
+// Expected on SST-5 (test accuracy): 54.7 +/- 0.5 in the paper (five seeds), 54.7 from AllenNLP's archive (one run).
 // Ours: not run (GloVe and the released weights are needed).
 local options = import 'original_options.json';
 

@@ -6,7 +6,7 @@
 // 0.0001; ELMo at input and output, with an L2 penalty of 0.001 on the mixes. The paper does not say how wide the ReLU layers
 // are: here as the maxout layers. It is silent on ELMo's dropout: 0.5 as AllenNLP's first config with both placements.
 //
-// To expect on SST-5 (test accuracy): 54.7 +/- 0.5 in the paper (five seeds). Ours: not run.
+// Expected on SST-5 (test accuracy): 54.7 +/- 0.5 in the paper (five seeds). Ours: not run.
 local options = import 'original_options.json';
 
 (import 'biattentive_classification_network.jsonnet') + {

@@ -1,13 +1,13 @@
 // Coreference, the row "Coref", column "our baseline", of table 1 in Peters et al. 2018, "Deep contextualized word representations":
-// the model of Lee et al. 2017, as its code has it (kentonl/e2e-coref at 53c4116, experiments.conf and coref_model.py).
+// the model of Lee et al. 2017, as in its code (kentonl/e2e-coref at 53c4116, experiments.conf and coref_model.py).
 //   allennlp train training_config/table1/coref.jsonnet -s out --include-package elmo_plugin
 // The paths of CoNLL-2012's files (one file a split, or a directory of *gold_conll) come from COREF_TRAIN_DATA_PATH,
 // COREF_DEV_DATA_PATH and COREF_TEST_DATA_PATH (only read: its words get vectors; `allennlp evaluate` scores it), Turian's vectors from
 // TURIAN_PATH (50 dimensions).
 //
-// AllenNLP's config of this name had other values and a model that lacked much of this one; each difference stands beside its value.
+// AllenNLP's config of this name had other values and a model that lacked much of this one; each difference is noted beside its value.
 //
-// To expect on CoNLL-2012 (test, average F1): 67.2 in the paper. AllenNLP's: 63.0. Ours: not run (the data is licensed).
+// Expected on CoNLL-2012 (test, average F1): 67.2 in the paper. AllenNLP's: 63.0. Ours: not run (the data is licensed).
 {
   dataset_reader: {
     type: 'coref',
@@ -87,7 +87,7 @@
       dropout: 0.2,
     },
     feature_size: 20,
-    // Both features lack in AllenNLP's. The genres are OntoNotes'.
+    // AllenNLP's model has neither feature. The genres are OntoNotes'.
     use_speakers: true,
     genres: ['bc', 'bn', 'mz', 'nw', 'pt', 'tc', 'wb'],
     max_span_width: 10,
@@ -99,7 +99,7 @@
     // AllenNLP's: from the embedded words.
     head_scores_from_context: true,
     lexical_dropout: 0.5,
-    // The next two lack in AllenNLP's.
+    // AllenNLP's model has neither of the next two.
     context_dropout: 0.2,
     feature_dropout: 0.2,
     // At random; AllenNLP's trains on whole documents.

@@ -6,7 +6,7 @@
 // in the authors' next model, the only public code with both (kentonl/e2e-coref at 9d1ee19, coref_model.py:238-272): the biLM reads
 // sentences, one mix, no layer norm, and head vectors are sums of the words' vectors without ELMo. AllenNLP never had this config.
 //
-// To expect on CoNLL-2012 (test, average F1): 70.4 in the paper. Ours: not run (the data is licensed).
+// Expected on CoNLL-2012 (test, average F1): 70.4 in the paper. Ours: not run (the data is licensed).
 local options = import 'original_options.json';
 
 (import 'coref.jsonnet') + {

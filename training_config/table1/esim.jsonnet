@@ -6,7 +6,7 @@
 // The values AllenNLP shipped; the batch size is the paper's and AllenNLP 0.9's, 2.10.1 has 64 here and 32 with ELMo. They
 // deviate from the paper's: GloVe trains here and is fixed there, gradient norms are clipped at 10, there at 5.
 //
-// To expect on SNLI (test accuracy): 88.0 in the paper. Ours: not run (GloVe and the whole of SNLI are needed); results/table1 has
+// Expected on SNLI (test accuracy): 88.0 in the paper. Ours: not run (GloVe and the whole of SNLI are needed); results/table1 has
 // runs of a smaller model on a part of SNLI.
 {
   dataset_reader: {

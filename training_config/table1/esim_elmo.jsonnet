@@ -4,7 +4,7 @@
 // ELMo changes in esim.jsonnet only what follows: ELMo in place of GloVe, the values AllenNLP shipped. The paper
 // has GloVe too, ELMo at the input and at the output of the first LSTM, and more: esim_elmo_paper.jsonnet.
 //
-// To expect on SNLI (test accuracy): 88.7 +/- 0.17 in the paper, 88.5 from AllenNLP's archive (one run).
+// Expected on SNLI (test accuracy): 88.7 +/- 0.17 in the paper, 88.5 from AllenNLP's archive (one run).
 // Ours: not run (the released weights and the whole of SNLI are needed).
 local options = import 'original_options.json';
 

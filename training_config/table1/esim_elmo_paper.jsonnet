@@ -5,7 +5,7 @@
 // penalty of 0.001 on the mixes; an L2 penalty of 0.0001 on the LSTM's and the feed-forward layers' matrices; dropout after the
 // attention; gradient norms clipped at 5. Not as in the paper: the biLM is not fine-tuned on SNLI's sentences first.
 //
-// To expect on SNLI (test accuracy): 88.7 +/- 0.17 in the paper. Ours: not run.
+// Expected on SNLI (test accuracy): 88.7 +/- 0.17 in the paper. Ours: not run.
 local options = import 'original_options.json';
 
 (import 'esim.jsonnet') + {

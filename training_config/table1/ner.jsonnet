@@ -7,7 +7,7 @@
 // 200 instead of 200 and 100, plain instead of variational dropout; ner_elmo_paper.jsonnet has the paper's, with ELMo.
 // Shuffled batches, as AllenNLP had before version 1; its later config forgot them.
 //
-// To expect on CoNLL-2003 (test F1): 90.15 in the paper, 89.91 +/- 0.35 from AllenNLP's. Ours: not run (the data is licensed).
+// Expected on CoNLL-2003 (test F1): 90.15 in the paper, 89.91 +/- 0.35 from AllenNLP's. Ours: not run (the data is licensed).
 {
   dataset_reader: {
     type: 'conll2003',

@@ -4,7 +4,7 @@
 // ELMo adds to ner.jsonnet only what follows: the values AllenNLP shipped, but for its paths. That one chose the
 // model on the file in NER_TEST_DATA_PATH; here, as in ner.jsonnet, it is chosen on testa, and testb's words get GloVe rows.
 //
-// To expect on CoNLL-2003 (test F1): 92.22 +/- 0.10 in the paper (five seeds), 92.51 from AllenNLP's archive (one run).
+// Expected on CoNLL-2003 (test F1): 92.22 +/- 0.10 in the paper (five seeds), 92.51 from AllenNLP's archive (one run).
 // Ours: not run (the data is licensed).
 local options = import 'original_options.json';
 

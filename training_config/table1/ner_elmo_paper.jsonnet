@@ -5,7 +5,7 @@
 // no other. Not as in the paper: GloVe stands in for the fine-tuned Senna vectors, which AllenNLP cannot load; one run, not
 // the mean of five seeds (use `-o` with other values of random_seed, numpy_seed, pytorch_seed).
 //
-// To expect on CoNLL-2003 (test F1): 92.22 +/- 0.10 in the paper. Ours: not run (the data is licensed).
+// Expected on CoNLL-2003 (test F1): 92.22 +/- 0.10 in the paper. Ours: not run (the data is licensed).
 local ner_elmo = import 'ner_elmo.jsonnet';
 
 ner_elmo + {

@@ -7,7 +7,7 @@
 // better score, there 200; the paper's baseline was best after 486 epochs, so set trainer.patience to 200 to repeat it. Words keep
 // their case while GloVe's have none: a capitalised word starts from a random vector, in AllenNLP too.
 //
-// To expect on CoNLL-2012 (test F1): 81.4 in the paper. Ours: not run (the data is licensed).
+// Expected on CoNLL-2012 (test F1): 81.4 in the paper. Ours: not run (the data is licensed).
 {
   dataset_reader: { type: 'srl' },
   train_data_path: std.extVar('SRL_TRAIN_DATA_PATH'),

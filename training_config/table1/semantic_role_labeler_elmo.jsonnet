@@ -5,7 +5,7 @@
 // GloVe, no bias in the encoder's input projections, a small L2 penalty on the mix, the paper's patience, ten checkpoints. The
 // how-to's own example has GloVe beside ELMo: semantic_role_labeler_glove_elmo.jsonnet.
 //
-// To expect on CoNLL-2012 (test F1): 84.6 in the paper. Ours: not run (the data is licensed).
+// Expected on CoNLL-2012 (test F1): 84.6 in the paper. Ours: not run (the data is licensed).
 local options = import 'original_options.json';
 
 (import 'semantic_role_labeler.jsonnet') + {

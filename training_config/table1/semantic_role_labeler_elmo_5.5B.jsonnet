@@ -3,7 +3,7 @@
 //
 // The biLM is the only difference to semantic_role_labeler_elmo.jsonnet; its shapes are the Original's.
 //
-// To expect on CoNLL-2012 (test F1): 84.93 from AllenNLP's archive (one run). Ours: not run (the data is licensed).
+// Expected on CoNLL-2012 (test F1): 84.93 from AllenNLP's archive (one run). Ours: not run (the data is licensed).
 (import 'semantic_role_labeler_elmo.jsonnet') + {
   model+: { text_field_embedder+: { token_embedders+: { elmo+: { pretrained_file: '5.5B' } } } },
 }

@@ -6,7 +6,7 @@
 // docqa/scripts/ablate_squad.py, mode `paragraph`, with get_model of ablate_triviaqa.py. AllenNLP never had it: its `bidaf` has no
 // self-attention, no bound on the answer's length and no moving average.
 //
-// To expect on SQuAD (test F1): 81.1 in the paper; dev F1 80.8. Ours: not run (GloVe and the whole of SQuAD are needed).
+// Expected on SQuAD (test F1): 81.1 in the paper; dev F1 80.8. Ours: not run (GloVe and the whole of SQuAD are needed).
 {
   dataset_reader: {
     type: 'squad',

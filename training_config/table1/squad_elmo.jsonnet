@@ -6,7 +6,7 @@
 // bidaf_elmo has ELMo at the input only. Not as in the paper: the biLM is not fine-tuned on SQuAD's text first
 // (training_config/bilm_fine_tuning.jsonnet does that).
 //
-// To expect on SQuAD (test F1): 85.8 in the paper; dev F1 85.6, ELMo at the input alone 85.1, at the output alone 84.8.
+// Expected on SQuAD (test F1): 85.8 in the paper; dev F1 85.6, ELMo at the input alone 85.1, at the output alone 84.8.
 // Ours: not run (the released weights, GloVe and the whole of SQuAD are needed).
 local options = import 'original_options.json';
 local elmo_dim = 2 * options.lstm.projection_dim;

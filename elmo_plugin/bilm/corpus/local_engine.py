@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_plugin.bilm.corpus.embed import Event, ShardEmbedder, WorkerFiles
-from elmo_plugin.bilm.kernels.machine import keep_freed_memory
+from elmo_plugin.bilm.kernels.machine import cpu_quota, keep_freed_memory
 
 SECONDS_TO_DIE = 10
 
@@ -69,12 +69,10 @@ class LocalEngine:
 
     @property
     def num_processors(self) -> int:
-        """Number of CPUs that this process may use."""
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        """Number of CPUs that this process may use, within the container's CPU quota."""
+        has_affinity = hasattr(os, "sched_getaffinity")
+        found = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        return min(found, cpu_quota() or found)
 
     def start(self) -> LocalWorker:
         """Start a worker process."""

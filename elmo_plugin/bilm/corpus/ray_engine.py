@@ -132,7 +132,7 @@ class RayEngine:
         Raise an `OSError` if Ray's daemon on this machine has died; Ray itself would wait forever.
         """
         if all(node["NodeID"] != self._node or not node["Alive"] for node in ray_module().nodes()):
-            raise OSError("the raylet of this machine has ended, and this run with it")
+            raise OSError("Ray's daemon on this machine has ended, and with it this run")
 
     def _next(self, stream: Any) -> Event:
         ray = ray_module()

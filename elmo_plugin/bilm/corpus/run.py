@@ -191,7 +191,7 @@ def _load_or_make_plan(
     for shard in cut_shards(names, root, *sizes):
         plan.shards.append(shard)
         _show(progress, f"planning: shard {len(plan.shards)}, {names[shard.ranges[-1].file]}")
-    remove_files(old_files, output)  # no earlier, because bad input must not cost old files
+    remove_files(old_files)  # no earlier, because bad input must not cost old files
     plan.save(output)
     return plan
 

@@ -85,7 +85,7 @@ class Journal:
         old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)
         is_new = is_new or not (self.folder / SETTINGS).exists()
         if is_new or (restart and not resume):
-            remove_files(old_files, self.folder)
+            remove_files(old_files)
             write_json(self.folder / SETTINGS, settings, indent=None)
         elif not resume:
             raise ValueError(
@@ -282,7 +282,7 @@ def _remove(folder: Path) -> None:
     files = files_of_earlier_run(folder, WRITTEN, SETTINGS)
     # The progress goes after the data: it tells `remove_finished_journal` that a removal was
     # interrupted.
-    remove_files(sorted(files, key=lambda path: path.name in (PROGRESS, SETTINGS)), folder)
+    remove_files(sorted(files, key=lambda path: path.name in (PROGRESS, SETTINGS)))
     (folder / LOCK).unlink(missing_ok=True)  # left by a run that was killed
     folder.rmdir()
 

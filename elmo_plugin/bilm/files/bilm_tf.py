@@ -172,7 +172,7 @@ class _Variables:
             if name in self.shapes:
                 if self.shapes[name] != shape:
                     raise ValueError(
-                        f"{self.prefix}: {name} has shape {self.shapes[name]}, the options want "
+                        f"{self.prefix}: {name} has shape {self.shapes[name]}, the options require "
                         f"{shape}"
                     )
                 return name

@@ -100,7 +100,9 @@ class BlobStore:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             # A row and its index entry may each need a new page.
             if pages - free + len(value) // PAGE_BYTES + 3 > self._most_pages:
-                self._keep_no_more(f"holds the {self._most_pages * PAGE_BYTES} bytes it may")
+                self._keep_no_more(
+                    f"has reached its limit of {self._most_pages * PAGE_BYTES} bytes"
+                )
                 return
             if len(value) <= MOST_BYTES_OF_A_VALUE:
                 connection.execute(
@@ -124,13 +126,13 @@ class BlobStore:
             if self._waits == MOST_WAITS:
                 self._disable(f"is locked by another process ({error})")
         elif code in _DAMAGED and not self._remade:
-            logger.warning("the cache %s is damaged (%s); it is made anew", self._root, error)
+            logger.warning("the cache %s is damaged (%s); it is recreated", self._root, error)
             self._connection, self._remade = None, True
             try:
                 for name in (FILE, f"{FILE}-journal"):
                     (_own_folder(self._root) / name).unlink(missing_ok=True)
             except OSError as other:
-                self._disable(f"cannot be made anew ({other})")
+                self._disable(f"cannot be recreated ({other})")
         elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
             self._keep_no_more(f"cannot be written to ({error})")
         else:
@@ -143,7 +145,7 @@ class BlobStore:
     def _disable(self, reason: str) -> None:
         self._disabled = self._full = True
         self._connection = None
-        logger.warning("the cache %s %s; the run goes on without it", self._root, reason)
+        logger.warning("the cache %s %s; the run continues without it", self._root, reason)
 
 
 def _own_folder(root: Path) -> Path:

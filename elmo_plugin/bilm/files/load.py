@@ -76,7 +76,8 @@ def load_bilm(
             bilm = _many_langs(bilm_class, options, weights, state, dtype)
         else:
             bilm = _released(bilm_class, options, weights, state, dtype)
-    if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in bilm.lstm.parameters()):
+    halved = [*bilm.lstm.parameters(), *(one.weight for one in bilm.char_cnn.highway_layers)]
+    if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in halved):
         logger.warning(
             "dtype 'float16' has no effect on the CPU for this biLM: it computes in float32, since "
             "its weights are too small for float16 to be faster; 'bfloat16' and 'int8' have one"

@@ -49,13 +49,13 @@ def read_json(path: str | Path, kind: str) -> Any:
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected fewer in an {kind}")
+        raise ValueError(f"{path} has more than {MOST_BYTES} bytes, expected fewer in this {kind}")
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
     # A number with thousands of digits raises a ValueError; deep nesting raises a RecursionError.
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} is not a JSON file: {str(error)[:200]}; expected a biLM's options.json"
+            f"{path} is not a JSON file: {str(error)[:200]}; expected: {kind}"
         ) from error
 
 
@@ -207,8 +207,7 @@ class OptionsReader:
                 raise ValueError(f"{self.source}: expected a JSON object around {key}")
             if part not in found and "default" not in default:
                 raise ValueError(
-                    f"{self.source}: the key {key} is missing, expected a biLM's options.json with "
-                    "it"
+                    f"{self.source}: the key {key} is missing, expected options with it"
                 )
             found = found.get(part)
             if found is None and "default" in default:

@@ -1,9 +1,8 @@
 """Remove the files of an earlier run, and no others, from an output folder (`--force`)."""
 
-import fnmatch
-import os
 from collections.abc import Iterable
-from pathlib import Path, PurePath
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import name_of_temporary
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
@@ -28,9 +27,8 @@ def files_of_earlier_run(
     folder : `str | Path`
         Output folder of the run; need not exist.
     written : `Iterable[str]`
-        Glob patterns, relative to `folder`, of every file that a run writes: `"best.th"`,
-        `"log/*/events.*"`. `*` does not match `/`. Temporary files of `atomic_write` and the lock
-        file need not be named.
+        Glob patterns of the names of all files that a run writes. Temporary files of
+        `atomic_write` and the lock file need not be named.
     marker : `str`
         The file that a run writes first. A folder that has files, but no marker, is refused. The
         marker comes last in the list, so that an interrupted removal can be repeated.
@@ -54,55 +52,28 @@ def files_of_earlier_run(
                 f"{folder} holds {path}, which this command reads; expected an output folder "
                 f"without inputs; {NOTHING_REMOVED}"
             )
-    patterns = [PurePath(pattern).parts for pattern in (marker, *written)]
-    found = []
-    for name, is_folder in sorted(_content(folder)):
-        if str(name) == LOCK:
-            continue
-        parts = name.with_name(name_of_temporary(name.name) or name.name).parts
-        folders = [pattern[: len(parts)] for pattern in patterns if len(pattern) > len(parts)]
-        if not any(_matches(parts, one) for one in (folders if is_folder else patterns)):
+    found = sorted(path for path in folder.iterdir() if path.name != LOCK)
+    for path in found:
+        name = name_of_temporary(path.name) or path.name
+        is_folder = path.is_dir() and not path.is_symlink()
+        if is_folder or not any(fnmatchcase(name, one) for one in (marker, *written)):
             raise ValueError(
-                f"{folder} holds {name}, which an earlier run did not make; move it away, or "
+                f"{folder} holds {path.name}, which an earlier run did not make; move it away, or "
                 f"choose another folder; {NOTHING_REMOVED}"
             )
-        if not is_folder:
-            found.append(name)
-    others = [name for name in found if str(name) != marker]
-    if len(others) == len(found) and any(not name_of_temporary(name.name) for name in others):
+    others = [path for path in found if path.name != marker]
+    if len(others) == len(found) and any(not name_of_temporary(path.name) for path in others):
         raise ValueError(
-            f"{folder} holds {others[0]} but no {marker}, so an earlier run may not have made it; "
-            f"remove its files yourself, or choose another folder; {NOTHING_REMOVED}"
+            f"{folder} holds {others[0].name} but no {marker}, so an earlier run may not have made "
+            f"it; remove its files yourself, or choose another folder; {NOTHING_REMOVED}"
         )
-    return [folder / name for name in others] + [folder / marker] * (len(found) - len(others))
+    return [*others, *(path for path in found if path.name == marker)]
 
 
-def remove_files(paths: Iterable[Path], folder: str | Path) -> None:
-    """
-    Remove files that `files_of_earlier_run` listed, and the subfolders of `folder` that become
-    empty.
-    """
-    parents: set[Path] = set()
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files that `files_of_earlier_run` listed."""
     for path in paths:
         path.unlink(missing_ok=True)
-        parents.update(one for one in path.parents if Path(folder) in one.parents)
-    for parent in sorted(parents, key=lambda one: -len(one.parts)):
-        if not any(parent.iterdir()):
-            parent.rmdir()
-
-
-def _content(folder: Path) -> Iterable[tuple[PurePath, bool]]:
-    """
-    Yield each path in `folder`, and whether it is a folder; a link to a folder counts as a file.
-    """
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent) / name
-            yield path.relative_to(folder), path.is_dir() and not path.is_symlink()
-
-
-def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    return len(parts) == len(pattern) and all(map(fnmatch.fnmatchcase, parts, pattern))
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

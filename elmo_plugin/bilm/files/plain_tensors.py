@@ -63,7 +63,7 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     run code. If memory runs out, raise a `MemoryError` that names the file.
     """
     if not path.is_file():  # opening a FIFO would block
-        raise FileNotFoundError(f"there is no file {path}, expected an {kind}")
+        raise FileNotFoundError(f"there is no file {path}, expected: {kind}")
     try:
         if zipfile.is_zipfile(path):
             found = load_checked(path)
@@ -72,7 +72,7 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} is damaged, or a pickle of more than tensors, which could run code and was "
-            f"not read; expected an {kind}: {str(error)[:300]}"
+            f"not read; expected: {kind}: {str(error)[:300]}"
         ) from error
     except PermissionError as error:
         raise PermissionError(error.errno, "cannot be read", str(path)) from error
@@ -80,10 +80,10 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
         if "allocate memory" in str(error):
             raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
         raise ValueError(
-            f"{path} is not a whole file of tensors, expected an {kind}: {str(error)[:300]}"
+            f"{path} is not a whole file of tensors, expected: {kind}: {str(error)[:300]}"
         ) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}, expected an {kind}")
+        raise ValueError(f"{path} holds a {type(found).__name__}, expected: {kind}")
     return found
 
 
@@ -109,7 +109,9 @@ def plain_tensor(
     if not found.is_floating_point():
         raise ValueError(f"{path}: {key} has type {found.dtype}, expected floating point")
     if tuple(found.shape) != shape:
-        raise ValueError(f"{path}: {key} has shape {tuple(found.shape)}, the options want {shape}")
+        raise ValueError(
+            f"{path}: {key} has shape {tuple(found.shape)}, the options require {shape}"
+        )
     if not torch.isfinite(found).all():
         raise ValueError(f"{path}: {key} holds NaN or infinity, expected finite numbers")
     return found

@@ -177,8 +177,8 @@ def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry
         dataset = file[entry.key]
         if dataset.shape != entry.shape:
             raise ValueError(
-                f"{path}: {entry.key} has shape {dataset.shape}, the options want {entry.shape}; "
-                "expected the weight file that belongs to these options"
+                f"{path}: {entry.key} has shape {dataset.shape}, the options require "
+                f"{entry.shape}; expected the weight file that belongs to these options"
             )
         if dataset.dtype.kind != "f" or dataset.dtype.itemsize > 8:
             raise ValueError(

@@ -32,8 +32,8 @@ INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 # batches; a larger number would hardly be faster.
 LSTM_SENTENCES_AT_ONCE = 256
 
-# Weights with fewer elements, such as the Small biLM's, ignore `"float16"`: in float32 they fit the
-# CPU's cache, so that float16 is not faster.
+# Weights with fewer elements, such as those of the Small biLM's LSTM, ignore `"float16"`: in
+# float32 they fit the CPU's cache, so that float16 is not faster.
 LEAST_HALVED = 1 << 21
 
 # LSTM layers whose state weight has at most this many elements run in float32 for every `dtype`,

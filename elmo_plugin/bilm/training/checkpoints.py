@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
-from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, load_checked
+from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +187,6 @@ def points_to_keep(
 
 def warn_unreadable(path: Path, error: Exception) -> str:
     """Log that an unreadable checkpoint is skipped; return its path with the reason."""
-    reason = str(error).split("\n")[0] or type(error).__name__
+    reason = first_line(error)
     logger.warning("Skipping a checkpoint that cannot be read: %s: %s", path, reason)
     return f"{path}: {reason}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
@@ -20,7 +21,6 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.checkpoints import read_object
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
-from elmo_plugin.bilm.training.step import PREFIX
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 OPTIONS_FILE = "options.json"

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.training import config as configs
 from elmo_plugin.bilm.training.checkpoints import read_object
@@ -21,7 +22,7 @@ from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
-CONFIG, LOCK = "config.json", "lock"
+CONFIG = "config.json"
 # Files that AllenNLP writes before the run begins.
 META, LOGS = "meta.json", re.compile(r"out(_worker\d+)?\.log")
 VOCABULARY = Path("vocabulary") / "words.txt"
@@ -58,7 +59,7 @@ def pretrain(
     # Parameters
 
     config : `dict[str, Any]`
-        Parsed config; `docs/pretraining.md` describes its keys.
+        Parsed config; see `docs/pretraining.md`, "Keys".
     directory : `str | Path`
         Folder of the run, visible to all processes.
     recover : `bool`, optional (default = `False`)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -20,8 +21,6 @@ from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.streams import BatchPair
 
-# Prefix of parameter names in checkpoints: the attribute that held the model in version 0.2.
-PREFIX = "language_model."
 States = tuple[LstmState, LstmState]
 
 

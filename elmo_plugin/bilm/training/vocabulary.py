@@ -53,7 +53,7 @@ class WordVocabulary:
             seen: set[str] = set()
             for number, word in enumerate(self.words, start=1):
                 if word in seen:
-                    raise ValueError(f"{source}:{number}: the word {word[:50]!r} stands here again")
+                    raise ValueError(f"{source}:{number}: the word {word[:50]!r} comes twice")
                 seen.add(word)
         self.unknown_id = self.ids[UNKNOWN]
 

@@ -94,7 +94,7 @@ def test_without_a_raylet_it_ends(ray):
     """Otherwise workers would wait for a place that there will never be."""
     assert heard(ray)[1] == []
     ray.alive = False
-    with pytest.raises(OSError, match="the raylet of this machine has ended"):
+    with pytest.raises(OSError, match="Ray's daemon on this machine has ended"):
         heard(ray)
 
 

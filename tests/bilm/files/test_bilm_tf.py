@@ -179,7 +179,7 @@ def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys, tensor
     fails(capsys, arguments, f"words has 3 words, expected {len(WORDS)}: those of the softmax")
     options = json.loads((folder / "options.json").read_text())
     for change, message in (
-        ({"lstm": {**options["lstm"], "dim": 6}}, "has shape (6, 20), the options want (6, 24)"),
+        ({"lstm": {**options["lstm"], "dim": 6}}, "has shape (6, 20), the options require (6, 24)"),
         ({"lstm": {**options["lstm"], "n_layers": 3}}, "has no variable lm/RNN_0/rnn/multi_rnn"),
         ({"bidirectional": False}, "bidirectional is not true"),
         ({"char_cnn": None}, "has no key char_cnn: it is of a model that reads words"),

@@ -49,7 +49,7 @@ def test_sizes_that_came_with_the_program(folder, path):
         options = many_langs_options(folder)
         assert (options.projection_dim, options.cell_size, options.num_filters) == (512, 4096, 2048)
         assert (options.char_embedding_dim, options.word_dim, options.num_highways) == (50, 100, 2)
-    with pytest.raises(ValueError, match=r"has shape \(34, 4\), the options want \(34, 50\)"):
+    with pytest.raises(ValueError, match=r"has shape \(34, 4\), the options require \(34, 50\)"):
         load_bilm(folder)
 
 
@@ -128,11 +128,11 @@ ERRORS = {
     "too many": (wrong_sizes(encoder__dim=10**6, encoder__projection_dim=10**6), "parameters, exp"),
     "wider": (
         wrong_sizes(token_embedder__word_dim=4),
-        r"word_emb_layer.embedding.weight has shape \(11, 5\), the options want \(11, 4\)",
+        r"word_emb_layer.embedding.weight has shape \(11, 5\), the options require \(11, 4\)",
     ),
     "no words": (
         wrong_sizes(token_embedder__word_dim=0),
-        r"projection.weight has shape \(6, 17\), the options want \(6, 12\)",
+        r"projection.weight has shape \(6, 17\), the options require \(6, 12\)",
     ),
     "fewer layers": (
         wrong_sizes(encoder__n_layers=1),
@@ -157,7 +157,7 @@ ERRORS = {
     ),
     "shape": (
         wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(3))),
-        r"projection.bias has shape \(3,\), the options want \(6,\)",
+        r"projection.bias has shape \(3,\), the options require \(6,\)",
     ),
     "integers": (
         wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6, dtype=torch.long))),

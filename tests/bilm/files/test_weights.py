@@ -443,9 +443,9 @@ def test_sizes_are_compared_before_memory_is_taken(path):
     options = path.with_name("options.json")
     options.write_text(json.dumps(options_dict(huge)))
     with peak_memory.Growth() as growth:
-        with pytest.raises(ValueError, match=r"has shape .*, the options want"):
+        with pytest.raises(ValueError, match=r"has shape .*, the options require"):
             check_weights(huge, path)
-        with pytest.raises(ValueError, match=r"has shape .*, the options want"):
+        with pytest.raises(ValueError, match=r"has shape .*, the options require"):
             load_bilm(str(options), str(path))
     assert growth.megabytes < 300
 

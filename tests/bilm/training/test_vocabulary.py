@@ -36,7 +36,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     [
         (b"<S>\n</S>\na\n", r"v\.txt begins with .*'a'.*expected the lines .*<UNK>"),
         (b"", "v.txt begins with"),
-        (b"<S>\n</S>\n<UNK>\na\nb\na\n", r"v\.txt:6: the word 'a' stands here again"),
+        (b"<S>\n</S>\n<UNK>\na\nb\na\n", r"v\.txt:6: the word 'a' comes twice"),
         (b"<S>\n</S>\n<UNK>\n\xff\n", r"v\.txt:4: not UTF-8"),
     ],
 )

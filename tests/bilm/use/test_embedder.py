@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 import elmo_plugin
+from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.cases import first_quick
@@ -191,6 +194,14 @@ def test_float16_that_has_no_effect_is_said(files, caplog, monkeypatch):
     monkeypatch.setattr("elmo_plugin.bilm.files.load.LEAST_HALVED", 1)
     ElmoEmbedder(*files, dtype="float16")
     assert caplog.text == ""
+
+
+def test_float16_that_has_an_effect_on_the_highways_alone_is_no_warning(caplog):
+    """As in the Small biLM, whose LSTM is small."""
+    load_bilm(options_dict(replace(OPTIONS, filters=((1, 1024),))), dtype="float16")
+    assert caplog.text == ""
+    load_bilm(options_dict(replace(OPTIONS, filters=((1, 1023),))), dtype="float16")
+    assert "dtype 'float16' has no effect" in caplog.text
 
 
 def test_dtype_reaches_the_bilm(files):

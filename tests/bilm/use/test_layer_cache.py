@@ -249,7 +249,7 @@ def test_a_run_goes_on_without_a_place_for_the_cache(spoil, message, tmp_path, c
             assert_same(cache.layers(bilm, batch_to_ids(batch)), bilm(batch_to_ids(batch)))
     (record,) = caplog.records  # one warning
     assert message in record.getMessage()
-    assert "the run goes on without it" in record.getMessage()
+    assert "the run continues without it" in record.getMessage()
     assert sorted(other.iterdir()) == before
 
 
