@@ -196,6 +196,20 @@ MISTAKES = {
         lambda case: Elmo(*case.files, module=load_bilm(*case.files)),
         ["were given beside module", "expected either files or a module"],
     ),
+    "fewer word ids than tokens": (
+        lambda case: Elmo(*case.files, vocab_to_cache=["", "a"])(
+            batch_to_ids([["a", "b"]]), torch.tensor([[1]])
+        ),
+        ["word ids have shape (1, 1)", "expected one for each token: (1, 2)"],
+    ),
+    "path in place of lines": (
+        lambda case: ElmoEmbedder(*case.files).embed_file("text.txt", case / "layers.hdf5"),
+        ["lines is 'text.txt'", "expected an open file or a list of sentences"],
+    ),
+    "negative projection": (
+        lambda case: ElmoTokenEmbedder(*case.files, projection_dim=-3),
+        ["projection_dim is -3", "expected 0 or more"],
+    ),
     # Settings.
     "state mistyped": (
         lambda case: ElmoEmbedder(*case.files, state="warm"),
@@ -311,7 +325,7 @@ MISTAKES = {
     ),
     "layer-weights: empty weights": (
         lambda case: case.run("layer-weights", case.write("w.th", b"")),
-        ["w.th: the weights cannot be read safely: EOFError"],
+        ["w.th holds no weights that can be read safely (EOFError), expected"],
     ),
     "layer-weights: no archive": (
         lambda case: case.run("layer-weights", case.folder),
@@ -344,7 +358,15 @@ MISTAKES = {
     ),
     "run: no script": (
         lambda case: case.run("run", case / "train.py"),
-        ["there is no script", "train.py", "expected one, or a module after -m"],
+        ["there is no script", "train.py", "expected a script, or a module after -m"],
+    ),
+    "run: no module": (
+        lambda case: case.run("run", "-m", "no_such.program"),
+        ["there is no module no_such.program", "expected a script, or a module after -m"],
+    ),
+    "run: folder": (
+        lambda case: case.run("run", case.folder),
+        ["there is no script", "expected a script, or a module after -m"],
     ),
     "score: no language model": (
         lambda case: case.run("score", case.folder, case / "text.txt"),

@@ -8,6 +8,7 @@ line, without a traceback, since it means wrong input.
 """
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from typing import NamedTuple
@@ -58,6 +59,9 @@ class Command(NamedTuple):
             import_module(self.module).run(args)
         except KeyboardInterrupt as interrupt:
             sys.exit(_say(str(interrupt) or "interrupted", status=130))
+        except BrokenPipeError:  # the reader of stdout, such as `head`, wants no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)  # as a shell reports SIGPIPE
         except (ValueError, OSError) as error:
             sys.exit(_say(f"error: {error}", status=1))
         except ModuleNotFoundError as error:

@@ -44,19 +44,23 @@ def run(args: argparse.Namespace) -> None:
     # Raises
 
     `ValueError`
-        If the output holds a biLM and `--force` is not given, or is the run's own folder. If the
-        input is not a pretraining run, or `--max-words` is below 3.
+        If a file to write exists and `--force` is not given. If the output is the run's own folder,
+        the input is not a pretraining run, or `--max-words` is below 3.
     """
-    from elmo_plugin.bilm.training.export import SOFTMAX_FILE, WEIGHTS_FILE, export_run
+    from elmo_plugin.bilm.training import export
+    from elmo_plugin.commands.outputs import check_output
 
     output = Path(args.output)
-    if (output / (SOFTMAX_FILE if args.softmax_only else WEIGHTS_FILE)).exists() and not args.force:
-        raise ValueError(f"{output} holds a biLM already; --force replaces its files")
     if output.exists() and output.samefile(args.directory):
         raise ValueError(f"{output} is the run's own folder, expected another folder")
+    names = [export.VOCABULARY_FILE, export.SOFTMAX_FILE]
+    if not args.softmax_only:
+        names += [export.OPTIONS_FILE, export.WEIGHTS_FILE, export.CARD_FILE]
+    for name in names:
+        check_output(output / name, [], args.force)
     if args.max_words is not None and args.max_words < 3:
         raise ValueError(f"--max-words is {args.max_words}, expected 3 or more")
-    exported = export_run(
+    exported = export.export_run(
         args.directory,
         output,
         args.checkpoint,

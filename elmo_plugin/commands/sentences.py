@@ -2,7 +2,10 @@
 
 import argparse
 import codecs
+from collections.abc import Iterator
 from pathlib import Path
+
+from elmo_plugin.bilm.files.text import read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,16 +42,27 @@ def run(args: argparse.Namespace) -> None:
     except LookupError as error:
         raise ValueError(f"--encoding is {args.encoding!r}, expected one of Python's") from error
     check_output(args.output, args.inputs, args.force)
-    # utf-8-sig drops a byte order mark, which otherwise would become part of the first word.
-    encoding = "utf-8-sig" if args.encoding.lower() in ("utf-8", "utf8") else args.encoding
     count, nlp = 0, spacy.blank("en")
     with atomic_write(args.output) as temporary, temporary.open("w", encoding="utf-8") as output:
         for path in args.inputs:
-            with Path(path).open(encoding=encoding) as lines:
-                try:
-                    for sentence in prose.sentences(lines, nlp, not args.paragraph_lines):
-                        output.write(" ".join(sentence) + "\n")
-                        count += 1
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{path} is not {args.encoding}: {error}") from error
+            lines = _lines(path, args.encoding)
+            for sentence in prose.sentences(lines, nlp, not args.paragraph_lines):
+                output.write(" ".join(sentence) + "\n")
+                count += 1
     print(f"{counted(count, 'sentence')} in {args.output}")
+
+
+def _lines(path: str, encoding: str) -> Iterator[str]:
+    """Yield the lines of a text; raise a `ValueError` with file and line for another encoding."""
+    if codecs.lookup(encoding).name == "utf-8":
+        yield from (line for _, line in read_lines(path))
+        return
+    number = 0
+    try:
+        with Path(path).open(encoding=encoding) as lines:
+            for line in lines:
+                number += 1
+                yield line
+    except UnicodeError as error:
+        # The decoder reads ahead, so the fault may be some lines further on.
+        raise ValueError(f"{path}: not {encoding}, after line {number}: {error}") from error

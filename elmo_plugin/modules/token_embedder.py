@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Optional, Union
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockElmoTokenEmbedder
 from allennlp.modules.token_embedders import TokenEmbedder
 
@@ -38,7 +39,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
     # Raises
 
     `ConfigurationError`
-        If the files do not exist or do not hold a biLM.
+        If the files do not exist or do not hold a biLM, or `projection_dim` is negative.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
+        if projection_dim is not None and projection_dim < 0:
+            raise ConfigurationError(f"projection_dim is {projection_dim}, expected 0 or more")
         TokenEmbedder.__init__(self)  # skips AllenNLP's constructor, which reads the files
         self._elmo = Elmo(
             options_file,

@@ -182,9 +182,9 @@ def test_nothing_in_an_archive_is_executed(tmp_path, capsys):
     path = tmp_path / "a" / "best.th"
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Harmful()))
-    fails(capsys, ["layer-weights", str(path)], "the weights cannot be read safely")
+    fails(capsys, ["layer-weights", str(path)], "holds no weights that can be read safely")
     torch.save({"x": Harmful()}, path)
-    fails(capsys, ["layer-weights", str(path.parent)], "the weights cannot be read safely")
+    fails(capsys, ["layer-weights", str(path.parent)], "holds no weights that can be read safely")
     assert "executed" not in capsys.readouterr().out
 
 

@@ -157,6 +157,18 @@ def test_any_checkpoint_can_be_exported_in_float16(run, tmp_path):
     torch.testing.assert_close(exported["char_embed"].float(), table, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "more"), [("options.json", []), ("card.json", []), ("vocabulary.txt", ["--softmax-o"])]
+)
+def test_an_export_replaces_no_file_without_force(run, tmp_path, capsys, name, more):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["export-bilm", str(run), str(tmp_path), *more])
+    assert f"{name} exists, expected a new file; --force replaces it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_a_run_of_allennlps_trainer_can_be_exported(run, tmp_path):
     """As it stood until version 0.2: a pair of files, the weights in one of them."""
     shutil.copytree(run, tmp_path / "old", ignore=shutil.ignore_patterns("checkpoint_*", "card*"))
@@ -182,7 +194,7 @@ def test_a_run_of_allennlps_trainer_can_be_exported(run, tmp_path):
             lambda run, tmp: [str(run), str(tmp / "out"), "--checkpoint", "metrics.json"],
             "metrics.json is not an intact checkpoint",
         ),
-        (lambda run, tmp: [str(run), str(run)], "holds a biLM already; --force replaces it"),
+        (lambda run, tmp: [str(run), str(run)], "is the run's own folder, expected another"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(run, tmp_path, capsys, make, message):

@@ -1,6 +1,7 @@
 """`python -m elmo_plugin`: the registry, errors as one line, what needs no AllenNLP."""
 
 import argparse
+import re
 import shlex
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
     (tmp_path / "in").write_bytes(b"ol\xe9")
     (tmp_path / "out").write_text("kept")
     arguments = ["sentences", str(tmp_path / "in"), str(tmp_path / "out")]
-    for extra, said in ((), "out exists, expected a new file"), (["--force"], "is not utf-8"):
+    for extra, said in ((), "out exists, expected a new file"), (["--force"], "not UTF-8"):
         with pytest.raises(SystemExit) as exit_:
             main([*arguments, *extra])
         assert exit_.value.code == 1
@@ -92,6 +93,9 @@ def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
         assert (tmp_path / "out").read_text() == "kept"
     main([*arguments, "--force", "--encoding", "latin-1"])
     assert (tmp_path / "out").read_text() == "olé\n"
+    with pytest.raises(SystemExit):
+        main([*arguments, "--force", "--encoding", "utf-16"])
+    assert f"{tmp_path / 'in'}: not utf-16, after line 0: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,33 @@ def test_include_package_imports_it_first(tmp_path, monkeypatch):
     files = [str(tmp_path / "in"), str(tmp_path / "out")]
     main(["sentences", *files, "--include-package", "marker_package"])
     assert "marker_package" in sys.modules
+
+
+@pytest.mark.parametrize("package", ["no_such_package", "no_such.package", ""])
+def test_a_package_that_is_not_there_is_one_line(package, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["sentences", "in", "out", "--include-package", package])
+    assert exit_.value.code == 1
+    assert re.fullmatch(rf"error: --include-package is '{package}', .*\n", capsys.readouterr().err)
+
+
+def test_a_package_that_lacks_another_keeps_its_traceback(tmp_path, monkeypatch):
+    (tmp_path / "lacking_package.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        main(["sentences", "in", "out", "--include-package", "lacking_package"])
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error():
+    program = (
+        "import sys\nfrom elmo_plugin.commands import show\nfrom elmo_plugin.__main__ import main\n"
+        "show.run = lambda args: print('x' * 100_000, flush=True)\nmain(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, "show", "none", "none"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
 
 
 def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, capsys):

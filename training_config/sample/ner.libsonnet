@@ -7,7 +7,8 @@
     text_field_embedder+: {
       token_embedders+: {
         tokens+: { pretrained_file:: null },
-        token_characters+: { encoder+: { num_filters: 32 } },
+        // Without the namespace the embedding has a row for each word, too few if a small text has fewer words than characters.
+        token_characters+: { embedding+: { vocab_namespace: 'token_characters' }, encoder+: { num_filters: 32 } },
       },
     },
     encoder+: { input_size: 50 + 32, hidden_size: 64 },

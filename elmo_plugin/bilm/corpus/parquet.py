@@ -197,7 +197,10 @@ def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[Corpu
         AttributeError,
         ArithmeticError,
     ) as error:
-        raise OSError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        raise OSError(
+            f"{path} is damaged: {type(error).__name__}: {error}; remove it and run embed-corpus "
+            "again"
+        ) from error
     if found != expected:
         raise ValueError(
             f"{path} is part {quoted(found[1])} of the plan {quoted(found[0])} with {found[2]} "

@@ -19,6 +19,7 @@ from elmo_plugin.bilm.extraction.layouts import read_attribute, write_file
 from elmo_plugin.bilm.extraction.vectors import Extraction, window_vectors
 from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
 from elmo_plugin.bilm.files.digest import fingerprint
+from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -90,12 +91,15 @@ def extract(
     # Raises
 
     `ValueError`
-        If the output exists or is a folder; if there is an interrupted run that may not be resumed
-        or was made with other settings, weights or input; if a line is not UTF-8.
+        If `lines` is a string or a path. If the output exists or is a folder; if there is an
+        interrupted run that may not be resumed or was made with other settings, weights or input;
+        if a line is not UTF-8.
     `OSError`
         If the output's folder does not exist, or the disk is full. Vectors computed before the disk
         was full are kept for `resume`.
     """
+    if isinstance(lines, (str, Path)):  # the lines of a string would be its characters
+        raise ValueError(f"lines is {quoted(lines)}, expected an open file or a list of sentences")
     output = Path(output)
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")

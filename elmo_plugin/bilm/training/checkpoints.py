@@ -13,6 +13,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
+from elmo_plugin.bilm.training.vocabulary import check_positive
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,11 @@ class CheckpointSettings:
     keep_most_recent_by_age : `float | None`, optional (default = `None`)
         Age in seconds up to which checkpoints are kept. A checkpoint stays if either setting keeps
         it; if both are `None`, all stay.
+
+    # Raises
+
+    `ValueError`
+        If a count is below 1, or a time below 0.
     """
 
     save_completed_epochs: bool = True
@@ -80,6 +86,12 @@ class CheckpointSettings:
     save_every_num_batches: int | None = None
     keep_most_recent_by_count: int | None = 2
     keep_most_recent_by_age: float | None = None
+
+    def __post_init__(self) -> None:
+        counts = ("save_every_num_batches", "keep_most_recent_by_count")
+        check_positive({name: getattr(self, name) for name in counts})
+        times = ("save_every_num_seconds", "keep_most_recent_by_age")
+        check_positive({name: getattr(self, name) for name in times}, least=0)
 
 
 class RunFiles:

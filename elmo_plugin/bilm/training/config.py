@@ -136,15 +136,12 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
     from the words of the training text. Raise a `ValueError` if a key or a value is not usable.
     """
     settings = _part(config, "vocabulary")
+    types = {"vocabulary_file": str | None, "min_count": int, "max_size": int | None}
+    check_types("vocabulary", settings, types)
     file = settings.pop("vocabulary_file", None)
     if file is not None:
         return WordVocabulary.from_file(file)
-    unknown = sorted(settings.keys() - {"min_count", "max_size"})
-    if unknown:
-        raise ValueError(f"vocabulary: unknown keys {unknown}")
-    for name, value in settings.items():
-        if not matches_type(value, int | None):
-            raise ValueError(f"vocabulary: {name} is {value!r}, expected an int")
+    check_keys("vocabulary", settings, types)
     return vocabulary_of(find_text_files(config["train_data_path"]), **settings)
 
 
@@ -165,10 +162,10 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
 
 
 def seed_of(config: dict[str, Any]) -> int:
-    """Return the config's `pytorch_seed`, by default 133; raise a `ValueError` if it is no int."""
+    """Return the config's `pytorch_seed`, by default 133; raise a `ValueError` if it is no seed."""
     seed = config.get("pytorch_seed")
-    if not matches_type(seed, int | None):
-        raise ValueError(f"pytorch_seed is {seed!r}, expected an int")
+    if not matches_type(seed, int | None) or abs(seed or 0) >= 2**63:
+        raise ValueError(f"pytorch_seed is {seed!r}, expected an int of 64 bits")
     return PYTORCH_SEED if seed is None else seed
 
 
@@ -181,6 +178,8 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
     unknown, a value has the wrong type, or the optimizer is missing.
     """
     given, model = _part(config, "trainer"), _part(config, "model")
+    types = {"cuda_device": int | None, "card": dict | None, "callbacks": list | None}
+    check_types("trainer", given, types)
     given.pop("cuda_device", None)
     if not isinstance(given.get("optimizer"), dict):
         raise ValueError(f"optimizer is {given.get('optimizer')!r}, expected a type and arguments")
@@ -188,7 +187,7 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
     card |= given.pop("card", None) or {}
     # In configs of version 0.2, `card` was a key of the callback `export_bilm`.
     for one in given.pop("callbacks", None) or []:
-        callback: dict[str, Any] = {"type": one} if isinstance(one, str) else one
+        callback: dict[str, Any] = one if isinstance(one, dict) else {"type": one}
         if callback.keys() - {"type", "card"} or callback.get("type") != "export_bilm":
             raise ValueError(
                 f"callbacks has {one!r}, expected none (a finished run always exports its biLM, "
@@ -214,14 +213,17 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
 def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """
     Return the config's `model` as arguments for `make_language_model`. Raise a `ValueError` if a
-    key is unknown or missing.
+    key is unknown or missing, or a value has the wrong type.
     """
     model = _part(config, "model")
     arguments = {name: value for name, value in model.items() if name not in LOOP_KEYS}
     known = inspect.signature(make_language_model).parameters.keys() - {"words"}
     check_keys("model", arguments, known, needed=["options"])
-    known = inspect.signature(WordSoftmax).parameters.keys() - {"num_words", "projection_dim"}
-    check_keys("model.softmax", arguments.get("softmax") or {}, known | {"pretrained_file"})
+    check_types("model", arguments, get_type_hints(make_language_model))
+    types = {**get_type_hints(WordSoftmax.__init__), "pretrained_file": str | None}
+    known = types.keys() - {"num_words", "projection_dim", "return"}
+    check_keys("model.softmax", arguments.get("softmax") or {}, known)
+    check_types("model.softmax", arguments.get("softmax") or {}, types)
     return arguments
 
 
@@ -240,11 +242,16 @@ def build(cls: Any, where: str, arguments: dict[str, Any]) -> Any:
         one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING
     ]
     check_keys(where, arguments, [one.name for one in fields(cls)], needed)
-    for name, expected in get_type_hints(cls).items():
+    check_types(where, arguments, get_type_hints(cls))
+    return cls(**arguments)
+
+
+def check_types(where: str, arguments: dict[str, Any], types: dict[str, Any]) -> None:
+    """Raise a `ValueError` if an argument in the config part `where` has not its annotated type."""
+    for name, expected in types.items():
         if name in arguments and not matches_type(arguments[name], expected):
             text = expected.__name__ if isinstance(expected, type) else expected
             raise ValueError(f"{where}: {name} is {arguments[name]!r}, expected {text}")
-    return cls(**arguments)
 
 
 def matches_type(value: Any, expected: Any) -> bool:

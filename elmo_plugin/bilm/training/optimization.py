@@ -39,7 +39,7 @@ def make_optimizer(
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
-    if name not in OPTIMIZERS:
+    if not isinstance(name, str) or name not in OPTIMIZERS:
         raise ValueError(f"optimizer.type is {name!r}, expected one of {sorted(OPTIMIZERS)}")
     parameters = list(parameters)
     directory = arguments.pop("directory", None) if name == "bilm_tf_adagrad" else None
@@ -47,7 +47,7 @@ def make_optimizer(
     kind, more = OPTIMIZERS[name]
     try:
         optimizer = kind(groups, **{**more, **arguments})
-    except TypeError as error:
+    except (TypeError, IndexError, ValueError) as error:
         raise ValueError(f"optimizer {name}: {error}") from error
     # PyTorch does not reject unknown keys in parameter groups.
     unknown = sorted({key for group in groups for key in group} - {"params", *optimizer.defaults})
@@ -173,7 +173,18 @@ def _schedule(settings: dict[str, Any]) -> tuple[int, int, float]:
             f"learning_rate_scheduler is {settings}, expected type 'warmup_cosine' with "
             f"{sorted(names)}"
         )
-    return arguments["warmup_steps"], arguments["constant_steps"], arguments["final_fraction"]
+    warmup, constant = arguments["warmup_steps"], arguments["constant_steps"]
+    final = arguments["final_fraction"]
+    if not (
+        all(type(steps) is int and steps >= 0 for steps in (warmup, constant))
+        and type(final) in (int, float)
+        and 0 <= final <= 1
+    ):
+        raise ValueError(
+            f"learning_rate_scheduler is {settings}, expected whole numbers of steps from 0 on, "
+            "and a final_fraction of 0 to 1"
+        )
+    return warmup, constant, final
 
 
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:

@@ -43,7 +43,7 @@ class LoopSettings:
     # Raises
 
     `ValueError`
-        If a number is not positive, or `validation_metric` is unknown.
+        If a number is not positive (`frozen_steps` may be 0), or `validation_metric` is unknown.
     """
 
     optimizer: dict[str, Any]
@@ -63,8 +63,10 @@ class LoopSettings:
     def __post_init__(self) -> None:
         names = ("num_epochs", "patience", "num_gradient_accumulation_steps")
         check_positive({name: getattr(self, name) for name in names})
-        if self.grad_norm is not None and not self.grad_norm > 0:
-            raise ValueError(f"grad_norm is {self.grad_norm}, expected a number above 0")
+        check_positive({"frozen_steps": self.frozen_steps}, least=0)
+        for name in ("grad_norm", "gradient_scale"):
+            if not (getattr(self, name) is None or getattr(self, name) > 0):
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
         metric, known = self.validation_metric, sorted(figures(0, 0, sampled=False))
         if metric[:1] not in ("+", "-") or metric[1:] not in known:
             raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {known}")

@@ -162,6 +162,8 @@ class Text:
             raise ValueError("no text files to read, expected at least one")
         sizes = ("batch_size", "num_steps", "batches_per_epoch", "num_tokens", "files_at_once")
         check_positive({name: getattr(self, name) for name in sizes})
+        check_positive({"num_characters": self.num_characters}, least=3)
+        check_positive({"num_workers": self.num_workers}, least=0)
 
     def batches_in_an_epoch(self, num_rows: int) -> int:
         """

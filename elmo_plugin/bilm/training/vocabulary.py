@@ -119,7 +119,7 @@ class WordVocabulary:
         return cls([*SPECIAL_WORDS, *(word for _, word in sorted(frequent)[:most])])
 
 
-def check_positive(numbers: dict[str, int | None], least: int = 1) -> None:
+def check_positive(numbers: dict[str, float | None], least: int = 1) -> None:
     """Raise a `ValueError` that names the first number below `least`; `None` is allowed."""
     for name, number in numbers.items():
         if number is not None and number < least:

@@ -216,11 +216,21 @@ class Elmo(torch.nn.Module):
             `"elmo_representations"`: list of `num_output_representations` tensors of shape
             `(batch_size, num_tokens, embedding_dim)`. `"mask"`: bool, shape `(batch_size,
             num_tokens)`. With `keep_sentence_boundaries`, `num_tokens` is 2 larger.
+
+        # Raises
+
+        `ValueError`
+            If ids have another shape or type.
         """
         check_ids(inputs)
         leading = inputs.shape[:-2]
         if word_inputs is not None:
             check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
+            if word_inputs.shape != inputs.shape[:-1]:
+                raise ValueError(
+                    f"word ids have shape {tuple(word_inputs.shape)}, expected one for each token: "
+                    f"{tuple(inputs.shape[:-1])}"
+                )
             word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
         inputs = inputs.reshape(leading.numel(), *inputs.shape[-2:])
         output = self._layers(inputs, word_inputs)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elmo_plugin.bilm.files.plain_tensors import first_line
 from elmo_plugin.bilm.use.html_page import END, start, table
 
 MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
@@ -105,7 +104,8 @@ def parameters_in(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         raise ValueError(
-            f"{path}: the weights cannot be read safely: {first_line(error)}"
+            f"{path} holds no weights that can be read safely ({type(error).__name__}), expected "
+            "a model.tar.gz or best.th of `allennlp train`"
         ) from error
     if not isinstance(parameters, dict):
         raise ValueError(f"{path} holds a {type(parameters).__name__}, expected parameters by name")

@@ -103,7 +103,9 @@ def test_a_page_that_was_damaged_is_an_error(parts, tmp_path):
     content = bytearray(path.read_bytes())
     content[column.data_page_offset + column.total_compressed_size - 8] ^= 1
     path.write_bytes(content)
-    with pytest.raises(OSError, match=r"part-000000\.parquet is damaged: .*CRC"):
+    with pytest.raises(
+        OSError, match=r"part-000000\.parquet is damaged: .*CRC.*; remove it and run"
+    ):
         list(read_corpus(tmp_path))
 
 

@@ -338,6 +338,13 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
         ({"grad_norm": True}, r"trainer: grad_norm is True, expected float \| None"),
         ({"grad_norm": -1}, "grad_norm is -1, expected a number above 0"),
         ({"checkpointer": {"keep_most_recent_by_count": "7"}}, "_by_count is '7', expected int"),
+        ({"checkpointer": {"keep_most_recent_by_count": -1}}, "_by_count is -1, expected at lea"),
+        ({"checkpointer": {"save_every_num_batches": 0}}, "num_batches is 0, expected at least 1"),
+        ({"checkpointer": {"save_every_num_seconds": -1}}, "seconds is -1, expected at least 0"),
+        ({"card": [1]}, r"trainer: card is \[1\], expected dict"),
+        ({"callbacks": "export_bilm"}, "trainer: callbacks is 'export_bilm', expected list"),
+        ({"callbacks": [5]}, "callbacks has 5, expected none"),
+        ({"cuda_device": "x"}, "trainer: cuda_device is 'x', expected int"),
         ({"patience": 0}, "patience is 0, expected at least 1"),
         ({"num_gradient_accumulation_steps": 0}, "accumulation_steps is 0, expected at least 1"),
         ({"validation_metric": "-perplexty"}, "'-perplexty', expected .*'perplexity'"),
@@ -349,6 +356,19 @@ def test_what_a_config_says_wrong_is_named(trainer, message):
         make_settings(
             {"trainer": {**({"optimizer": {"type": "sgd"}} if trainer else {}), **trainer}}
         )
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"gradient_scale": 0}, "gradient_scale is 0, expected a number above 0"),
+        ({"gradient_scale": -1}, "gradient_scale is -1, expected a number above 0"),
+        ({"frozen_steps": -1}, "frozen_steps is -1, expected at least 0"),
+    ],
+)
+def test_steps_that_would_not_train_are_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        make_settings({"trainer": {"optimizer": {"type": "sgd"}}, "model": model})
 
 
 def test_the_card_says_what_the_config_has_it_say():

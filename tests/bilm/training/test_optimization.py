@@ -46,6 +46,15 @@ def test_another_schedule_is_refused(wrong):
         rates([1], **wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"warmup_steps": "1"}, {"warmup_steps": -3}, {"constant_steps": 1.5}, {"final_fraction": -5}],
+)
+def test_a_schedule_of_impossible_numbers_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"learning_rate_scheduler is .*expected whole numbers of"):
+        rates([1], **wrong)
+
+
 def trained(optimizer_type, network, steps=5):
     network = copy.deepcopy(network)
     groups = [[["bias"], {"weight_decay": 0.0}]]
@@ -74,7 +83,9 @@ def test_steps_are_adamws_and_fused():
     ("settings", "message"),
     [
         ({"type": "adamax"}, "optimizer.type is 'adamax', expected one of"),
+        ({"type": []}, r"optimizer.type is \[\], expected one of"),
         ({"type": "sgd", "speed": 1}, "optimizer sgd: .*'speed'"),
+        ({"type": "adam", "betas": [0.9]}, "optimizer adam: "),
         (
             {"type": "sgd", "parameter_groups": [[["bias("], {}]]},
             r"parameter_groups has \[\['bias\('\]\], expected regular expressions",
