@@ -48,7 +48,7 @@ class OnnxBilm(torch.nn.Module):
         1: hidden and cell states of the forward LSTM, then those of the backward LSTM.
         """
         with torch.no_grad():
-            return [tensor for state in self.bilm.start_states(1) for tensor in state]
+            return [tensor for state in self.bilm.start_states([0]) for tensor in state]
 
     def forward(
         self, character_ids: torch.Tensor, *states: torch.Tensor

@@ -154,7 +154,7 @@ def test_run(tmp_path):
     (tmp_path / "program.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
     assert python(module, tmp_path, "-m", "program", "-i", "x").stdout == "__main__ ['-i', 'x']\n"
     child = python(RUN, "-m", "no_such_module", status=1)
-    assert "No module named no_such_module" in child.stderr
+    assert "there is no module no_such_module" in child.stderr
 
 
 POOL = """

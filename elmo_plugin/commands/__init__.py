@@ -38,8 +38,8 @@ class Command(NamedTuple):
 
     module: str
     help: str
-    examples: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
+    examples: list[str]
+    aliases: tuple[str, ...]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments to a parser, and its examples to the end of `--help`."""
@@ -75,102 +75,87 @@ def _say(text: str, status: int) -> int:
     return status
 
 
-def _command(
-    name: str, help: str, *examples: str, aliases: tuple[str, ...] = ()
-) -> tuple[str, Command]:
-    module = f"elmo_plugin.commands.{name.replace('-', '_')}"
-    return name, Command(module, help, examples, aliases)
-
-
-# Commands that need AllenNLP import it inside `run`, so that the others work without it.
-COMMANDS = dict(
-    [
-        _command(
-            "elmo",
-            "compute a biLM's layers for every line of a text, to HDF5",
-            "sentences.txt layers.hdf5 --all",
-            "sentences.txt average.hdf5 --average --options-file original --cuda-device 0",
-        ),
-        _command(
-            "embed-corpus",
-            "embed a corpus in many processes, to Parquet",
-            "'text/*.txt' vectors --workers 8",
-            "text.txt vectors --layers all --engine ray",
-        ),
-        _command(
-            "token-vectors",
-            "write the context-independent vectors of a vocabulary",
-            "tokens.txt vectors.txt.gz",
-            "out/vocabulary/tokens.txt vectors.hdf5",
-        ),
-        _command(
-            "neighbours",
-            "find a word's nearest neighbours in context (Peters et al. 2018, table 4)",
-            "text.txt 'He walked to the bank of the river .' bank",
-            "text.txt 'He walked to the bank of the river .' bank --same-word --page bank.html",
-            aliases=("neighbors",),
-        ),
-        _command(
-            "score",
-            "score sentences with a biLM as a language model, and suggest substitutes",
-            "run text.txt",
-            "run text.txt --substitutes 5",
-        ),
-        _command(
-            "layer-weights",
-            "show the layer weights that models learned (Peters et al. 2018, figure 2)",
-            "out/model.tar.gz",
-            "out/ner out/srl --names NER SRL --plot weights.svg",
-        ),
-        _command(
-            "show",
-            "show predictions, marked in their texts, as one HTML page",
-            "predictions.jsonl page.html",
-            "predictions.jsonl page.html --inputs sentences.jsonl",
-        ),
-        _command(
-            "sentences",
-            "split prose into tokenized sentences, one per line",
-            "book.txt sentences.txt",
-            "old.txt sentences.txt --encoding latin-1",
-        ),
-        _command(
-            "vocabulary",
-            "count the words that pretraining is to predict",
-            "'train/*.txt' vocabulary.txt --min-count 3",
-        ),
-        _command(
-            "pretrain",
-            "train a biLM on plain text, in one process or in many",
-            "training_config/bilm.jsonnet -s run",
-            "training_config/bilm.jsonnet -s run --recover",
-        ),
-        _command(
-            "export-bilm",
-            "export the biLM of a pretraining run from any of its checkpoints",
-            "run exported",
-        ),
-        _command(
-            "run",
-            "run a program written for AllenNLP 0.9's ELMo, unchanged",
-            "train.py --epochs 3",
-            "--state primed -m package.train",
-        ),
-        _command(
-            "convert-checkpoint",
-            "convert a checkpoint of bilm-tf, to use it or to continue training",
-            "save_dir converted --vocabulary vocabulary.txt",
-        ),
-        _command(
-            "export-onnx",
-            "export a biLM as an ONNX file",
-            "bilm.onnx",
-            "original.onnx --options-file original --state reset",
-        ),
-        _command(
-            "configs",
-            "write the training configs and their sample data to a directory",
-            "my_project",
-        ),
-    ]
-)
+# Help and examples of each command. Commands that need AllenNLP import it inside `run`, so that
+# the others work without it.
+_TABLE = {
+    "elmo": (
+        "compute a biLM's layers for every line of a text, to HDF5",
+        "sentences.txt layers.hdf5 --all",
+        "sentences.txt average.hdf5 --average --options-file original --cuda-device 0",
+    ),
+    "embed-corpus": (
+        "embed a corpus in many processes, to Parquet",
+        "'text/*.txt' vectors --workers 8",
+        "text.txt vectors --layers all --engine ray",
+    ),
+    "token-vectors": (
+        "write the context-independent vectors of a vocabulary",
+        "tokens.txt vectors.txt.gz",
+        "out/vocabulary/tokens.txt vectors.hdf5",
+    ),
+    "neighbours": (
+        "find a word's nearest neighbours in context (Peters et al. 2018, table 4)",
+        "text.txt 'He walked to the bank of the river .' bank",
+        "text.txt 'He walked to the bank of the river .' bank --same-word --page bank.html",
+    ),
+    "score": (
+        "score sentences with a biLM as a language model, and suggest substitutes",
+        "run text.txt",
+        "run text.txt --substitutes 5",
+    ),
+    "layer-weights": (
+        "show the layer weights that models learned (Peters et al. 2018, figure 2)",
+        "out/model.tar.gz",
+        "out/ner out/srl --names NER SRL --plot weights.svg",
+    ),
+    "show": (
+        "show predictions, marked in their texts, as one HTML page",
+        "predictions.jsonl page.html",
+        "predictions.jsonl page.html --inputs sentences.jsonl",
+    ),
+    "sentences": (
+        "split prose into tokenized sentences, one per line",
+        "book.txt sentences.txt",
+        "old.txt sentences.txt --encoding latin-1",
+    ),
+    "vocabulary": (
+        "count the words that pretraining is to predict",
+        "'train/*.txt' vocabulary.txt --min-count 3",
+    ),
+    "pretrain": (
+        "train a biLM on plain text, in one process or in many",
+        "training_config/bilm.jsonnet -s run",
+        "training_config/bilm.jsonnet -s run --recover",
+    ),
+    "export-bilm": (
+        "export the biLM of a pretraining run from any of its checkpoints",
+        "run exported",
+    ),
+    "run": (
+        "run a program written for AllenNLP 0.9's ELMo, unchanged",
+        "train.py --epochs 3",
+        "--state primed -m package.train",
+    ),
+    "convert-checkpoint": (
+        "convert a checkpoint of bilm-tf, to use it or to continue training",
+        "save_dir converted --vocabulary vocabulary.txt",
+    ),
+    "export-onnx": (
+        "export a biLM as an ONNX file",
+        "bilm.onnx",
+        "original.onnx --options-file original --state reset",
+    ),
+    "configs": (
+        "write the training configs and their sample data to a directory",
+        "my_project",
+    ),
+}
+COMMANDS = {
+    name: Command(
+        f"elmo_plugin.commands.{name.replace('-', '_')}",
+        help,
+        examples,
+        ("neighbors",) if name == "neighbours" else (),
+    )
+    for name, (help, *examples) in _TABLE.items()
+}

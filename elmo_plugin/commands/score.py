@@ -5,7 +5,7 @@ prints log probabilities and perplexity, and on request the most probable substi
 
 import argparse
 import sys
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Iterator, List
 
@@ -80,12 +80,8 @@ def run(args: argparse.Namespace) -> None:
     scorer = LanguageScorer.from_directory(
         args.directory, args.state, args.cuda_device, args.vocabulary
     )
-    with ExitStack() as stack:
-        raw = (
-            sys.stdin.buffer
-            if args.text == "-"
-            else stack.enter_context(Path(args.text).open("rb"))
-        )
+    from_stdin = args.text == "-"
+    with nullcontext(sys.stdin.buffer) if from_stdin else Path(args.text).open("rb") as raw:
         numbers: List[int] = []
 
         def sentences() -> Iterator[List[str]]:

@@ -39,22 +39,18 @@ def layers_in_chunks(
         ids = bilm.batch_to_ids([tokens])[0]
         return bilm.char_cnn(ids.to(bilm.device))
 
-    def run(
-        direction: str, inputs: torch.Tensor, state: LstmState
-    ) -> tuple[list[torch.Tensor], LstmState]:
-        return bilm.lstm.stack(direction, inputs, [1] * len(inputs), state)
-
-    forward_state, backward_state = bilm.start_states_of([row])
+    forward_state, backward_state = bilm.start_states([row])
     before: list[LstmState] = []
     for chunk in reversed(chunks):
         before.append(backward_state)
-        _, backward_state = run("backward", vectors(chunk).flip(0), backward_state)
+        inputs, ones = vectors(chunk).flip(0), [1] * len(chunk)
+        _, backward_state = bilm.lstm.stack("backward", inputs, ones, backward_state)
     for chunk in chunks:
-        tokens = vectors(chunk)
-        forward, forward_state = run("forward", tokens, forward_state)
-        backward, _ = run("backward", tokens.flip(0), before.pop())
+        tokens, ones = vectors(chunk), [1] * len(chunk)
+        forward, forward_state = bilm.lstm.stack("forward", tokens, ones, forward_state)
+        backward, _ = bilm.lstm.stack("backward", tokens.flip(0), ones, before.pop())
         halves = [(tokens, tokens), *((f, b.flip(0)) for f, b in zip(forward, backward))]
         first, last = int(chunk.start == 0), len(chunk) - int(chunk.stop == num_steps)
         if last > first:
             yield torch.stack([torch.cat(half, dim=-1)[first:last] for half in halves])
-    bilm.keep_states_of([row], forward_state, backward_state)
+    bilm.keep_states([row], forward_state, backward_state)

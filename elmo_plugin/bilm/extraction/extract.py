@@ -120,11 +120,11 @@ def extract(
         "device": bilm.device.type,
         **kernels_of(layer.weights, bilm.dtype),
     }
+    progress = tqdm(disable=True) if progress is None else progress
     journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
     try:
         _Run(bilm, wanted, journal, progress).compute(sentences)
-        if progress is not None:
-            progress.set_postfix_str(f"writing {output.name}")
+        progress.set_postfix_str(f"writing {output.name}")
         about = {"settings": settings, "digest": journal.digest}
         with atomic_write(output) as temporary:
             write_file(temporary, journal, wanted, num_layers, bilm.options.embedding_dim, about)
@@ -143,9 +143,7 @@ def extract(
 class _Run:
     """Computes the vectors of sentences and writes them to a journal."""
 
-    def __init__(
-        self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: tqdm | None
-    ) -> None:
+    def __init__(self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: tqdm) -> None:
         self.bilm = bilm
         self.wanted = wanted
         self.journal = journal
@@ -176,9 +174,8 @@ class _Run:
                     f"{self.journal.folder}: the input has more than the {count} lines that it had "
                     f"when this run was interrupted; {EXPECTED_THE_SAME}"
                 )
-            if self.progress is not None:
-                # The bar's speed must not count lines that the interrupted run computed.
-                self.progress.n = self.progress.initial = count
+            # The bar's speed must not count lines that the interrupted run computed.
+            self.progress.n = self.progress.initial = count
             self._restore_state()
         last_commit = time.monotonic()
         between = 1 if self.carried_batch_size is None else CARRIED_WINDOWS
@@ -199,16 +196,12 @@ class _Run:
 
     def _run(self, window: list[Sentence]) -> None:
         starts = self.journal.begin(window)
-        self._advance(sum(not sentence.tokens for sentence in window))
+        self.progress.update(sum(not sentence.tokens for sentence in window))
         for pieces in window_vectors(self.bilm, window, self.wanted, self.batch_size):
             for sentence, first, vectors in pieces:
                 num_tokens = len(window[sentence].tokens)
                 self.journal.write(starts[sentence], num_tokens, first, vectors)
-                self._advance(int(first + vectors.shape[1] == num_tokens))
-
-    def _advance(self, count: int) -> None:
-        if self.progress is not None:
-            self.progress.update(count)
+                self.progress.update(int(first + vectors.shape[1] == num_tokens))
 
     def _carried_state(self) -> dict[str, numpy.ndarray] | None:
         if self.bilm.state != "carry" or self.bilm.carried is None:
@@ -222,7 +215,8 @@ class _Run:
             self.bilm.reset_states()
             if arrays is not None:
                 tensors = [torch.from_numpy(arrays[name]).to(self.bilm.device) for name in CARRIED]
-                self.bilm.keep_states(LstmState(*tensors[:2]), LstmState(*tensors[2:]))
+                ends = LstmState(*tensors[:2]), LstmState(*tensors[2:])
+                self.bilm.keep_states(range(ends[0].hidden.shape[1]), *ends)
 
 
 def _add(digest: Any, sentence: Sentence) -> None:

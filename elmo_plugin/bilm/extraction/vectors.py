@@ -115,8 +115,8 @@ def window_vectors(
             continue
         ids = bilm.batch_to_ids(sentences).to(bilm.device)
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
-        output = bilm.run(ids, bilm.start_states_of(batch))
-        bilm.keep_states_of(batch, *output.end)
+        output = bilm.run(ids, bilm.start_states(batch))
+        bilm.keep_states(batch, *output.end)
         array = _to_numpy(torch.stack(output.layers)[:, :, 1:-1], wanted)
         yield [
             Piece(index, 0, array[:, row, : len(sentence)])

@@ -1,6 +1,8 @@
 """Load a biLM by name, or from files or URLs."""
 
+import functools
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -72,10 +74,11 @@ def load_bilm(
     with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))
+        make = functools.partial(bilm_class, options, state, dtype)
         if isinstance(options, ManyLangsOptions):
-            bilm = _many_langs(bilm_class, options, weights, state, dtype)
+            bilm = _many_langs(make, options, weights)
         else:
-            bilm = _released(bilm_class, options, weights, state, dtype)
+            bilm = _released(make, options, weights)
     halved = [*bilm.lstm.parameters(), *(one.weight for one in bilm.char_cnn.highway_layers)]
     if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in halved):
         logger.warning(
@@ -85,13 +88,7 @@ def load_bilm(
     return bilm.requires_grad_(requires_grad)
 
 
-def _released(
-    bilm_class: type[BiLm],
-    options: ElmoOptions,
-    weights: Path | None,
-    state: str,
-    dtype: str | None,
-) -> BiLm:
+def _released(make: Callable[[], BiLm], options: ElmoOptions, weights: Path | None) -> BiLm:
     if weights is not None and weights.is_dir():
         if is_many_langs(weights):
             raise ValueError(
@@ -101,27 +98,22 @@ def _released(
         weights = weights_in(weights)
     if weights is not None and num_parameters(options) > MOST_UNCHECKED:
         check_weights(options, weights)
-    bilm = bilm_class(options, state=state, dtype=dtype)
+    bilm = make()
     if weights is not None:
         fill_weights(bilm, weights)
     return bilm
 
 
 def _many_langs(
-    bilm_class: type[BiLm],
-    options: ManyLangsOptions,
-    weights: Path | None,
-    state: str,
-    dtype: str | None,
+    make: Callable[[ManyLangsTokenLayer], BiLm], options: ManyLangsOptions, weights: Path | None
 ) -> BiLm:
     if weights is None:
-        return bilm_class(options, state, dtype, ManyLangsTokenLayer(options))
+        return make(ManyLangsTokenLayer(options))
     if not (weights.is_dir() and is_many_langs(weights)):
         raise ValueError(
             f"weight_file {weights} was given for an ELMoForManyLangs model, expected its folder, "
             "as options_file alone"
         )
-    layer = ManyLangsTokenLayer(options, read_lexicon(weights, options))
-    bilm = bilm_class(options, state, dtype, layer)
+    bilm = make(ManyLangsTokenLayer(options, read_lexicon(weights, options)))
     fill_from_pickles(bilm, weights)
     return bilm

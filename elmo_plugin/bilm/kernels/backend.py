@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 
 from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference
+from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
@@ -149,14 +150,6 @@ def check_ids(
         raise ValueError(f"found {found}, expected a tensor of {content}")
     if ids.dtype not in (torch.int16, torch.int32, torch.int64):
         raise ValueError(f"found ids of dtype {ids.dtype}, expected a torch.int64 tensor")
-
-
-def forget_derived(parameters: Sequence[torch.Tensor], what: str | None = None) -> None:
-    """
-    Free the cached values that were derived from these parameters, such as prepacked weights or
-    token vectors. With `what`, free only the values of that name.
-    """
-    _derived.forget(parameters, what)
 
 
 class WeightsModule(torch.nn.Module):

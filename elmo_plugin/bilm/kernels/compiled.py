@@ -184,18 +184,7 @@ class CompiledLinear:
 
 
 class CompiledHighway(CompiledLinear):
-    """
-    Highway layer (`reference.highway`) with frozen weights.
-
-    # Parameters
-
-    affine : `Affine`
-    number_format : `str`
-        As in `CompiledLinear`.
-    """
-
-    def __init__(self, affine: Affine, number_format: str) -> None:
-        super().__init__(affine, number_format, blocks=2)
+    """Highway layer (`reference.highway`) with frozen weights, in two `blocks`."""
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the outputs, which have the shape of `rows`."""
@@ -242,7 +231,7 @@ class CompiledTokenLayer:
         )  # fmt: skip
         self._convolve = library.function("convolution", precise_format)
         self._layers: list[CompiledLinear] = [
-            CompiledHighway(one, number_format) for one in weights.highways
+            CompiledHighway(one, number_format, blocks=2) for one in weights.highways
         ]
         if weights.projection is not None:
             self._layers.append(CompiledLinear(weights.projection, precise_format))

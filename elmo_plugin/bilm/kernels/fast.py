@@ -3,6 +3,7 @@ Default backend. It runs the C++ library on a CPU and Triton kernels on a GPU, a
 operators where neither is available.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -14,12 +15,8 @@ from elmo_plugin.bilm.kernels.derived import derived
 from elmo_plugin.bilm.kernels.gradients import training_linear, without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
-from elmo_plugin.bilm.kernels.lstm_training import (
-    LstmLayerTraining,
-    PlainTrainingSteps,
-    TrainingSteps,
-)
-from elmo_plugin.bilm.kernels.quantized import ExactLinear, Int8Linear, LinearKernel, RoundedLinear
+from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining, TrainingSteps
+from elmo_plugin.bilm.kernels.quantized import ExactLinear, Int8Linear, LinearKernel
 from elmo_plugin.bilm.kernels.token_cache import TokenCache, distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import (
     Linears,
@@ -50,21 +47,12 @@ def token_layer(
         )
     distinct, inverse = distinct_rows(character_ids)
     if trains:
-        vectors = _encode_training(distinct, weights, precision.training_dtype)
+        linear = functools.partial(training_linear, training_dtype=precision.training_dtype)
+        linears = linears_with_gradient(weights, linear)
+        vectors = encode(distinct, weights, linears, tokens_at_once(distinct, trains=True))
     else:
         vectors = _encode_frozen(distinct, weights, precision.dtype)
     return functional.embedding(inverse, vectors)
-
-
-def _encode_training(
-    character_ids: torch.Tensor, weights: TokenWeights, training_dtype: str | None
-) -> torch.Tensor:
-    def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return training_linear(rows, weight, bias, training_dtype)
-
-    linears = linears_with_gradient(weights, linear)
-    at_once = tokens_at_once(character_ids, trains=True)
-    return encode(character_ids, weights, linears, at_once)
 
 
 def _encode_frozen(
@@ -75,15 +63,13 @@ def _encode_frozen(
     )
     if frozen is not None:
         return frozen(character_ids)
-
-    def prepack(weight: torch.Tensor, precise: bool) -> LinearKernel:
-        return linear_kernel(weight, dtype, precise)
-
     with without_autocast(character_ids.device):
         linears: Linears = derived(
             weights.tensors,
             (PREPACKED, dtype, "plain"),
-            lambda: prepacked_linears(weights, prepack),
+            lambda: prepacked_linears(
+                weights, lambda weight, precise: linear_kernel(weight, dtype, precise)
+            ),
         )
         at_once = tokens_at_once(character_ids, trains=False)
         return encode(character_ids, weights, linears, at_once)
@@ -166,7 +152,7 @@ def linear_kernel(
         return Int8Linear(weight)
     if dtype is None or weight.device.type == "cpu":
         return ExactLinear(weight)
-    return RoundedLinear(weight, torch.float16 if dtype == "float16" else torch.bfloat16)
+    return LinearKernel(weight.to(torch.float16 if dtype == "float16" else torch.bfloat16))
 
 
 def frozen_linear(
@@ -205,18 +191,6 @@ def lstm_format(weights: LstmWeights, dtype: str | None) -> str | None:
     return "float32" if size <= tuning.MOST_EXACT else _number_format(dtype, size)
 
 
-def token_formats(weights: TokenWeights, dtype: str | None) -> tuple[str, str] | None:
-    """
-    Return the library's two number formats for a frozen token layer; `None` without the library.
-    The first is for the highways. The second, never int8, is for convolutions and projection.
-    """
-    if not runs_in_library(weights.embedding):
-        return None
-    size = max((weight.numel() for weight, _ in weights.highways), default=0)
-    number_format = _number_format(dtype, size)
-    return number_format, "int16" if number_format == "int8" else number_format
-
-
 def _number_format(dtype: str | None, num_elements: int) -> str:
     if dtype is None or (dtype == "float16" and num_elements < tuning.LEAST_HALVED):
         return "float32"
@@ -247,10 +221,6 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     dtype : `str | None`
         See `Precision`.
     """
-
-    def prepack(weight: torch.Tensor) -> LinearKernel:
-        return linear_kernel(weight, dtype)
-
     bias = weights.bias
     number_format = lstm_format(weights, dtype)
     if number_format is not None:
@@ -258,21 +228,20 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     on_gpu = bias.is_cuda
     elements = tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if on_gpu else tuning.INPUT_PRODUCT_ELEMENTS
     kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
-    return kind(weights, prepack, elements)
+    return kind(weights, lambda weight: linear_kernel(weight, dtype), elements)
 
 
 def frozen_token_layer(weights: TokenWeights, dtype: str | None) -> CompiledTokenLayer | None:
     """
-    Return the library's frozen token layer; `None` without the library.
-
-    # Parameters
-
-    weights : `TokenWeights`
-    dtype : `str | None`
-        See `Precision`.
+    Return the library's frozen token layer; `None` without the library. See `Precision` for
+    `dtype`; of its matrices, only the highways are ever in int8.
     """
-    formats = token_formats(weights, dtype)
-    return None if formats is None else CompiledTokenLayer(weights, *formats)
+    if not runs_in_library(weights.embedding):
+        return None
+    size = max((weight.numel() for weight, _ in weights.highways), default=0)
+    number_format = _number_format(dtype, size)
+    precise_format = "int16" if number_format == "int8" else number_format
+    return CompiledTokenLayer(weights, number_format, precise_format)
 
 
 def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
@@ -312,10 +281,10 @@ def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
 
 
 def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:
-    """Return the subclass of `TrainingSteps` to use: with fused kernels if they run here."""
+    """Return the class of training steps to use: with fused kernels if they run here."""
     product_dtype = getattr(torch, training_dtype) if training_dtype else cell.dtype
     fused = lstm_fused.usable(cell, product_dtype, training=True)
-    return lstm_fused.FusedTrainingSteps if fused else PlainTrainingSteps
+    return lstm_fused.FusedTrainingSteps if fused else TrainingSteps
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:

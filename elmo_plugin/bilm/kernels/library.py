@@ -89,9 +89,10 @@ def use_variant(name: str) -> Iterator[None]:
 
 def runnable_variants() -> list[str]:
     """Return the variants that were built and that this processor can run, the fastest first."""
-    library, known = _library(), _built_variants()
+    library = _library()
     if library is None:
         return []
+    known = json.loads(MANIFEST.read_text(encoding="utf-8"))["variants"]
     return [name for name in VARIANTS if name in known and library.elmo_supports(name.encode())]
 
 
@@ -233,10 +234,6 @@ def _library() -> ctypes.CDLL | None:
         _warn(f"{PATH} is not used: {error}; install the package again")
         return None
     return library
-
-
-def _built_variants() -> list[str]:
-    return json.loads(MANIFEST.read_text(encoding="utf-8"))["variants"] if _library() else []
 
 
 @functools.cache

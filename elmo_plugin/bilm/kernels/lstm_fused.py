@@ -42,8 +42,8 @@ class FusedLstm(SteppedLstm):
 
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
         # The kernel writes `gated` in the dtype in which the projection multiplies.
-        gated = torch.empty_like(cell, dtype=self._projection.product_dtype)
-        products = self._state_linear(hidden.to(self._state_linear.product_dtype))
+        gated = torch.empty_like(cell, dtype=self._projection.weight.dtype)
+        products = self._state_linear(hidden.to(self._state_linear.weight.dtype))
         _forward_step(products, gates, cell, gated, None, None, self._cell_clip)
         return self._projection(gated)
 

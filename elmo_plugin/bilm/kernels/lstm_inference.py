@@ -78,13 +78,10 @@ class SteppedLstm(FrozenLstm):
         self._input_linear = prepack(weights.input.detach())
         self._bias = weights.bias.detach().clone()
 
-    def _input_products(
+    def _gates_by_step(
         self, inputs: torch.Tensor, batch_sizes: Sequence[int]
-    ) -> Iterator[tuple[torch.Tensor, list[int]]]:
-        """
-        Yield the steps in blocks: for each block the input projections `W x + b`, shape
-        `(num_rows, 4 * cell_size)`, and its part of `batch_sizes`.
-        """
+    ) -> Iterator[torch.Tensor]:
+        """Yield the input projections `W x + b` of each step; blocks of steps run together."""
         most_rows = self._input_product_elements // len(self._bias)
         start = done = 0
         while done < len(batch_sizes):
@@ -95,7 +92,7 @@ class SteppedLstm(FrozenLstm):
                 sizes.append(size)
                 num_rows += size
             rows = inputs[start : start + num_rows]
-            yield self._input_linear(rows, self._bias), sizes
+            yield from self._gates(self._input_linear(rows, self._bias)).split(sizes)
             start += len(rows)
             done += len(sizes)
 
@@ -147,12 +144,6 @@ class SteppedLstm(FrozenLstm):
         final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
         packed = torch.cat(outputs or [hidden[:0]])
         return packed.to(dtype), final_hidden.to(dtype), self._leave(final_cell)
-
-    def _gates_by_step(
-        self, inputs: torch.Tensor, batch_sizes: Sequence[int]
-    ) -> Iterator[torch.Tensor]:
-        for products, sizes in self._input_products(inputs, batch_sizes):
-            yield from self._gates(products).split(sizes)
 
 
 class PlainLstm(SteppedLstm):

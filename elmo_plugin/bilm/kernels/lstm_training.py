@@ -1,6 +1,5 @@
 """Trainable LSTM layer with a hand-written gradient."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -33,10 +32,11 @@ class Saved(NamedTuple):
         return Saved(self.activations[rows], self.cells[rows])
 
 
-class TrainingSteps(ABC):
+class TrainingSteps:
     """
-    Forward and backward computation of LSTM steps, without their projection. Use one object per
-    pass over a batch. In shapes, `size` is the number of sentences that have the step.
+    Forward and backward computation of LSTM steps, without their projection, in PyTorch's
+    operators. Use one object per pass over a batch. In shapes, `size` is the number of sentences
+    that have the step.
 
     # Parameters
 
@@ -44,10 +44,11 @@ class TrainingSteps(ABC):
         Largest absolute value in cell states; `None` for no limit.
     """
 
+    _grad_bias: torch.Tensor | None = None
+
     def __init__(self, cell_clip: float | None) -> None:
         self._cell_clip = cell_clip
 
-    @abstractmethod
     def forward_step(
         self,
         sources: torch.Tensor,
@@ -73,8 +74,18 @@ class TrainingSteps(ABC):
         saved : `Saved`
             Receives the step's gate activations and new cell states.
         """
+        products = linear_of_rounded(sources, weight, bias, bias.dtype)
+        # Compute tanh(x) as 2 sigmoid(2 x) - 1, several times faster in PyTorch on a CPU.
+        products.chunk(4, dim=1)[2].mul_(2)
+        gates = torch.sigmoid(products, out=saved.activations)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+        candidate.mul_(2).sub_(1)
+        cell.mul_(forget_gate).addcmul_(input_gate, candidate)
+        if self._cell_clip is not None:
+            cell.clamp_(-self._cell_clip, self._cell_clip)
+        saved.cells.copy_(cell)
+        torch.mul(output_gate, _tanh(cell), out=gated)
 
-    @abstractmethod
     def backward_step(
         self,
         saved: Saved,
@@ -98,51 +109,6 @@ class TrainingSteps(ABC):
         grad_gates : `torch.Tensor`
             Receives the gradient of the gates' pre-activations, shape `(size, 4 * cell_size)`.
         """
-
-    @abstractmethod
-    def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """
-        Return the gradient of the bias, summed over all steps, in `dtype`. `grad_gates` holds the
-        rows that all backward steps wrote.
-        """
-
-
-class PlainTrainingSteps(TrainingSteps):
-    """Implementation of `TrainingSteps` with PyTorch's operators."""
-
-    _grad_bias: torch.Tensor | None = None
-
-    def forward_step(
-        self,
-        sources: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        cell: torch.Tensor,
-        gated: torch.Tensor,
-        saved: Saved,
-    ) -> None:
-        """Run the forward step of `TrainingSteps` in PyTorch's operators."""
-        products = linear_of_rounded(sources, weight, bias, bias.dtype)
-        # Compute tanh(x) as 2 sigmoid(2 x) - 1, several times faster in PyTorch on a CPU.
-        products.chunk(4, dim=1)[2].mul_(2)
-        gates = torch.sigmoid(products, out=saved.activations)
-        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
-        candidate.mul_(2).sub_(1)
-        cell.mul_(forget_gate).addcmul_(input_gate, candidate)
-        if self._cell_clip is not None:
-            cell.clamp_(-self._cell_clip, self._cell_clip)
-        saved.cells.copy_(cell)
-        torch.mul(output_gate, _tanh(cell), out=gated)
-
-    def backward_step(
-        self,
-        saved: Saved,
-        previous_cell: torch.Tensor,
-        grad_gated: torch.Tensor,
-        grad_cell: torch.Tensor,
-        grad_gates: torch.Tensor,
-    ) -> None:
-        """Run the backward step of `TrainingSteps` in PyTorch's operators."""
         gates, cell = saved
         cell_tanh = _tanh(cell)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
@@ -170,7 +136,10 @@ class PlainTrainingSteps(TrainingSteps):
             grad_gates.copy_(step_grad)
 
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the gradient of the bias, summed before the gates' gradients were rounded."""
+        """
+        Return the gradient of the bias, summed over all steps before rounding, in `dtype`.
+        `grad_gates` holds the rows that all backward steps wrote.
+        """
         if self._grad_bias is None:
             return grad_gates.sum(dim=0, dtype=dtype)
         return self._grad_bias

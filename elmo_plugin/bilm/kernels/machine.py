@@ -54,7 +54,7 @@ def keep_to_cpu_quota() -> None:
 
 def within_quota(num_threads: int) -> int:
     """Return `num_threads`, limited to the CPU quota unless the environment sets a number."""
-    quota = None if _threads_are_chosen() else _own_quota()
+    quota = None if _threads_are_chosen() else cpu_quota()
     return num_threads if quota is None else min(num_threads, quota)
 
 
@@ -96,6 +96,7 @@ def _hold_team(path: str, num_threads: int, ready: threading.Event) -> None:
     threading.Event().wait()
 
 
+@functools.cache
 def cpu_quota(root: Path = CGROUP) -> int | None:
     """
     Return the container's CPU quota as a number of CPUs, rounded up; `None` for no quota.
@@ -116,11 +117,6 @@ def cpu_quota(root: Path = CGROUP) -> int | None:
         return max(1, -(-int(quota) // int(period)))
     except (OSError, ValueError, ZeroDivisionError):
         return None
-
-
-@functools.cache
-def _own_quota() -> int | None:
-    return cpu_quota()
 
 
 def keep_freed_memory() -> None:

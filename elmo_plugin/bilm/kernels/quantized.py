@@ -58,7 +58,8 @@ def weight_in_int16(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 class LinearKernel:
     """
-    Product `rows W^T` with a frozen weight, in PyTorch. Subclasses choose the number format.
+    Product `rows W^T` with a frozen weight, in PyTorch and in the weight's dtype, such as half
+    precision. Subclasses choose another number format.
 
     # Parameters
 
@@ -68,11 +69,6 @@ class LinearKernel:
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
-
-    @property
-    def product_dtype(self) -> torch.dtype:
-        """Dtype in which the factors are multiplied; rows in this dtype need no conversion."""
-        return self.weight.dtype
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
         """
@@ -110,22 +106,6 @@ class ExactLinear(LinearKernel):
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the product to `sums` in one operator."""
         sums.addmm_(rows, self.weight.t())
-
-
-class RoundedLinear(LinearKernel):
-    """
-    Product of rows and a weight, both rounded to half precision.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    dtype : `torch.dtype`, optional (default = `torch.bfloat16`)
-        `torch.bfloat16` or `torch.float16`.
-    """
-
-    def __init__(self, weight: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
-        super().__init__(weight.to(dtype))
 
 
 class BFloat16Linear(LinearKernel):

@@ -1,9 +1,6 @@
 """
 Reference backend: the definition of the biLM's computations in plain, differentiable PyTorch, for
 every device, inference and training. Other kernels are faster and agree with it up to rounding.
-
-Rows are *packed* as in PyTorch's `PackedSequence`. Sentences are sorted by decreasing length; the
-first step of all sentences is followed by the second step of those that have one, and so on.
 """
 
 from collections.abc import Sequence
@@ -11,11 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.interface import (
-    LstmWeights,
-    Precision,
-    TokenWeights,
-)
+from elmo_plugin.bilm.kernels.interface import LstmWeights, Precision, TokenWeights
 
 # If several threads make a process's first call of MKL's tanh, one of them may get a less exact
 # result, with errors of 5e-5. So make the first call here, in one thread.

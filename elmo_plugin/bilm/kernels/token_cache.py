@@ -48,24 +48,19 @@ class TokenCache:
         `torch.Tensor`
             Float32, shape `(num_rows, dim)`.
         """
-        with self._lock:
-            return self._vectors_of(character_ids, compute)
-
-    def _vectors_of(
-        self, character_ids: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
-    ) -> torch.Tensor:
         tokens = _in_bytes(character_ids)
-        slots = [self._touch(token) for token in tokens]
-        vectors = self._table[slots]  # rows of new tokens are overwritten below
-        unknown = [row for row, slot in enumerate(slots) if slot < 0]
-        if unknown:
-            # `rows` holds one row where each new token occurs, `numbers` its index in `computed`.
-            rows = {tokens[row]: row for row in unknown}
-            numbers = {token: number for number, token in enumerate(rows)}
-            computed = compute(character_ids[list(rows.values())])
-            vectors[unknown] = computed[[numbers[tokens[row]] for row in unknown]]
-            kept = list(rows)[-self._capacity :]
-            self._table[[self._place(token) for token in kept]] = computed[-len(kept) :]
+        with self._lock:
+            slots = [self._touch(token) for token in tokens]
+            vectors = self._table[slots]  # rows of new tokens are overwritten below
+            unknown = [row for row, slot in enumerate(slots) if slot < 0]
+            if unknown:
+                # `rows`: one row where each new token occurs. `numbers`: its index in `computed`.
+                rows = {tokens[row]: row for row in unknown}
+                numbers = {token: number for number, token in enumerate(rows)}
+                computed = compute(character_ids[list(rows.values())])
+                vectors[unknown] = computed[[numbers[tokens[row]] for row in unknown]]
+                kept = list(rows)[-self._capacity :]
+                self._table[[self._place(token) for token in kept]] = computed[-len(kept) :]
         return vectors
 
     def _touch(self, token: bytes) -> int:

@@ -6,13 +6,9 @@ and padding up to `num_characters` ids. A row of zeros is a padding token. The m
 all code points, so that byte ids of other biLMs (`model/characters.py`) can be told apart.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy
-import torch
-
-from elmo_plugin.bilm.model import characters
 
 LAST_CODE_POINT = 0x10FFFF
 PADDING, BEGIN_OF_WORD, END_OF_WORD, BEGIN, END = range(LAST_CODE_POINT + 2, LAST_CODE_POINT + 7)
@@ -44,15 +40,3 @@ def token_of(row: numpy.ndarray) -> str:
     if len(inner) == 1 and inner[0] > LAST_CODE_POINT:
         return BEGIN_OF_SENTENCE if inner[0] == BEGIN else END_OF_SENTENCE
     return (inner - 1).astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
-
-
-def batch_to_ids(batch: Sequence[Sequence[str]], num_characters: int = 50) -> torch.Tensor:
-    """
-    Convert tokenized sentences to the input of an ELMoForManyLangs model, padded on the right.
-
-    # Returns
-
-    `torch.Tensor`
-        Int64, shape `(batch_size, num_tokens, num_characters)`; 0 = padding token.
-    """
-    return characters.batch_to_ids(batch, num_characters, token_row)

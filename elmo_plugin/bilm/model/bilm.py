@@ -217,8 +217,9 @@ class BiLm(WeightsModule):
         `dict[str, Any]`: `"activations"` holds the `layers` of `BiLmOutput`, `"mask"` its `mask`.
         """
         check_ids(inputs)
-        output = self.run(inputs, self.start_states(inputs.shape[:1].numel()), word_inputs)
-        self.keep_states(*output.end)
+        rows = range(inputs.shape[:1].numel())
+        output = self.run(inputs, self.start_states(rows), word_inputs)
+        self.keep_states(rows, *output.end)
         return {"activations": output.layers, "mask": output.mask}
 
     @property
@@ -239,22 +240,14 @@ class BiLm(WeightsModule):
     def carried(self, state: BiLstmState | None) -> None:
         self._policy.carried = state
 
-    def start_states(self, batch_size: int) -> BiLstmState:
-        """Return the initial LSTM state of each sentence of a batch, in both directions."""
-        return self.start_states_of(range(batch_size))
-
-    def start_states_of(self, rows: Sequence[int]) -> BiLstmState:
-        """Return the initial states of some rows of a batch; use it to run a batch in parts."""
+    def start_states(self, rows: Sequence[int]) -> BiLstmState:
+        """Return the initial states of these batch rows: all of a batch, or some to run a part."""
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
         return self._policy.start(rows, begin)
 
-    def keep_states(self, *ends: LstmState) -> None:
-        """Store a batch's final states in state `"carry"`; rows beyond the batch keep theirs."""
-        self.keep_states_of(range(ends[0].hidden.shape[1]), *ends)
-
-    def keep_states_of(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """Store the forward and backward final states of some batch rows in state `"carry"`."""
+    def keep_states(self, rows: Sequence[int], *ends: LstmState) -> None:
+        """Store these rows' forward and backward final states in state `"carry"`, and no others."""
         self._policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:

@@ -11,7 +11,6 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.kernels.backend import (
-    Affine,
     TokenWeights,
     WeightsModule,
     backend,
@@ -63,8 +62,12 @@ class CharCnn(WeightsModule):
         self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))
         for index, (width, number) in enumerate(options.filters):
             self.add_module(f"char_conv_{index}", torch.nn.Conv1d(dim, number, width))
-        num_filters, num_highways = options.num_filters, options.num_highways
-        self._highways = Highway(num_filters, num_highways) if num_highways else None
+        num_filters = options.num_filters
+        # As in AllenNLP's `Highway`, `_layers.K` has the rows of the transform, then of the gate.
+        # bilm-tf's gate "carry" is 1 minus this gate.
+        sizes = [(num_filters, 2 * num_filters)] * options.num_highways
+        highways = torch.nn.ModuleList(torch.nn.Linear(*one) for one in sizes)
+        self._highways = torch.nn.ModuleDict({"_layers": highways})
         self._projection: torch.nn.Linear | None = None
         if num_filters != self.projection_dim:
             self._projection = torch.nn.Linear(num_filters, self.projection_dim)
@@ -104,7 +107,7 @@ class CharCnn(WeightsModule):
     @property
     def highway_layers(self) -> list[torch.nn.Linear]:
         """Linear map of each highway layer, lowest layer first."""
-        return [] if self._highways is None else self._highways.layers
+        return list(self._highways["_layers"])  # type: ignore[call-overload]
 
     @property
     def projection(self) -> torch.nn.Linear | None:
@@ -119,7 +122,7 @@ class CharCnn(WeightsModule):
             self._char_embedding_weights,
             [current_affine(one) for one in self.convolutions],
             self._activation,
-            [] if self._highways is None else self._highways.weights,
+            [current_affine(one) for one in self.highway_layers],
             None if projection is None else current_affine(projection),
             self.padding_id,
         )
@@ -153,35 +156,3 @@ class CharCnn(WeightsModule):
                 f"{self.widest_filter}, the width of the widest filter"
             )
         return backend().token_layer(character_ids.long(), self.weights, self.precision)
-
-
-class Highway(torch.nn.Module):
-    """
-    Weights of highway layers, `y = gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015).
-
-    Parameters are named and laid out as in AllenNLP's `Highway`: each `_layers.K` holds the rows of
-    the transform `W`, then those of the gate. The "carry" gate of bilm-tf is `1 - gate`.
-
-    # Parameters
-
-    input_dim : `int`
-        Width of the input and output.
-    num_layers : `int`
-        Number of highway layers.
-    """
-
-    def __init__(self, input_dim: int, num_layers: int) -> None:
-        super().__init__()
-        self._layers = torch.nn.ModuleList(
-            [torch.nn.Linear(input_dim, 2 * input_dim) for _ in range(num_layers)]
-        )
-
-    @property
-    def layers(self) -> list[torch.nn.Linear]:
-        """Linear map of each layer, lowest layer first."""
-        return list(self._layers)  # type: ignore[arg-type]
-
-    @property
-    def weights(self) -> list[Affine]:
-        """Current weights of each layer, for `TokenWeights.highways`."""
-        return [current_affine(layer) for layer in self.layers]

@@ -122,7 +122,7 @@ class RunFiles:
         save_atomically(
             {"format": FORMAT, **state}, self.directory / f"checkpoint_e{epochs}_b{batches}.th"
         )
-        points = self._points()
+        points = points_in(self.directory)
         times = {point: path.stat().st_mtime for point, path in points.items()}
         count = self.settings.keep_most_recent_by_count
         keep = points_to_keep(
@@ -130,10 +130,6 @@ class RunFiles:
         )
         for point in points.keys() - keep:
             points[point].unlink(missing_ok=True)
-
-    def _points(self) -> dict[Point, Path]:
-        found = ((CHECKPOINT.fullmatch(path.name), path) for path in self.directory.iterdir())
-        return {(int(match[1]), int(match[2])): path for match, path in found if match}
 
     def newest(self, clean: bool) -> dict[str, Any] | None:
         """
@@ -147,7 +143,7 @@ class RunFiles:
         if clean:
             remove_temporary_files(self.directory)
         unreadable = []
-        for _, path in sorted(self._points().items(), reverse=True):
+        for _, path in sorted(points_in(self.directory).items(), reverse=True):
             try:
                 state = load_checked(path)
                 if state["format"] != FORMAT:
@@ -176,6 +172,12 @@ class RunFiles:
             return load_checked(self.best)
         except UNREADABLE as error:
             raise ValueError(f"{self.best} cannot be read: {error}") from error
+
+
+def points_in(folder: Path, name: re.Pattern[str] = CHECKPOINT) -> dict[Point, Path]:
+    """Return the checkpoint files in a folder whose names match `name`."""
+    found = ((name.fullmatch(path.name), path) for path in folder.iterdir())
+    return {(int(match[1]), int(match[2])): path for match, path in found if match}
 
 
 def points_to_keep(

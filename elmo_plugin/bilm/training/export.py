@@ -18,7 +18,7 @@ from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_ch
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.checkpoints import read_object
+from elmo_plugin.bilm.training.checkpoints import points_in, read_object
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
@@ -116,11 +116,11 @@ def export_run(
             f"{run} has no config.json, expected the folder of a pretraining run"
         )
     options = _read_options(run)
-    is_finished, checkpoints = _is_finished(run), _checkpoints(run)
+    is_finished, checkpoints = _is_finished(run), points_in(run, CHECKPOINT)
     if checkpoint or is_finished:
         path = run / (checkpoint or BEST_FILE)
     elif checkpoints:
-        path = max(checkpoints)[2]
+        path = checkpoints[max(checkpoints)]
     else:
         raise FileNotFoundError(f"{run} holds no checkpoint checkpoint_*.th")
     if not path.is_file():
@@ -203,21 +203,12 @@ def _first_words(
     return WordVocabulary(words.words[:max_words]), kept
 
 
-def _checkpoints(run: Path) -> list[tuple[int, int, Path]]:
-    """
-    Return (completed epochs, completed steps of the current epoch, path) of each checkpoint in a
-    run.
-    """
-    found = ((CHECKPOINT.fullmatch(path.name), path) for path in run.iterdir())
-    return [(int(point[1]), int(point[2]), path) for point, path in found if point]
-
-
 def _is_finished(run: Path) -> bool:
     """Return whether a run has exported its best epoch and has no checkpoint of a later epoch."""
     if not ((run / CARD_FILE).is_file() and (run / BEST_FILE).is_file()):
         return False
     last = _read_card(run).get("metrics", {}).get("epoch", -1)
-    return all((epochs, batches) <= (last + 1, 0) for epochs, batches, _ in _checkpoints(run))
+    return all(point <= (last + 1, 0) for point in points_in(run, CHECKPOINT))
 
 
 def _read_card(run: Path) -> dict[str, Any]:

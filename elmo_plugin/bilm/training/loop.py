@@ -54,8 +54,6 @@ class Pretraining:
         Epochs, optimizer, checkpoints and so on.
     on_step : `Callable[[Step], None] | None`, optional (default = `None`)
         Function called after each step, before a checkpoint is saved.
-    on_epoch : `Callable[[int, dict[str, Any]], None] | None`, optional (default = `None`)
-        Function called after each epoch with its number, from 0, and the run's metrics.
     processes : `Processes | None`, optional (default = `None`)
         Processes of the run; those of the default group if not given.
 
@@ -75,11 +73,10 @@ class Pretraining:
         directory: str | Path,
         settings: LoopSettings,
         on_step: Callable[[Step], None] | None = None,
-        on_epoch: Callable[[int, dict[str, Any]], None] | None = None,
         processes: Processes | None = None,
     ) -> None:
         self.model, self.words, self.text, self.heldout = model, words, text, heldout
-        self.settings, self.on_step, self.on_epoch = settings, on_step, on_epoch
+        self.settings, self.on_step = settings, on_step
         self.processes = processes or Processes(model.softmax.weight.device)
         self.files = RunFiles(Path(directory), settings.checkpointer)
         self.stepper = Stepper(model, settings, self.processes)
@@ -183,18 +180,7 @@ class Pretraining:
             "heldout": self.heldout.checksums() if self.heldout else [],
             "vocabulary": self.words.digest,
         }
-        if saved is None:
-            return
-        if "inputs" not in saved:  # older checkpoints have only the sizes of the training files
-            begun_with = saved["progress"].get("files") or self.text.sizes()
-            changed = [
-                f"{name} (training text, {begun_with.get(name, 'no')} bytes then)"
-                for name, size in (begun_with | self.text.sizes()).items()
-                if begun_with.get(name) != size or name not in self.text.sizes()
-            ]
-        else:
-            changed = _changed_inputs(saved["inputs"], self.inputs)
-        if changed:
+        if saved is not None and (changed := _changed_inputs(saved["inputs"], self.inputs)):
             raise ValueError(
                 f"the inputs have changed since the run began: {', '.join(changed)}. A run resumes "
                 "with the same files only; to train on these, begin a run in another folder"
@@ -203,8 +189,7 @@ class Pretraining:
     def _restore(self, saved: dict[str, Any]) -> None:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
-        progress = {name: one for name, one in saved["progress"].items() if name != "files"}
-        self.progress = Progress(**progress)
+        self.progress = Progress(**saved["progress"])
         forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
         self.positions = (forward, backward)
         rows = self.processes.share(self.progress.rows)
@@ -304,8 +289,6 @@ class Pretraining:
             self.processes.run_on_first(lambda: self.files.save_best(self.stepper.weights()))
         progress.epochs += 1
         progress.batches, progress.losses = 0, [0.0, 0.0]
-        if self.on_epoch is not None:
-            self.on_epoch(progress.epochs - 1, metrics)
         if self.settings.checkpointer.save_completed_epochs:
             self._save()
 
@@ -339,8 +322,6 @@ class Pretraining:
     def _finish(self) -> None:
         """Load the best epoch's weights and export them."""
         progress, metrics = self.progress, self.progress.metrics
-        # Checkpoints of earlier versions lack `best_step`.
-        metrics.setdefault("best_step", (metrics["best_epoch"] + 1) * self.steps_per_epoch)
         self.stepper.load_weights(self.files.load_best())
 
         def export() -> None:

@@ -192,10 +192,6 @@ class Text:
             found.append([path.name, digest.hexdigest()])
         return found
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each file in bytes, by file name."""
-        return {path.name: path.stat().st_size for path in map(Path, self.paths)}
-
     def _name(self) -> str:
         return f"{self.paths[0]}{' and more' if len(self.paths) > 1 else ''}"
 

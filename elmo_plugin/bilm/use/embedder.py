@@ -98,7 +98,7 @@ class ElmoEmbedder:
             embedding_dim)`, zero at padding; and the mask, bool, shape `(batch_size, num_tokens)`.
         """
         single_thread_after_fork()
-        ids = self.elmo_bilm.batch_to_ids(self._tokenized(batch)).to(self.elmo_bilm.device)
+        ids = self.elmo_bilm.batch_to_ids(list(self._tokenized(batch))).to(self.elmo_bilm.device)
         with torch.no_grad():
             if self._cache is None:
                 output = self.elmo_bilm(ids)
@@ -139,10 +139,11 @@ class ElmoEmbedder:
             If a sentence is a string and there is no tokenizer, or a token has no text; see
             `elmo_plugin.batch_to_ids`.
         """
-        sentences = self._tokenized(batch)
+        sentences = list(self._tokenized(batch))
         # As in AllenNLP, a single empty sentence does not change a carried state.
         if len(sentences) < 2 and not any(sentences):
-            return [self._empty() for _ in sentences]
+            shape = (self.elmo_bilm.num_layers, 0, self.elmo_bilm.get_output_dim())
+            return [numpy.zeros(shape, numpy.float32) for _ in sentences]
         layers, _ = self.batch_to_embeddings(sentences)
         arrays = layers.cpu().numpy()
         return [
@@ -150,10 +151,7 @@ class ElmoEmbedder:
             for array, sentence in zip(arrays, sentences)
         ]
 
-    def _tokenized(self, sentences: Iterable[Any]) -> list[list[str]]:
-        return list(self._each_tokenized(sentences))
-
-    def _each_tokenized(self, sentences: Iterable[Any]) -> Iterator[list[str]]:
+    def _tokenized(self, sentences: Iterable[Any]) -> Iterator[list[str]]:
         check_batch(sentences)
         for number, sentence in enumerate(sentences):
             if isinstance(sentence, str) and self.tokenizer is not None:
@@ -170,10 +168,6 @@ class ElmoEmbedder:
                         else " or a string"
                     )
                 raise ValueError(f"{error}{hint}") from None
-
-    def _empty(self) -> numpy.ndarray:
-        options = self.elmo_bilm.options
-        return numpy.zeros((options.num_layers + 1, 0, options.embedding_dim), numpy.float32)
 
     def embed_sentences(
         self,
@@ -207,7 +201,7 @@ class ElmoEmbedder:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
         total = len(sentences) if isinstance(sentences, Sized) else None
-        iterator = self._each_tokenized(sentences)
+        iterator = self._tokenized(sentences)
         batches = iter(lambda: list(itertools.islice(iterator, batch_size)), [])
         layers = itertools.chain.from_iterable(map(self.embed_batch, batches))
         return iter(tqdm(layers, total=total, unit=" sentences")) if progress else layers

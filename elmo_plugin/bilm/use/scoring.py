@@ -324,9 +324,9 @@ class LanguageScorer:
         tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
         tokens[mask] = bilm.char_cnn(ids[mask])
         packing = Packing(lengths - 1, tokens.shape[1] - 1)
-        tops, ends = [], []
+        tops, ends, rows = [], [], range(len(sentences))
         for direction, part, start in zip(
-            DIRECTIONS, (tokens[:, :-1], tokens[:, 1:]), bilm.start_states(len(sentences))
+            DIRECTIONS, (tokens[:, :-1], tokens[:, 1:]), bilm.start_states(rows)
         ):
             layers, end = bilm.lstm.stack(
                 direction,
@@ -336,7 +336,7 @@ class LanguageScorer:
             )
             tops.append(layers[-1])
             ends.append(packing.unsort(end))
-        bilm.keep_states(*ends)
+        bilm.keep_states(rows, *ends)
         forward, backward = packing.unpack(*tops).chunk(2, dim=-1)
         return forward, backward, mask[:, 1:]
 

@@ -57,8 +57,8 @@ def test_rows_in_parts_are_the_whole_batch():
         for part in (rows[:2], rows[2:]):
             if part:
                 with torch.no_grad():
-                    output = bilm.run(ids[part], bilm.start_states_of(part))
-                bilm.keep_states_of(part, *output.end)
+                    output = bilm.run(ids[part], bilm.start_states(part))
+                bilm.keep_states(part, *output.end)
                 found = torch.stack(output.layers)
                 torch.testing.assert_close(found, expected[:, part], atol=1e-6, rtol=1e-5)
     for ours, theirs in zip(bilm.carried, peer.carried):

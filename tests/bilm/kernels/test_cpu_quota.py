@@ -38,7 +38,7 @@ def test_no_control_groups(tmp_path):
 
 
 def test_kernels_have_no_more_threads_than_the_quota(monkeypatch):
-    monkeypatch.setattr(machine, "_own_quota", lambda: 2)
+    monkeypatch.setattr(machine, "cpu_quota", lambda: 2)
     for name in machine.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert [machine.within_quota(count) for count in (1, 2, 8)] == [1, 2, 2]

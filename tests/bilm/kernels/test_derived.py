@@ -122,7 +122,7 @@ def swap_by_vector(bilm):
 def test_another_tensor_as_data_is_noticed_in_eval_mode(change, state, dtype):
     bilm = frozen_and_run(state, dtype=dtype)
     before = bilm(IDS)["activations"]
-    start = bilm.start_states(1)[0].cell
+    start = bilm.start_states([0])[0].cell
     change(bilm)
     fresh = random_bilm(dtype=dtype).requires_grad_(False)
     fresh.state = state
@@ -131,8 +131,8 @@ def test_another_tensor_as_data_is_noticed_in_eval_mode(change, state, dtype):
     for ours, theirs, old in zip(found, expected, before, strict=True):
         assert torch.equal(ours, theirs)
         assert not torch.equal(ours, old)
-    assert torch.equal(bilm.start_states(1)[0].cell, fresh.start_states(1)[0].cell)
-    assert (state == "reset") is torch.equal(bilm.start_states(1)[0].cell, start)
+    assert torch.equal(bilm.start_states([0])[0].cell, fresh.start_states([0])[0].cell)
+    assert (state == "reset") is torch.equal(bilm.start_states([0])[0].cell, start)
 
 
 @pytest.mark.parametrize("state", ["reset", "primed"])

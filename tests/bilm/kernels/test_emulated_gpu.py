@@ -205,8 +205,8 @@ def test_chunks_rows_vocabularies_and_neighbours(emulation):
         yield from layers_in_chunks(bilm, ["The", "cat", "sat", "at", "the", "moon"], 3)
         for rows in ([2, 0], [1]):
             ids = batch_to_ids(BATCHES[0][: len(rows)]).to(device)
-            output = bilm.run(ids, bilm.start_states_of(rows))
-            bilm.keep_states_of(rows, *output.end)
+            output = bilm.run(ids, bilm.start_states(rows))
+            bilm.keep_states(rows, *output.end)
             yield from output.layers
         yield bilm.token_vectors(["The", "cat"])
         bilm.state = "reset"

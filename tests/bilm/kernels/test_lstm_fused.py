@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import fast, library, lstm_fused, triton_kernels, tuning
 from elmo_plugin.bilm.kernels.lstm_fused import FusedTrainingSteps, usable, works
-from elmo_plugin.bilm.kernels.lstm_training import PlainTrainingSteps, Saved
-from elmo_plugin.bilm.kernels.quantized import ExactLinear, RoundedLinear
+from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
+from elmo_plugin.bilm.kernels.quantized import ExactLinear, LinearKernel
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from tests.cases import first_quick
 
@@ -90,7 +90,7 @@ def test_a_step_and_its_gradient(fused, clip, kind, cell_size, size):
     bias, first_cell = torch.randn(4 * cell_size), torch.randn(4, cell_size)
     for_gated, of_cell = torch.randn(size, cell_size).to(kind), torch.randn(4, cell_size)
     results = []
-    for kind_of_steps in (PlainTrainingSteps, FusedTrainingSteps):
+    for kind_of_steps in (TrainingSteps, FusedTrainingSteps):
         steps = kind_of_steps(clip)
         cell, cell_gradient = first_cell.clone(), of_cell.clone()
         gated = torch.full((4, cell_size), 9.0, dtype=kind)
@@ -400,8 +400,11 @@ def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_p
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     # As on a GPU.
-    kind = RoundedLinear if dtype else ExactLinear
-    monkeypatch.setattr(fast, "linear_kernel", lambda weight, *_: kind(weight))
+    monkeypatch.setattr(
+        fast,
+        "linear_kernel",
+        lambda weight, *_: LinearKernel(weight.bfloat16()) if dtype else ExactLinear(weight),
+    )
     monkeypatch.setattr(tuning, "BLOCK", 512)
     monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):

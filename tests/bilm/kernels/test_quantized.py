@@ -10,14 +10,19 @@ from elmo_plugin.bilm.kernels.quantized import (
     ExactLinear,
     Int8Linear,
     Int16Linear,
-    RoundedLinear,
+    LinearKernel,
 )
+
+
+def rounded(weight):
+    return LinearKernel(weight.bfloat16())
+
 
 # Largest error over the largest value.
 TOLERANCE = {
     ExactLinear: 2e-6,
     Int16Linear: 2e-4,
-    RoundedLinear: 0.01,
+    rounded: 0.01,
     BFloat16Linear: 0.01,
     Int8Linear: 0.02,
 }
@@ -80,5 +85,5 @@ def test_which_product_runs_without_the_library():
     assert kinds == [ExactLinear] * 3 + [Int8Linear]
     assert type(linear_kernel(weight, "int8", precise=True)) is ExactLinear
     meta = weight.to("meta")
-    kinds = [linear_kernel(meta, dtype).product_dtype for dtype in (None, "float16", "bfloat16")]
+    kinds = [linear_kernel(meta, dtype).weight.dtype for dtype in (None, "float16", "bfloat16")]
     assert kinds == [torch.float32, torch.float16, torch.bfloat16]

@@ -10,17 +10,19 @@ from allennlp.modules.highway import Highway as StockHighway
 from elmo_plugin.bilm.kernels import backend, fast, reference
 from elmo_plugin.bilm.kernels.backend import LstmWeights, use_backend
 from elmo_plugin.bilm.kernels.reference import highway, lstm_step
-from elmo_plugin.bilm.model.char_cnn import Highway
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
 from tests.tiny_bilm import BATCHES, random_bilm
 
 
 def test_highway_equals_allennlp_and_loads_its_weights():
     torch.manual_seed(4)
-    ours, theirs = Highway(5, 3), StockHighway(5, 3, activation=torch.relu)
-    ours.load_state_dict(theirs.state_dict())
+    ours = CharCnn(ElmoOptions(5, 1, 1, char_embedding_dim=1, filters=((1, 5),), num_highways=3))
+    theirs = StockHighway(5, 3, activation=torch.relu)
+    ours._highways.load_state_dict(theirs.state_dict())
     inputs = torch.randn(2, 3, 5)
-    found = functools.reduce(lambda x, weights: highway(x, *weights), ours.weights, inputs)
+    found = functools.reduce(lambda x, weights: highway(x, *weights), ours.weights.highways, inputs)
     torch.testing.assert_close(found, theirs(inputs))
 
 

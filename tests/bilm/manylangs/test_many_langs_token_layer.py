@@ -34,7 +34,7 @@ def test_rows_of_code_points():
     for token in ("", "a", "x" * 5, "中文", "\udcff\U0010ffff", "<bos>", "<eos>", "<bow>"):
         assert code_points.token_of(code_points.token_row(token, 7)) == token
     assert code_points.token_of(code_points.token_row("abcdefg", 7)) == "abcde"
-    ids = code_points.batch_to_ids([["a"], ["b", "c"]])
+    ids = batch_to_ids([["a"], ["b", "c"]], row_of=code_points.token_row)
     assert ids.shape == (2, 2, 50)
     assert not ids[0, 1].any()
     # No row of bytes is a row of code points.
@@ -133,7 +133,7 @@ def test_ids_of_the_other_kind(folder):
     with pytest.raises(ValueError, match="ids of bytes, expected code points"):
         many_langs(batch_to_ids([["a"]], 12))
     with pytest.raises(ValueError, match=r"character id 1114\d\d\d, expected 0 to 261"):
-        english(code_points.batch_to_ids([["a"]]))
+        english(batch_to_ids([["a"]], row_of=code_points.token_row))
 
 
 def test_the_embedder_and_the_dictionaries_part_in_the_digest(folder):

@@ -275,9 +275,9 @@ def test_primed_runs_the_warm_up_text_once():
     bilm = bilm_in("primed")
     with torch.no_grad():
         vectors(bilm, SENTENCES)
-        first = bilm.start_states(1)[0].hidden
+        first = bilm.start_states([0])[0].hidden
         vectors(bilm, SENTENCES)
-        assert bilm.start_states(1)[0].hidden.data_ptr() == first.data_ptr()
+        assert bilm.start_states([0])[0].hidden.data_ptr() == first.data_ptr()
 
 
 @pytest.mark.parametrize("training", [True, False])

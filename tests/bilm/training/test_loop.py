@@ -84,26 +84,6 @@ def test_a_run_resumes_with_the_same_text_and_words_only(pretraining, paths, mon
     pretraining(settings={"num_epochs": 3}).run()
 
 
-def test_a_checkpoint_of_version_0_2_resumes_and_knows_the_sizes_of_its_text(pretraining, paths):
-    """It has no checksums, no curve and no step of the best epoch."""
-    run = pretraining()
-    run.run()
-    for path in run.files.directory.glob("checkpoint_*"):
-        state = torch.load(path, weights_only=True)
-        del state["inputs"], state["progress"]["curve"]
-        del state["progress"]["metrics"]["best_step"]
-        state["progress"]["files"] = {one.name: one.stat().st_size for one in paths}
-        torch.save(state, path)
-    before = paths[1].read_text()
-    paths[1].write_text("b b\n" * 9)
-    with pytest.raises(ValueError, match=r"b\.txt \(training text, 40 bytes then\)"):
-        pretraining(settings={"num_epochs": 3}).run()
-    paths[1].write_text(before)
-    again = pretraining(settings={"num_epochs": 2})
-    assert again.run()["best_step"] == 4 * (again.progress.metrics["best_epoch"] + 1)
-    assert pretraining(settings={"num_epochs": 3}).run()["epoch"] == 2
-
-
 def test_the_log_says_how_large_a_run_is_and_what_an_epoch_has_brought(pretraining, caplog):
     caplog.set_level("INFO")
     pretraining().run()
@@ -230,9 +210,13 @@ def test_the_best_epoch_is_the_metrics_and_its_weights_are_left(pretraining, met
         return step(pairs, number, *others)
 
     run.stepper.step = step_at_a_rate
-    run.on_epoch = lambda epoch, metrics: weights.append(
-        {name: one.clone() for name, one in run.model.state_dict().items()}
-    )
+    end_epoch = run._end_epoch
+
+    def noted(begun):
+        weights.append({name: one.clone() for name, one in run.model.state_dict().items()})
+        end_epoch(begun)
+
+    run._end_epoch = noted
     assert run.run()["best_epoch"] == best
     for name, one in run.model.state_dict().items():
         assert torch.equal(one, weights[best][name]), name
