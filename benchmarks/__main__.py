@@ -11,7 +11,6 @@ down is repeated. If the machine is slow all the time, only the rate of `torch.m
 
 import argparse
 import datetime
-import json
 import os
 import tempfile
 import time
@@ -31,7 +30,7 @@ from benchmarks import (
     startup,
 )
 from benchmarks.limit import Machine
-from benchmarks.report import markdown
+from benchmarks.report import markdown, write
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.workload import write_weights
 
@@ -121,12 +120,8 @@ def main() -> None:
     results["startup"] = startup.run(options.threads)
     note("pretraining")
     results["pretraining"] = pretraining.run(3 if options.quick else 7, clock)
-    options.reports.mkdir(parents=True, exist_ok=True)
     name = results["date"][:10] + ("-quick" if options.quick else "")
-    report = markdown(results)
-    for suffix, text in ((".json", json.dumps(results, indent=2) + "\n"), (".md", report)):
-        (options.reports / (name + suffix)).write_text(text, encoding="utf-8")
-    print(report)
+    write(options.reports, name, results, markdown(results))
 
 
 def note(text: str) -> None:

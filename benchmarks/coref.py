@@ -17,10 +17,8 @@ the peak.
 import json
 import random
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +26,7 @@ from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.modules import FeedForward, TextFieldEmbedder
 from allennlp.nn import Activation
 
-from benchmarks.memory import status
+from benchmarks.processes import in_process, memory_before, status
 from elmo_plugin.models.coref import CoreferenceResolver
 from elmo_plugin.modules.coref import pairs
 from elmo_plugin.modules.coref.pairs import Antecedents
@@ -169,15 +167,8 @@ def steps(kind: str, num_tokens: int, count: int) -> tuple[list[float], float]:
 
 
 def measure(kind: str, num_tokens: int, count: int = STEPS) -> dict[str, Any]:
-    """
-    Measure `count` steps of `step`, `concatenated` or `predict` in a new process, and return its
-    JSON output.
-    """
-    command = [sys.executable, "-m", "benchmarks.coref", kind, str(num_tokens), str(count)]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1]
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    """Measure `count` steps of `step`, `concatenated` or `predict` in a new process."""
+    return in_process("coref", kind, num_tokens, count)
 
 
 def main() -> None:
@@ -190,11 +181,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if kind == "concatenated":
         pairs.pair_scores = concatenated  # type: ignore[assignment]
-    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
-    before = status("VmRSS")
-    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
-    Path("/proc/self/clear_refs").write_text("5")
+    before = memory_before()
     seconds, loss = steps(kind, num_tokens, count)
     found = {"seconds": statistics.median(seconds), "least": min(seconds), "loss": loss}
     print(json.dumps({**found, "before": before, "peak": status("VmHWM")}))

@@ -21,6 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.extraction_memory import write_sentences
+from benchmarks.processes import status
 from benchmarks.rounds import machine
 from elmo_plugin import CorpusSettings, embed_corpus
 
@@ -81,13 +82,9 @@ def peaks(command):
 
 def high_water(process):
     try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:  # a process that has ended has no status file
+        return status("VmHWM", process)
+    except (OSError, ValueError):  # a process that has ended has no status
         return 0.0
-    return max(
-        (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")),
-        default=0.0,
-    )
 
 
 def write_short_lines(path, count):

@@ -10,47 +10,31 @@ the memory before the model is built, `peak` the maximum after that. AllenNLP is
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from allennlp.modules.elmo import Elmo as StockElmo
 
-from benchmarks.memory import status
+from benchmarks.processes import in_process, memory_before, status
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 
 BATCH_SIZE, STEPS, NUM_TAGS = 32, 3, 9
-ROOT = Path(__file__).parents[1]
 
 
 def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
-    """
-    Run this module for `which` (`"ours"` or `"stock"`) in a new process, and return what it prints:
-    seconds and peak memory of a training step.
-    """
-    command = [sys.executable, "-m", "benchmarks.fine_tuning", which, *files]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    """Measure `which` (`"ours"` or `"stock"`) in a new process, and return what it prints."""
+    return in_process("fine_tuning", which, *files, threads=threads)
 
 
 def main() -> None:
     which, *files = sys.argv[1:]
-    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     sentences = Sentences()
-    before = status("VmRSS")
-    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
-    Path("/proc/self/clear_refs").write_text("5")
+    before = memory_before()
     torch.manual_seed(0)
     kind: Any = StockElmo if which == "stock" else Elmo
     elmo = kind(*files, 1, dropout=0.0, requires_grad=True).train()

@@ -11,22 +11,22 @@ cpu --tiny` only tests the command: on a CPU there are no fused steps.
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 
 from benchmarks.pretraining import NUM_STEPS, batch_of, step
 from benchmarks.pretraining import OPTIONS as SMALLER
-from benchmarks.report import table
+from benchmarks.report import table, write
 from benchmarks.rounds import MatrixRate, in_turn, machine
 from benchmarks.workload import SHAPES, Sentences
 from elmo_plugin.bilm.files.options import options_dict
@@ -176,22 +176,8 @@ class Benchmark:
 
 def _work(name: str, work: Work) -> Work:
     """Return the function to time, which avoids fused steps if `name` begins with `plain`."""
-    return work if not name.startswith("plain") else lambda: _plainly(work)
-
-
-def _plainly(work: Work) -> Any:
-    with plain_steps():
-        return work()
-
-
-@contextlib.contextmanager
-def plain_steps() -> Iterator[None]:
-    works = lstm_fused.works
-    lstm_fused.works = lambda *_: False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        lstm_fused.works = works  # type: ignore[assignment]
+    never = mock.Mock(return_value=False)
+    return mock.patch.object(lstm_fused, "works", never)(work) if name.startswith("plain") else work
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
@@ -319,13 +305,8 @@ def main() -> None:
         "inference": inference,
         "pretraining": pretraining,
     }
-    options.reports.mkdir(parents=True, exist_ok=True)
     suffix = "-tiny" if options.tiny else "-quick" if options.quick else ""
-    report = markdown(results)
-    for ending, text in ((".json", json.dumps(results, indent=2) + "\n"), (".md", report)):
-        path = options.reports / f"{results['date'][:10]}-gpu{suffix}{ending}"
-        path.write_text(text, encoding="utf-8")
-    print(report)
+    write(options.reports, f"{results['date'][:10]}-gpu{suffix}", results, markdown(results))
 
 
 if __name__ == "__main__":

@@ -22,10 +22,8 @@ class Comparison:
     """Benchmark of AllenNLP's ELMo, ours in each dtype, and ours without C++ kernels (`public`)."""
 
     def __init__(self, files: tuple[str, str], machine: Machine) -> None:
-        from allennlp.modules.elmo import Elmo as StockElmo
-
         self.machine = machine
-        self.stock = StockElmo(*files, 1, dropout=0.0).eval()
+        self.stock = elmo_of("stock", files)
         self.ours = {dtype or "float32": ours(files, dtype) for dtype in DTYPES}
         self.public = ours(files, None)
         with library.use_variant(library.NONE):
@@ -115,6 +113,15 @@ class Comparison:
 
 def ours(files: tuple[str, str], dtype: str | None) -> Elmo:
     return Elmo(*files, 1, dropout=0.0, dtype=dtype).eval()
+
+
+def elmo_of(which: str, files: tuple[str, str]) -> Any:
+    """Return AllenNLP's ELMo for `stock`, or ours with `which` as its dtype."""
+    if which != "stock":
+        return ours(files, None if which == "float32" else which)
+    from allennlp.modules.elmo import Elmo as StockElmo
+
+    return StockElmo(*files, 1, dropout=0.0).eval()
 
 
 @torch.no_grad()

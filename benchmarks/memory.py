@@ -11,10 +11,10 @@ since `ru_maxrss` would include memory of the parent process.
 
 import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+
+from benchmarks.processes import in_process, status
 
 BATCHES = 3
 # The peak varies by up to a tenth between processes; the result is the median of several.
@@ -25,36 +25,21 @@ def measure(
     which: str, files: tuple[str, str], batch_size: int, allennlp: bool = False
 ) -> dict[str, float]:
     """Measure memory in several new processes, one after another; return medians in MB."""
-    command = [sys.executable, "-m", "benchmarks.memory", which, *files, str(batch_size)]
-    command += ["--allennlp"] * allennlp
-    found = []
-    for _ in range(PROCESSES):
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found.append(json.loads(output.splitlines()[-1]))
+    arguments = [which, *files, batch_size, *["--allennlp"] * allennlp]
+    found = [in_process("memory", *arguments) for _ in range(PROCESSES)]
     return {key: statistics.median(one[key] for one in found) for key in found[0]}
-
-
-def status(key: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) / 1024
-    raise ValueError(f"/proc/self/status has no {key}")
 
 
 def main() -> None:
     which, options, weights, batch_size, *with_allennlp = sys.argv[1:]
     if which == "stock" or with_allennlp:
-        from allennlp.modules.elmo import Elmo as StockElmo
+        import allennlp.modules.elmo  # noqa: F401
 
-    from benchmarks.inference import mix, ours
+    from benchmarks.inference import elmo_of, mix
     from benchmarks.workload import Sentences
 
     before = status("VmRSS")
-    elmo: Any
-    if which == "stock":
-        elmo = StockElmo(options, weights, 1, dropout=0.0).eval()
-    else:
-        elmo = ours((options, weights), None if which == "float32" else which)
+    elmo = elmo_of(which, (options, weights))
     sentences = Sentences()
     loading = status("VmHWM")
     # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.processes import in_process
+
 CANDIDATES = ("stock", "float32", "int8")
 # Number of runs on one sentence, enough to meet the scheduler's worst case.
 RUNS = 10
@@ -54,10 +55,7 @@ def run(files: tuple[str, str], threads: int, runs: int = RUNS) -> dict[str, Any
 
 
 def _measure(which: str, files: tuple[str, str], threads: int, runs: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.noisy_neighbours", which, *files, str(runs)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
-    child = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=environment)
-    times = json.loads(child.stdout.splitlines()[-1])
+    times = in_process("noisy_neighbours", which, *files, runs, threads=threads)
     return {"median": statistics.median(times), "worst": max(times)}
 
 
@@ -73,15 +71,10 @@ def rows(found: dict[str, Any]) -> list[list[str]]:
 def _child(which: str, options: str, weights: str, runs: str) -> None:
     if which != "stock":
         import elmo_plugin  # noqa: F401 (before torch, so that its waiting threads sleep soon)
-    from benchmarks.inference import mix, ours
+    from benchmarks.inference import elmo_of, mix
     from benchmarks.workload import Sentences
 
-    if which == "stock":
-        from allennlp.modules.elmo import Elmo as StockElmo
-
-        elmo = StockElmo(options, weights, 1, dropout=0.0).eval()
-    else:
-        elmo = ours((options, weights), None if which == "float32" else which)
+    elmo = elmo_of(which, (options, weights))
     batch = Sentences().batch(1)
     times = []
     for _ in range(WARM_UP_RUNS + int(runs)):

@@ -1,5 +1,7 @@
 """Report of the measurements in Markdown."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from benchmarks import noisy_neighbours
@@ -210,6 +212,14 @@ def _epochs(found: dict[str, Any]) -> list[str]:
         rows.append([name, f"{one['first_epoch']:.2f}", f"{one['seconds']:.2f}", *ratios, bar])
     header = ["", "first epoch, s", "later, median, s", "ratio", "least", "most", "bar"]
     return table(header, rows)
+
+
+def write(reports: Path, name: str, results: dict[str, Any], report: str) -> None:
+    """Write results as JSON and their report as Markdown, and print the report."""
+    reports.mkdir(parents=True, exist_ok=True)
+    (reports / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (reports / f"{name}.md").write_text(report, encoding="utf-8")
+    print(report)
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:

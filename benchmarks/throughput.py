@@ -21,7 +21,7 @@ from typing import Any
 import _jsonnet
 import torch
 
-from benchmarks.report import table
+from benchmarks.report import table, write
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.training_cell import measure
 from benchmarks.workload import Sentences
@@ -167,12 +167,8 @@ def main() -> None:
         "num_words": NUM_WORDS,
         "cells": cells,
     }
-    options.reports.mkdir(parents=True, exist_ok=True)
     name = results["date"][:10] + "-throughput" + ("-quick" if options.quick else "")
-    report = markdown(results)
-    for suffix, text in ((".json", json.dumps(results, indent=2) + "\n"), (".md", report)):
-        (options.reports / (name + suffix)).write_text(text, encoding="utf-8")
-    print(report)
+    write(options.reports, name, results, markdown(results))
 
 
 if __name__ == "__main__":

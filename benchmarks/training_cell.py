@@ -13,7 +13,6 @@ the model is built, and `peak` is the maximum after that.
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.memory import status
+from benchmarks.processes import in_process, memory_before, status
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.training.language_model import LanguageModel
@@ -38,12 +37,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure pretraining steps in a new process, and return its JSON output."""
     numbers = [batch_size, num_steps, dtype, seconds, *threads]
-    command = [sys.executable, "-m", "benchmarks.training_cell", str(folder), *map(str, numbers)]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:])} ended with {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return in_process("training_cell", folder, *numbers)
 
 
 def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Callable[[], None]:
@@ -92,11 +86,7 @@ def timed(step: Callable[[], None], seconds: float) -> dict[str, float]:
 
 def main() -> None:
     folder, batch_size, num_steps, dtype, seconds, *threads = sys.argv[1:]
-    # The first optimizer step imports PyTorch modules. Do it now, to leave out their memory.
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
-    before = status("VmRSS")
-    # Reset the peak memory that Linux stores, so that VmHWM leaves out what came before.
-    Path("/proc/self/clear_refs").write_text("5")
+    before = memory_before()
     step = training(Path(folder), int(batch_size), int(num_steps), dtype)
     found = {}
     for number in threads:

@@ -72,7 +72,7 @@ def repair() -> None:
     _sparse_gradient_norm()
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
-    _spacy_tokenizer()
+    split_by_rules("en_core_web_sm")  # the default of readers and predictors
     _transformers_tokenizer()
     _archived_configs()
     _damaged_archives()
@@ -165,19 +165,11 @@ def _moving_average_after_recover() -> None:
     MovingAverage.load_state_dict = load_state_dict  # type: ignore[method-assign]
 
 
-def _spacy_tokenizer() -> None:
-    """
-    Patch `SpacyTokenizer`, the default of AllenNLP's readers and predictors, to work offline.
-    AllenNLP downloads `en_core_web_sm` only to split text. A blank English pipeline has the same
-    tokenizer rules, but gives no part-of-speech tags.
-    """
-    split_by_rules("en_core_web_sm")
-
-
 def split_by_rules(model: str) -> None:
     """
-    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it. The
-    tokenizer then uses a blank pipeline of the model's language, without part-of-speech tags.
+    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
+    to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
+    same rules, but gives no part-of-speech tags.
     """
     if spacy.util.is_package(model) or Path(model).exists():
         return

@@ -81,6 +81,14 @@ def bilm_fixture(request):
     return STORED_OUTPUTS[request.param]
 
 
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A tiny biLM's two files, which tests only read."""
+    from tests.tiny_bilm import write
+
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
 @pytest.fixture
 def bilm_files(tmp_path):
     """A tiny biLM's two files of this test alone, by the names of arguments."""

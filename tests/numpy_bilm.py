@@ -9,8 +9,9 @@ Written from the TensorFlow cell's definition and bilm-tf's graph
 import json
 from pathlib import Path
 
-import h5py
 import numpy
+
+from tests.hdf5 import arrays
 
 
 def sigmoid(x):
@@ -23,14 +24,8 @@ class NumpyBiLm:
     def __init__(self, options_file, weight_file):
         options = json.loads(Path(options_file).read_text())
         self.lstm, self.char_cnn = options["lstm"], options["char_cnn"]
-        self.arrays = {}
-        with h5py.File(weight_file) as file:
-            file.visititems(self._read)
+        self.arrays = {name: array.astype("float64") for name, array in arrays(weight_file).items()}
         self.states = {}
-
-    def _read(self, name, item):
-        if isinstance(item, h5py.Dataset):
-            self.arrays[name] = item[...].astype(numpy.float64)
 
     def __call__(self, sentences):
         """For each row, `mixture_size` arrays of shape `(num_tokens + 2, embedding_dim)`."""

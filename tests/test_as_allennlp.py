@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_bilm import write
 
 from elmo_plugin import ElmoEmbedder
 from tests.cases import first_quick
@@ -59,11 +58,6 @@ found = dict(vectors=vectors, shapes=shapes, mixed=mixed, layers=layers, home=El
              name=__name__, file=__file__, modules=modules)
 print(json.dumps(found))
 """  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 def python(code, *arguments, status=0, **environment):

@@ -10,6 +10,7 @@ line, without a traceback, since it means wrong input.
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
@@ -38,8 +39,8 @@ class Command(NamedTuple):
 
     module: str
     help: str
-    examples: list[str]
-    aliases: tuple[str, ...]
+    examples: Sequence[str] = ()
+    aliases: Sequence[str] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments to a parser, and its examples to the end of `--help`."""

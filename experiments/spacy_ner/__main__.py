@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
 
 import spacy
 from spacy.tokens import Doc, DocBin
-from spacy.training import biluo_tags_to_spans, iob_to_biluo
+from spacy.training import biluo_tags_to_spans
+
+from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 
 HERE = Path(__file__).parent
 CONFIGS = {
@@ -28,25 +29,12 @@ CONFIGS = {
 SETTINGS = {"max_steps": 3000, "patience": 800, "eval_frequency": 100}
 
 
-def sentences(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield words and IOB1 tags from a file in CoNLL-2003 columns."""
-    words, tags = [], []
-    for line in [*path.read_text("utf-8").splitlines(), ""]:
-        columns = line.split()
-        if columns and columns[0] != "-DOCSTART-":
-            words.append(columns[0])
-            tags.append(columns[-1])
-        elif words:
-            yield words, tags
-            words, tags = [], []
-
-
 def convert(source: Path, target: Path) -> None:
-    """Convert a CoNLL file to spaCy's binary `DocBin`, with a `Doc` for each sentence."""
+    """Convert a file in CoNLL-2003 columns to a `DocBin`, with a `Doc` for each sentence."""
     vocab, docs = spacy.blank("en").vocab, DocBin()
-    for words, tags in sentences(source):
-        doc = Doc(vocab, words=words)
-        doc.ents = biluo_tags_to_spans(doc, iob_to_biluo(tags))
+    for instance in Conll2003DatasetReader(convert_to_coding_scheme="BIOUL").read(source):
+        doc = Doc(vocab, words=instance["metadata"]["words"])
+        doc.ents = biluo_tags_to_spans(doc, list(instance["tags"].labels))
         docs.add(doc)
     docs.to_disk(target)
 

@@ -59,6 +59,7 @@ def test_weights_of_the_peer_are_ours():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so():
     done = run("import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')")
     assert done.returncode == 1

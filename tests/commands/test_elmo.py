@@ -24,8 +24,7 @@ SENTENCES = ["The cat sat .", "Dogs bark at the moon", "Yes"]
 
 
 @pytest.fixture(scope="module")
-def bilm(tmp_path_factory):
-    files = write(tmp_path_factory.mktemp("bilm"))
+def bilm(files):
     return ["--options-file", files.options, "--weight-file", files.weights]
 
 

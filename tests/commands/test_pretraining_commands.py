@@ -3,7 +3,6 @@ import re
 import shutil
 from collections import Counter
 
-import h5py
 import pytest
 import torch
 from allennlp.commands.train import train_model
@@ -13,6 +12,7 @@ import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from tests.hdf5 import arrays
 
 
 @pytest.fixture
@@ -84,16 +84,7 @@ def run(repository, tmp_path_factory):
 
 
 def contents(path):
-    found = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: torch.tensor(item[...])})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
-    return found
+    return {name: torch.from_numpy(array) for name, array in arrays(path).items()}
 
 
 def test_the_export_of_a_finished_run_is_its_best_epochs(run, tmp_path, capsys):

@@ -1,8 +1,9 @@
 """docs/architecture.md names what exists, and imports go where it says."""
 
-import ast
 import re
 from pathlib import Path
+
+from tests.test_architecture import imports
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -46,17 +47,11 @@ def imports_between(package):
     prefix = ".".join(package.relative_to(ROOT).parts) + "."
     for path in package.rglob("*.py"):
         importer = path.relative_to(package).parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            for name in names:
-                if name.startswith(prefix):
-                    imported = name.removeprefix(prefix).split(".")[0]
-                    if imported != importer and not importer.startswith("__"):
-                        yield importer, imported
+        for name in imports(path.read_text("utf-8")):
+            if name.startswith(prefix):
+                imported = name.removeprefix(prefix).split(".")[0]
+                if imported != importer and not importer.startswith("__"):
+                    yield importer, imported
 
 
 def test_imports_point_to_the_left():

@@ -1,4 +1,3 @@
-import runpy
 from pathlib import Path
 
 import pytest
@@ -6,13 +5,6 @@ import pytest
 from elmo_plugin.data.readers.coref import ConllCorefReader
 
 SAMPLE = Path(__file__).parents[2] / "examples/coref"
-
-
-def test_the_generator_writes_the_committed_files():
-    files = runpy.run_path(str(SAMPLE / "make.py"))["make"]()
-    assert len(files) == 3
-    for name, text in files.items():
-        assert (SAMPLE / name).read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(("split", "size"), [("train", 40), ("dev", 10), ("test", 10)])

@@ -1,4 +1,3 @@
-import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -20,13 +19,6 @@ def entities(split):
         words = instance["metadata"]["words"]
         for kind, (start, end) in bioul_tags_to_spans(instance["tags"].labels):
             yield kind, " ".join(words[start : end + 1])
-
-
-def test_the_generator_writes_the_committed_files():
-    files = runpy.run_path(str(NER / "make.py"))["make"]()
-    assert len(files) == 3
-    for name, text in files.items():
-        assert (NER / name).read_text(encoding="utf-8") == text
 
 
 def test_sizes_and_types():

@@ -1,16 +1,8 @@
-import runpy
 from pathlib import Path
 
 from elmo_plugin.data.readers.squad import read_questions
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "squad"
-
-
-def test_the_generator_writes_the_committed_files():
-    files = runpy.run_path(str(SAMPLE / "make.py"))["make"]()
-    assert sorted(files) == ["dev.json", "test.json", "train.json"]
-    for name, text in files.items():
-        assert (SAMPLE / name).read_text(encoding="utf-8") == text
 
 
 def test_questions_have_answers_as_in_squad_and_the_splits_share_no_people():

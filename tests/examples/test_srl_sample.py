@@ -1,16 +1,8 @@
-import runpy
 from pathlib import Path
 
 from elmo_plugin.data.readers.srl import SrlReader
 
 EXAMPLES = Path(__file__).parents[2] / "examples/srl"
-
-
-def test_the_generator_writes_the_committed_files():
-    files = runpy.run_path(str(EXAMPLES / "make.py"))["make"]()
-    assert sorted(files) == [f"{split}/sample.gold_conll" for split in ("dev", "test", "train")]
-    for name, text in files.items():
-        assert (EXAMPLES / name).read_text(encoding="utf-8") == text
 
 
 def test_no_sentence_is_there_twice():

@@ -1,14 +1,6 @@
-import runpy
 from pathlib import Path
 
 TEXT = Path(__file__).parents[2] / "examples" / "text"
-
-
-def test_the_generator_writes_the_committed_files():
-    files = runpy.run_path(str(TEXT / "make.py"))["make"]()
-    assert sorted(files) == ["heldout.txt", "train.txt"]
-    for name, text in files.items():
-        assert (TEXT / name).read_text(encoding="utf-8") == text
 
 
 def test_heldout_sentences_are_mostly_new_and_of_known_words():

@@ -33,6 +33,7 @@ from experiments.gpu_pretraining import kernels, model, trainer
 from experiments.gpu_pretraining.model import GpuLanguageModel
 from experiments.gpu_pretraining.streams import Streams, character_table, read_corpus
 from experiments.gpu_pretraining.trainer import CandidateSampler, Trainer
+from tests.no_gpu import CompiledOnly, Driver
 
 OPTIONS = ElmoOptions(
     projection_dim=8,
@@ -323,40 +324,17 @@ def test_a_run_saves_the_bilm_that_it_scored(interpreted, text, monkeypatch, tmp
         assert perplexities == pytest.approx(expected, rel=0.01)
 
 
-class NoGpu:
-    """Stands in for a GPU's driver, as far as compilation asks it."""
-
-    def get_current_target(self):
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 0
-
-
 @pytest.mark.slow
 def test_an_update_compiles_for_a_gpu(monkeypatch, tmp_path):
     triton = pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton.runtime.driver, "_active", NoGpu())
-    compiled = set()
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver(90))
+    compiled = {}
 
-    class CompiledOnly:
-        def __init__(self, name):
-            self.name = name
+    def kernel(name):
+        return compiled.setdefault(name, CompiledOnly(getattr(kernels, name)))
 
-        def __getitem__(self, grid):
-            def launch(*arguments, **constants):
-                kernel = triton.jit(getattr(kernels, self.name))
-                assert kernel.warmup(*arguments, grid=grid, **constants).asm["cubin"]
-                compiled.add(self.name)
-
-            return launch
-
-    monkeypatch.setattr(model, "kernel", CompiledOnly)
+    monkeypatch.setattr(model, "kernel", kernel)
     make_trainer(OPTIONS).step()
-    assert compiled == {"lstm_forward", "lstm_backward", "output_backward", "sampled_softmax"}
+    assert {*compiled} == {"lstm_forward", "lstm_backward", "output_backward", "sampled_softmax"}
+    assert all(code["cubin"] for one in compiled.values() for code in one.code.values())

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List
 import numpy
 import torch
 from allennlp.common import Params
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import LabelField, TextField
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
@@ -25,6 +25,7 @@ from allennlp.models import Model
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
+from tests.models.batches import tensors
 from tests.tiny_bilm import SMALLEST
 
 PAIRS = [
@@ -189,12 +190,6 @@ def instances(params: Dict[str, Any], model_class: type) -> List[Instance]:
         )
         for row in rows
     ]
-
-
-def tensors(model: Model, chosen: List[Instance]) -> Dict[str, Any]:
-    batch = Batch(chosen)
-    batch.index_instances(model.vocab)
-    return batch.as_tensor_dict()
 
 
 def outputs(model: Model, params: Dict[str, Any]) -> Dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.common import Params
-from allennlp.data import Batch, DatasetReader, Instance, Vocabulary
+from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.models import Model
 
 WORDS = [
@@ -102,9 +102,3 @@ def build(config: Dict[str, Any], instances: List[Instance], cls: Optional[type]
     for scorer in (model._mention_scorer, model._antecedent_scorer):
         scorer._module.bias.data.fill_(1.0)
     return model.double().eval()
-
-
-def tensors(model: Model, instances: List[Instance]) -> Dict[str, Any]:
-    batch = Batch(instances)
-    batch.index_instances(model.vocab)
-    return batch.as_tensor_dict()

@@ -2,7 +2,7 @@
 Small taggers with fixed weights, and what they compute; as a script, what allennlp-models' tagger
 computes with the same weights (in `make peers`' environment):
 
-    .venv-peers/bin/python tests/models/crf_tagger_cases.py > tests/models/crf_tagger.json
+    .venv-peers/bin/python -m tests.models.crf_tagger_cases > tests/models/crf_tagger.json
 """
 
 import json
@@ -11,12 +11,14 @@ from typing import Any, Dict, List
 
 import torch
 from allennlp.common import Params
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder, TextFieldEmbedder
+
+from tests.models.batches import tensors
 
 SENTENCES = [
     ("Anna Lee saw Bo in New York City .", "B-PER L-PER O U-PER O B-LOC I-LOC L-LOC O"),
@@ -60,12 +62,6 @@ def instances() -> List[Instance]:
     return result
 
 
-def batch_of(vocab: Vocabulary, chosen: List[Instance]) -> Dict[str, Any]:
-    batch = Batch(chosen)
-    batch.index_instances(vocab)
-    return batch.as_tensor_dict()
-
-
 def tagger(model_class: type, arguments: Dict[str, Any]) -> Model:
     """A tagger in evaluation mode whose weights depend on their names and sizes only."""
     vocab = Vocabulary.from_instances(instances())
@@ -89,7 +85,7 @@ def tagger(model_class: type, arguments: Dict[str, Any]) -> Model:
 
 
 def outputs(model: Model) -> Dict[str, Any]:
-    batch = batch_of(model.vocab, instances())
+    batch = tensors(model, instances())
     output = model(**batch)
     model.get_metrics(reset=True)
     # So that something is right: the first and the third sentence's gold tags are those predicted.

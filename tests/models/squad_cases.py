@@ -4,7 +4,7 @@ import copy
 
 import torch
 from allennlp.common import Params
-from allennlp.data import Batch, Vocabulary
+from allennlp.data import Vocabulary
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
@@ -93,9 +93,3 @@ def build(params, elmo=False, dtype=torch.float64, seed=1):
         if parameter.requires_grad:
             parameter.data.normal_(0.0, 0.7)
     return model.to(dtype).eval()
-
-
-def tensors(model, chosen):
-    batch = Batch(chosen)
-    batch.index_instances(model.vocab)
-    return batch.as_tensor_dict()

@@ -2,7 +2,7 @@
 Small `srl` models with fixed weights, and what they compute; as a script, what allennlp-models'
 class computes with the same weights (in `make peers`' environment, perl needed):
 
-    .venv-peers/bin/python tests/models/srl_cases.py
+    .venv-peers/bin/python -m tests.models.srl_cases
 """
 
 import json
@@ -11,10 +11,12 @@ from typing import Any, Dict, List
 
 import torch
 from allennlp.common import Params
-from allennlp.data import Batch, Instance, Token, Vocabulary
+from allennlp.data import Instance, Token, Vocabulary
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, SingleIdTokenIndexer
 from allennlp.models import Model
+
+from tests.models.batches import losses, tensors
 
 # Words, predicate, tags.
 SENTENCES = [
@@ -93,9 +95,7 @@ def build(cls: type, arguments: Dict[str, Any], elmo: bool = False) -> Model:
 
 
 def batch(model: Model, elmo: bool = False) -> Dict[str, Any]:
-    made = Batch(instances(elmo))
-    made.index_instances(model.vocab)
-    return made.as_tensor_dict()
+    return tensors(model, instances(elmo))
 
 
 def outputs(model: Model) -> Dict[str, Any]:
@@ -115,29 +115,14 @@ def outputs(model: Model) -> Dict[str, Any]:
     }
 
 
-def losses(model: Model, steps: int = 3) -> List[float]:
-    """Of training steps with dropout; every random number is drawn in AllenNLP's order."""
-    tensors = batch(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(0)
-    model.train()
-    found = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = model(**tensors)["loss"]
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
-
-
 if __name__ == "__main__":
     from allennlp_models.structured_prediction import SemanticRoleLabeler
 
     stored = {}
     for name, arguments in CASES.items():
         stored[name] = outputs(build(SemanticRoleLabeler, arguments))
-        stored[name]["losses"] = losses(build(SemanticRoleLabeler, arguments))
+        model = build(SemanticRoleLabeler, arguments)
+        stored[name]["losses"] = losses(model, batch(model))
     text = json.dumps(stored, default=float)
     Path(__file__).with_name("srl_cases.json").write_text(
         json.dumps(json.loads(text, parse_float=lambda number: round(float(number), 7))) + "\n"

@@ -6,20 +6,16 @@ import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import get_text_field_mask
-from classifier_cases import EMBEDDING_DIM, write_bilm
+from classifier_cases import EMBEDDING_DIM
 from numpy_squad import Reference, best_span, loss
-from squad_cases import DIM, QUESTIONS, build, gru, instances, reader, squad, tensors
+from squad_cases import DIM, QUESTIONS, build, gru, instances, reader, squad
 
 from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
 from elmo_plugin.predictors.reading_comprehension import ReadingComprehensionPredictor
+from tests.models.batches import tensors
 
 PLACEMENTS = [(False, False), (True, False), (False, True), (True, True)]
 TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]
-
-
-@pytest.fixture
-def bilm(tmp_path):
-    return write_bilm(tmp_path)
 
 
 def placed(bilm, at_input, at_output, **arguments):

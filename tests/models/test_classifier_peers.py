@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from classifier_cases import NAMES, build, cases, instances, outputs, tensors, write_bilm
+from classifier_cases import NAMES, build, cases, instances, outputs, write_bilm
 
 from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 from elmo_plugin.models.esim import ESIM
+from tests.models.batches import losses, tensors
 
 STORED = json.loads(Path(__file__).with_name("classifier_cases.json").read_text(encoding="utf-8"))
 OURS = {"esim": ESIM, "bcn": BiattentiveClassificationNetwork}
@@ -34,22 +35,6 @@ def assert_same_outputs(found, expected):
             assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
 
 
-def losses(model, params, steps=3):
-    """Of training steps with dropout; every random number is drawn in AllenNLP's order."""
-    batch = tensors(model, instances(params, type(model)))
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    torch.manual_seed(0)
-    model.train()
-    found = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = model(**batch)["loss"]
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
-
-
 @pytest.mark.parametrize(("params", "name"), [(name, name) for name in NAMES], indirect=["params"])
 def test_equals_the_stored_outputs_of_allennlp_models(params, name):
     assert_same_outputs(outputs(build(OURS, params), params), STORED[name])
@@ -71,6 +56,9 @@ def test_equals_allennlp_models_and_weights_move_both_ways(params):
 @pytest.mark.peers
 @pytest.mark.parametrize("params", NAMES, indirect=True)
 def test_trains_as_allennlp_models_does(params):
-    expected = losses(build(theirs(), params), params)
-    assert losses(build(OURS, params), params) == pytest.approx(expected, rel=1e-5)
+    found, expected = (
+        losses(model, tensors(model, instances(params, type(model))))
+        for model in (build(OURS, params), build(theirs(), params))
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
     assert len({round(loss, 3) for loss in expected}) == 3

@@ -17,8 +17,6 @@ from classifier_cases import (
     instances,
     lstm,
     relu,
-    tensors,
-    write_bilm,
 )
 
 from elmo_plugin import compat
@@ -27,6 +25,7 @@ from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDataset
 from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 from elmo_plugin.models.esim import ESIM
 from elmo_plugin.predictors.textual_entailment import TextualEntailmentPredictor  # noqa: F401
+from tests.models.batches import tensors
 
 MODELS = {"esim": ESIM, "bcn": BiattentiveClassificationNetwork}
 # The initializer of AllenNLP's esim.jsonnet and esim_elmo.jsonnet.
@@ -48,11 +47,6 @@ PLACEMENTS = [
     for name, output in OUTPUT.items()
     for flags in ({INPUT: True}, {output: True}, {INPUT: True, output: True})
 ]
-
-
-@pytest.fixture
-def bilm(tmp_path):
-    return write_bilm(tmp_path)
 
 
 def placed(bilm, name, **arguments):

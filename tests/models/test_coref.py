@@ -12,6 +12,7 @@ from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.models import numpy_coref
+from tests.models.batches import tensors
 from tests.models.coref_cases import (
     CONTEXT_DIM,
     MAX_SPAN_WIDTH,
@@ -20,7 +21,6 @@ from tests.models.coref_cases import (
     config,
     document,
     reader,
-    tensors,
 )
 from tests.tiny_bilm import SMALLEST
 

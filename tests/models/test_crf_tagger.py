@@ -10,7 +10,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.predictors import Predictor
-from crf_tagger_cases import CASES, batch_of, instances, outputs, tagger
+from crf_tagger_cases import CASES, instances, outputs, tagger
 from process_group import in_processes
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -21,6 +21,7 @@ from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.models.crf_tagger import CrfTagger
 from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
+from tests.models.batches import tensors
 
 STORED = json.loads(Path(__file__).with_name("crf_tagger.json").read_text())
 
@@ -66,10 +67,10 @@ def test_predictions_are_well_formed_if_constrained():
 
 def test_padding_and_batching_change_no_prediction():
     model = tagger(CrfTagger, CASES["bioul"])
-    together = model(**batch_of(model.vocab, instances()))
+    together = model(**tensors(model, instances()))
     losses = 0.0
     for row, instance in enumerate(instances()):
-        alone = model(**batch_of(model.vocab, [instance]))
+        alone = model(**tensors(model, [instance]))
         assert alone["tags"][0] == together["tags"][row]
         losses += alone["loss"].item()
     assert losses == pytest.approx(together["loss"].item(), rel=1e-5)
@@ -78,7 +79,7 @@ def test_padding_and_batching_change_no_prediction():
 def test_a_batch_of_one_token_trains():
     torch.manual_seed(0)  # or dropout may leave nothing of a token
     model = tagger(CrfTagger, CASES["ner.jsonnet"]).train()
-    output = model(**batch_of(model.vocab, instances()[1:2]))
+    output = model(**tensors(model, instances()[1:2]))
     output["loss"].backward()
     assert output["logits"].shape == (1, 1, model.num_tags)
     assert model.tag_projection_layer._module.weight.grad.abs().sum() > 0
@@ -87,7 +88,7 @@ def test_a_batch_of_one_token_trains():
 def test_learns_its_training_sentences():
     torch.manual_seed(0)
     model = tagger(CrfTagger, CASES["bioul"]).train()
-    batch = batch_of(model.vocab, instances())
+    batch = tensors(model, instances())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(60):
         optimizer.zero_grad()
@@ -157,7 +158,7 @@ def tagger_with_elmo(tmp_path):
         for instance in chosen:
             instance["tokens"]._token_indexers = indexers
         model = Model.from_params(Params(params), vocab=Vocabulary.from_instances(chosen))
-        return model.eval(), batch_of(model.vocab, chosen)
+        return model.eval(), tensors(model, chosen)
 
     return build
 
@@ -202,13 +203,13 @@ def test_elmo_and_flags_must_agree(tagger_with_elmo):
 
 def metrics_in_one_of_two_processes(rank, size, expected):
     model = tagger(CrfTagger, CASES["ner.jsonnet"])
-    model(**batch_of(model.vocab, instances()[rank::size]))
+    model(**tensors(model, instances()[rank::size]))
     assert model.get_metrics() == pytest.approx(expected)
 
 
 def test_each_of_two_processes_gets_the_metrics_of_all_sentences():
     model = tagger(CrfTagger, CASES["ner.jsonnet"])
-    model(**batch_of(model.vocab, instances()))
+    model(**tensors(model, instances()))
     expected = model.get_metrics()
     assert 0 < expected["f1-measure-overall"] < 1
     in_processes(2, metrics_in_one_of_two_processes, expected)
@@ -244,7 +245,7 @@ def test_dropout_stands_before_and_behind_the_encoder():
         getattr(model, name).register_forward_hook(
             lambda _, inputs, output, name=name: put_out.setdefault(name, output)
         )
-    model(**batch_of(model.vocab, instances()))
+    model(**tensors(model, instances()))
     assert len(given) == 2
     assert given[0] is put_out["text_field_embedder"]
     assert given[1] is put_out["encoder"]

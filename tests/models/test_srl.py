@@ -5,17 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
-from classifier_cases import EMBEDDING_DIM, write_bilm
-from srl_cases import CASES, batch, build, losses, outputs
+from classifier_cases import EMBEDDING_DIM
+from srl_cases import CASES, batch, build, outputs
 
 from elmo_plugin.models.srl import SemanticRoleLabeler
+from tests.models.batches import losses
 
 STORED = json.loads(Path(__file__).with_name("srl_cases.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def bilm(tmp_path):
-    return write_bilm(tmp_path)
 
 
 def close(found, expected):
@@ -29,9 +25,8 @@ def close(found, expected):
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_stored_outputs_of_allennlp_models(name):
     expected = dict(STORED[name])
-    assert losses(build(SemanticRoleLabeler, CASES[name])) == pytest.approx(
-        expected.pop("losses"), rel=1e-5
-    )
+    model = build(SemanticRoleLabeler, CASES[name])
+    assert losses(model, batch(model)) == pytest.approx(expected.pop("losses"), rel=1e-5)
     close(outputs(build(SemanticRoleLabeler, CASES[name])), expected)
 
 
@@ -40,7 +35,8 @@ def test_equals_the_stored_outputs_of_allennlp_models(name):
 def test_equals_allennlp_models_and_weights_move_both_ways(name):
     stock = pytest.importorskip("allennlp_models.structured_prediction").SemanticRoleLabeler
     ours, theirs = build(SemanticRoleLabeler, CASES[name]), build(stock, CASES[name])
-    assert losses(ours) == pytest.approx(losses(theirs), rel=1e-5)
+    found, expected = (losses(model, batch(model)) for model in (ours, theirs))
+    assert found == pytest.approx(expected, rel=1e-5)
     theirs.load_state_dict(ours.state_dict())
     close(outputs(ours), outputs(theirs))
     for parameter in theirs.parameters():

@@ -12,7 +12,7 @@ from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 from classifier_cases import bcn, build, esim
-from crf_tagger_cases import SENTENCES, batch_of, tagger
+from crf_tagger_cases import SENTENCES, tagger
 from srl_cases import build as build_srl
 
 from elmo_plugin.data.gold_labels import (
@@ -31,6 +31,7 @@ from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 from elmo_plugin.models.crf_tagger import CrfTagger
 from elmo_plugin.models.esim import ESIM
 from elmo_plugin.models.srl import SemanticRoleLabeler
+from tests.models.batches import tensors
 
 
 def made(reader, *arguments, **more):
@@ -106,7 +107,7 @@ UNSEEN = [
 def test_ner_scores_are_those_of_the_tags(caplog):
     model = tagger(CrfTagger, {"label_encoding": "BIOUL", "verbose_metrics": True})
     sentences = [*SENTENCES, *UNSEEN]
-    output = model(**batch_of(model.vocab, ner_instances(*sentences)))
+    output = model(**tensors(model, ner_instances(*sentences)))
     predicted = model.make_output_human_readable(dict(output))["tags"]
     letters = {"U": "B", "L": "I"}
     counts = [0, 0, 0]
@@ -124,14 +125,14 @@ def test_ner_scores_are_those_of_the_tags(caplog):
     assert metrics["recall-unseen"] == 0
     assert "6 gold labels (5 different: " in caplog.text
     assert "U-PLANET" in caplog.text
-    alone = model(**batch_of(model.vocab, ner_instances(*SENTENCES)))
+    alone = model(**tensors(model, ner_instances(*SENTENCES)))
     assert output["loss"].item() == pytest.approx(alone["loss"].item(), rel=1e-5)
 
 
 def test_verbose_metrics_leave_them_out():
     model = tagger(CrfTagger, {"verbose_metrics": True})
     instances = ner_instances(*SENTENCES, *UNSEEN)
-    found = model(**batch_of(model.vocab, instances))["tags"]
+    found = model(**tensors(model, instances))["tags"]
     gold = [sentence["tags"].labels for sentence in instances]
     names = model.vocab.get_index_to_token_vocabulary("labels")
     metrics = model.get_metrics(reset=True)
@@ -149,7 +150,7 @@ def test_verbose_metrics_leave_them_out():
 
 def test_ner_without_one_sentence_of_seen_tags():
     model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
-    assert "loss" not in model(**batch_of(model.vocab, ner_instances(*UNSEEN)))
+    assert "loss" not in model(**tensors(model, ner_instances(*UNSEEN)))
 
 
 def test_srl(caplog):
@@ -204,7 +205,7 @@ def test_classifiers(classes, params, read, monkeypatch, caplog):
     alone = model.forward_on_instances([seen])[0]["loss"]
     assert model.get_metrics(reset=True)["accuracy"] == 1
     with caplog.at_level(logging.WARNING):
-        both = model(**batch_of(model.vocab, [seen, unseen]))
+        both = model(**tensors(model, [seen, unseen]))
         assert model.get_metrics(reset=True)["accuracy"] == 0.5
     assert both["loss"].item() == pytest.approx(float(alone), rel=1e-5)
     assert "1 gold labels (1 different: 9)" in caplog.text
@@ -246,7 +247,7 @@ def test_labels_that_the_vocabulary_gets_later_count_as_unseen(caplog):
         model.vocab.extend_from_instances(instances)
         model.extend_embedder_vocab()
         assert model.vocab.get_vocab_size("labels") > before
-        batch = batch_of(model.vocab, instances)
+        batch = tensors(model, instances)
         output = model.make_output_human_readable(model(**batch))
         assert torch.isfinite(output.get("loss", torch.zeros(()))).all()
         with caplog.at_level(logging.WARNING):

@@ -7,8 +7,7 @@ from typing import Optional
 import pytest
 import torch
 from allennlp.common import FromParams, Params
-from allennlp.common.checks import ConfigurationError
-from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
+from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -21,11 +20,6 @@ class Holder(FromParams):
 
     def __init__(self, elmo: Optional[Elmo] = None) -> None:
         self.elmo = elmo
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 @pytest.mark.parametrize("inlined", [False, True])
@@ -95,18 +89,3 @@ def test_dropout_falls_on_each_representation_alone(files):
     torch.manual_seed(0)
     first, second = elmo(batch_to_ids([["a", "b"] * 20]))["elmo_representations"]
     assert not torch.equal(first == 0, second == 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"options_file": "nowhere.json", "weight_file": "w"}, "there is no file nowhere.json"),
-        ({"options": {}, "options_file": "small"}, "options and options_file 'small' are both"),
-        ({"pretrained_file": "a", "weight_file": "b"}, "pretrained_file 'a' and weight_file 'b'"),
-        ({"options": {"lstm": 1}}, "options: the key char_cnn.filters is missing"),
-    ],
-    ids=str,
-)
-def test_what_a_config_says_wrong(arguments, message):
-    with pytest.raises(ConfigurationError, match=message):
-        Elmo.from_params(Params(arguments))

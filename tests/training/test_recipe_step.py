@@ -4,7 +4,6 @@ time step at a time, gradients by autograd. Only what is random is shared: batch
 dropout masks.
 """
 
-import h5py
 import numpy
 import pytest
 import torch
@@ -15,6 +14,7 @@ from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.softmax import LogUniformSampler
 from elmo_plugin.commands.pretrain import read_config
+from tests.hdf5 import arrays
 
 NUM_BATCHES = 3
 KEEP = 0.9
@@ -25,13 +25,7 @@ def variables(model, path):
     """TensorFlow's variables of a model, by the names in its weight file."""
     bilm, softmax = model.bilm, model.softmax
     save_weights(bilm, path, dtype="float64")
-    found = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
+    found = arrays(path)
     found["softmax/W"] = softmax.weight.detach().numpy().copy()
     found["softmax/b"] = softmax.bias.detach().numpy().squeeze(1).copy()
     return {name: torch.tensor(array, requires_grad=True) for name, array in found.items()}

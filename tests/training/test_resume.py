@@ -47,13 +47,6 @@ def watched():
         yield
 
 
-@pytest.fixture(autouse=True)
-def listen_to_ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def config(repository):
     def build(optimizer="adagrad", **data_loader):

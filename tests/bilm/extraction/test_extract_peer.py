@@ -10,14 +10,9 @@ import torch
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.use.hub import ElmoHub
 from tests.bilm.use.test_embedder import StockEmbedder
-from tests.tiny_bilm import BATCHES, write
+from tests.tiny_bilm import BATCHES
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 @pytest.mark.parametrize("layers", ["all", "top", "average"])

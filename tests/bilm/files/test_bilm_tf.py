@@ -22,6 +22,7 @@ from elmo_plugin.bilm.training import export
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from tests.bilm.files.bilm_tf_run import tensorflow_stand_in
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS, shapes
+from tests.hdf5 import arrays
 
 FIXTURE = Path(__file__).parent / "bilm_tf_run" / "checkpoint"
 NAME = "model.ckpt-2"
@@ -46,17 +47,6 @@ def held():
         return dict(file)
 
 
-def datasets(path):
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    return found
-
-
 def released_name(name):
     """What bilm-tf's `dump_weights` calls a variable, by hand."""
     name = name.removeprefix("lm/").replace("/rnn/multi_rnn_cell/cell_", "/RNN/MultiRNNCell/Cell")
@@ -74,7 +64,7 @@ def test_names_and_values_are_exact(converted):
         ("softmax.hdf5", softmax),
         ("adagrad.hdf5", accumulators),
     ):
-        found = datasets(converted / file)
+        found = arrays(converted / file)
         assert found.keys() == wanted.keys()
         for key, array in wanted.items():
             assert found[key].dtype == array.dtype
@@ -86,7 +76,7 @@ def test_converted_files_load_like_an_export(converted, tmp_path):
     assert [getattr(bilm_tf, name) for name in names] == [getattr(export, name) for name in names]
     bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
     save_weights(bilm, tmp_path / "again.hdf5")
-    once, again = datasets(converted / "weights.hdf5"), datasets(tmp_path / "again.hdf5")
+    once, again = arrays(converted / "weights.hdf5"), arrays(tmp_path / "again.hdf5")
     for key, array in once.items():
         numpy.testing.assert_allclose(again[key], array, rtol=0, atol=1e-6)
     softmax = WordSoftmax(len(WORDS), 3)
@@ -138,9 +128,7 @@ def test_names_of_a_single_layer_and_of_tensorflow_1_0(
     reader.values = values
     monkeypatch.setattr(tensorflow.train, "load_checkpoint", lambda prefix: reader)
     BilmTfCheckpoint(folder).write(tmp_path / "out")
-    kernel = datasets(tmp_path / "out" / "weights.hdf5")[
-        "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
-    ]
+    kernel = arrays(tmp_path / "out" / "weights.hdf5")["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"]
     expected = held()["lm/RNN_1/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel"]
     assert numpy.array_equal(kernel, expected)
 

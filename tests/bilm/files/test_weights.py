@@ -467,6 +467,7 @@ assert (next(bilm.parameters()) == before).all()
 """
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
     save_weights(random_bilm(cell_size=100_000, num_layers=1), path)

@@ -93,13 +93,3 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
     ids = batch_to_ids(BATCHES[0])
     exact = Elmo(*files, state="reset", dropout=0.0)(ids)["elmo_representations"][0]
     assert not torch.allclose(elmo(ids)["elmo_representations"][0], exact, atol=1e-5)
-
-
-def test_a_wrong_type_and_a_biLM_that_trains(tmp_path):
-    files = write(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"dtype is 'float8', expected None or one of \('float16', 'bfl"
-    ):
-        Elmo(*files, dtype="float8")
-    with pytest.raises(ValueError, match="expected a biLM that does not train"):
-        Elmo(*files, dtype="int8", requires_grad=True)

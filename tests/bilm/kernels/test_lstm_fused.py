@@ -17,6 +17,7 @@ from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
 from elmo_plugin.bilm.kernels.quantized import ExactLinear, LinearKernel
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from tests.cases import first_quick
+from tests.no_gpu import CompiledOnly, Driver
 
 CPU = torch.device("cpu")
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -356,39 +357,6 @@ print("triton" in sys.modules)
 # --- compiled ----------------------------------------------------------------------------------
 
 
-class Absent:
-    """What Triton asks a GPU's driver, answered without one."""
-
-    def __init__(self, capability):
-        from triton.backends.compiler import GPUTarget
-
-        self._target = GPUTarget("cuda", capability, 32)
-
-    def get_current_target(self):
-        return self._target
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 0
-
-
-class CompiledOnly:
-    """Compiles at a launch what a GPU would run, and goes on."""
-
-    def __init__(self, kernel):
-        self.kernel = kernel
-        self.code = {}
-
-    def __getitem__(self, grid):
-        def launch(*arguments, **constants):
-            compiled = self.kernel.warmup(*arguments, grid=grid, **constants)
-            self.code[compiled.hash] = compiled.asm
-
-        return launch
-
-
 @first_quick("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_path):
@@ -406,9 +374,9 @@ def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_p
         lambda weight, *_: LinearKernel(weight.bfloat16()) if dtype else ExactLinear(weight),
     )
     monkeypatch.setattr(tuning, "BLOCK", 512)
-    monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
-        kernels = {name: CompiledOnly(triton.jit(getattr(triton_kernels, name))) for name in names}
+        kernels = {name: CompiledOnly(getattr(triton_kernels, name)) for name in names}
         monkeypatch.setattr(lstm_fused, "_kernel", kernels.__getitem__)
         cell, arguments = layer(528, (3, None))
         cell.requires_grad_(not frozen)

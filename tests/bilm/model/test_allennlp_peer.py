@@ -25,11 +25,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
-
-
 def assert_same_over_batches(ours, theirs, batches=BATCHES):
     """Batches shrink and grow, and the state is carried along."""
     with torch.no_grad():
@@ -224,68 +219,32 @@ def test_state_dicts_move_both_ways(files, tmp_path):
         assert torch.equal(value, ours.state_dict()[name])
 
 
-def broken_swap(monkeypatch):
-    monkeypatch.setattr(checkpoint, "_swap_gates", lambda array: array)
-
-
-def broken_forget_bias(monkeypatch):
-    monkeypatch.setattr(checkpoint, "TENSORFLOW_FORGET_BIAS", 0.0)
-
-
-def broken_transpose(monkeypatch):
+def plainly(suffix):
+    """What stores the matrices whose keys end so as they are, without a transpose."""
     matrix, plain = checkpoint._matrix, checkpoint._plain
-    monkeypatch.setattr(
-        checkpoint,
-        "_matrix",
-        lambda key, parameter, sign=1.0: (
-            plain(key, parameter) if key.endswith("W_P_0") else matrix(key, parameter, sign)
-        ),
-    )
+    return lambda key, *more: plain(key, more[0]) if key.endswith(suffix) else matrix(key, *more)
 
 
-def broken_highway_transpose(monkeypatch):
-    matrix, plain = checkpoint._matrix, checkpoint._plain
-    monkeypatch.setattr(
-        checkpoint,
-        "_matrix",
-        lambda key, parameter, sign=1.0: (
-            plain(key, parameter) if key.endswith("W_transform") else matrix(key, parameter, sign)
-        ),
-    )
+def without_sign(stored):
+    return lambda key, parameter, sign=1.0: stored(key, parameter)
 
 
-def broken_carry_sign(monkeypatch):
-    matrix = checkpoint._matrix
-    monkeypatch.setattr(
-        checkpoint, "_matrix", lambda key, parameter, sign=1.0: matrix(key, parameter)
-    )
+BREAKS = {
+    "swap": ("_swap_gates", lambda array: array),
+    "forget bias": ("TENSORFLOW_FORGET_BIAS", 0.0),
+    "transpose": ("_matrix", plainly("W_P_0")),
+    "highway transpose": ("_matrix", plainly("W_transform")),
+    "carry sign": ("_matrix", without_sign(checkpoint._matrix)),
+    "carry bias sign": ("_plain", without_sign(checkpoint._plain)),
+}
 
 
-def broken_carry_bias_sign(monkeypatch):
-    plain = checkpoint._plain
-    monkeypatch.setattr(
-        checkpoint,
-        "_plain",
-        lambda key, parameter, sign=1.0: plain(key, parameter),
-    )
-
-
-BREAKS = [
-    broken_swap,
-    broken_forget_bias,
-    broken_transpose,
-    broken_highway_transpose,
-    broken_carry_sign,
-    broken_carry_bias_sign,
-]
-
-
-@pytest.mark.parametrize("break_it", BREAKS, ids=lambda break_it: break_it.__name__)
-def test_a_broken_conversion_is_seen(break_it, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_conversion_is_seen(name, tmp_path, monkeypatch):
     # Cells as wide as outputs: a projection that is not transposed has the right shape.
     files = write(tmp_path, random_bilm(cell_size=6))
     assert_same_over_batches(*elmo_pair(files))
-    break_it(monkeypatch)
+    monkeypatch.setattr(checkpoint, *BREAKS[name])
     ours, theirs = elmo_pair(files)
     monkeypatch.undo()
     with pytest.raises(AssertionError, match="not close"):

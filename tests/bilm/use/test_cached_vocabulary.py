@@ -4,28 +4,7 @@ import torch
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
-from tests.bilm.model.test_bilm import assert_close, bilm_in
 from tests.tiny_bilm import random_bilm
-
-
-def test_cached_words_give_the_vectors_of_their_characters():
-    bilm = random_bilm(bilm_class=CachedVocabularyBiLm)
-    bilm.cache_vocabulary(["@@PADDING@@", "cat", "moon"])
-    words = torch.tensor([[1, 2, 2, 1], [2, 0, 0, 0], [0, 0, 0, 0]])
-    ids = batch_to_ids([["cat", "moon", "moon", "cat"], ["moon"], []])
-    with torch.no_grad():
-        found, expected = bilm(ids, words), bilm_in("carry")(ids)
-    assert torch.equal(found["mask"], expected["mask"])
-    assert_close(found["activations"], expected["activations"])
-
-
-def test_a_word_outside_the_cache_is_read_from_its_characters():
-    bilm = random_bilm(bilm_class=CachedVocabularyBiLm)
-    bilm.cache_vocabulary(["@@PADDING@@", "cat"])
-    ids, first_unknown = batch_to_ids([["cat", "moon"]]), 2
-    with torch.no_grad():
-        found, expected = bilm(ids, torch.tensor([[1, first_unknown]])), bilm_in("carry")(ids)
-    assert_close(found["activations"], expected["activations"])
 
 
 def test_a_cache_follows_new_weights():

@@ -19,11 +19,6 @@ from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, OPTIONS, write
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
-
-
 class StockEmbedder:
     """What 0.9's `batch_to_embeddings` did, by AllenNLP 2.10.1's own parts."""
 

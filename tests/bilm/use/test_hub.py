@@ -8,17 +8,11 @@ import torch
 from elmo_plugin.bilm.extraction.extract import extract
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.hub import ElmoHub
-from tests.tiny_bilm import write
 
 STRINGS = ["the cat sat", "dogs  bark at the moon ", "", "Yes"]
 TOKENS = [string.split() for string in STRINGS]
 LENGTHS = [3, 5, 0, 1]
 PADDED = [tokens + [""] * (5 - len(tokens)) for tokens in TOKENS]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 @pytest.fixture(scope="module")

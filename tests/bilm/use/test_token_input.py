@@ -12,14 +12,9 @@ from elmo_plugin import Elmo, ElmoEmbedder, ElmoHub, ElmoTransformer, LanguageSc
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 from tests.cases import first_quick
-from tests.tiny_bilm import random_bilm, write
+from tests.tiny_bilm import random_bilm
 
 SENTENCES = [["It", "rained"], ["Yes"]]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 def score(scorer, sentences):

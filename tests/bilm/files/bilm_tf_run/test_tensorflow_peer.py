@@ -5,7 +5,8 @@ import pytest
 
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint, latest_checkpoint
 from tests.bilm.files.bilm_tf_run.write_checkpoint import shapes, write
-from tests.bilm.files.test_bilm_tf import datasets, released_name
+from tests.bilm.files.test_bilm_tf import released_name
+from tests.hdf5 import arrays
 
 pytestmark = pytest.mark.libraries
 
@@ -17,7 +18,7 @@ def test_names_and_values_are_exact(tmp_path, num_layers, seed):
     prefix = latest_checkpoint(tmp_path / "run")
     assert str(prefix) == tensorflow.train.latest_checkpoint(str(tmp_path / "run"))
     BilmTfCheckpoint(tmp_path / "run").write(tmp_path / "out")
-    found = datasets(tmp_path / "out" / "weights.hdf5") | datasets(tmp_path / "out/softmax.hdf5")
+    found = arrays(tmp_path / "out" / "weights.hdf5") | arrays(tmp_path / "out/softmax.hdf5")
     if num_layers > 1:
         assert found.keys() == {released_name(name) for name in shapes(num_layers)}
         for name in shapes(num_layers):
