@@ -108,19 +108,16 @@ def _register_at_first_look_up(registry: ModuleType) -> None:
         lambda record: "exist_ok=True, so overwriting" not in record.getMessage()
     )
     registrable = registry.Registrable
-    look_ups = {name: vars(registrable)[name] for name in ("resolve_class_name", "list_available")}
 
-    def wrap(name: str) -> Any:
+    def wrap(stock: Any) -> Any:
         def look_up(cls: Any, *arguments: Any) -> Any:
-            for stock_name, stock in look_ups.items():
-                setattr(registrable, stock_name, stock)
-            import_module("elmo_plugin.plugin")
-            return getattr(cls, name)(*arguments)
+            import_module("elmo_plugin.plugin")  # if another thread imports it, wait for its end
+            return stock.__func__(cls, *arguments)
 
         return classmethod(look_up)
 
-    for name in look_ups:
-        setattr(registrable, name, wrap(name))
+    for name in ("resolve_class_name", "list_available"):
+        setattr(registrable, name, wrap(vars(registrable)[name]))
 
 
 _PROGRAM = "allennlp.commands.train"

@@ -82,6 +82,8 @@ def _texts(X: Any) -> Iterable[Any]:
         if len(columns) != 1:
             raise ValueError(f"X has the columns {list(columns)}, expected a single one of texts")
         return X[columns[0]]
-    if isinstance(X, numpy.ndarray) and X.ndim == 2 and X.shape[1] == 1:
+    if isinstance(X, numpy.ndarray) and X.ndim == 2:
+        if X.shape[1] != 1:
+            raise ValueError(f"X has {X.shape[1]} columns, expected a single one of texts")
         return X[:, 0]
     return X

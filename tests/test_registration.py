@@ -86,6 +86,21 @@ def test_an_archive_loads_after_the_import(imports):
     assert python(imports + LOADED) == OURS
 
 
+def test_two_threads_look_up_at_once():
+    code = """
+import elmo_plugin, threading, time
+from allennlp.models import Model
+found = []
+def look_up(seconds):
+    time.sleep(seconds)
+    found.append(Model.by_name("bcn").__module__)
+threads = [threading.Thread(target=look_up, args=[seconds]) for seconds in (0, 0.1, 0.3)]
+[one.start() for one in threads], [one.join() for one in threads]
+print(found)
+"""
+    assert python(code) == str(["elmo_plugin.models.bcn"] * 3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["elmo_plugin", "elmo_plugin.plugin"])
 def test_a_plugins_file_may_hold_either_name(name, tmp_path):

@@ -88,6 +88,8 @@ def test_a_table_with_one_column_is_its_texts(bilm_files):
         ValueError, match=r"X has the columns \['text', 'number'\], expected a sing"
     ):
         ElmoTransformer(**bilm_files).fit_transform(frame)
+    with pytest.raises(ValueError, match="X has 2 columns, expected a single one of texts"):
+        ElmoTransformer(**bilm_files).fit_transform(numpy.array([["a b", "c"], ["d", "e"]]))
     frame["text"] = [*TEXTS[:2], None, "Yes"]
     with pytest.raises(ValueError, match="sentence 2 is None, expected a list of tokens or a str"):
         ElmoTransformer(**bilm_files).fit_transform(frame[["text"]])

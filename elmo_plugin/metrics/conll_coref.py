@@ -47,8 +47,9 @@ def antecedents_to_clusters(
         if first not in cluster_of:
             cluster_of[first] = [first]
             clusters.append(cluster_of[first])
-        cluster_of[first].append(mentions[span])
-        cluster_of[mentions[span]] = cluster_of[first]
+        if antecedent != span:  # a span that is its own antecedent is a cluster of one mention
+            cluster_of[first].append(mentions[span])
+            cluster_of[mentions[span]] = cluster_of[first]
     return clusters
 
 

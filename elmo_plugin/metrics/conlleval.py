@@ -79,8 +79,8 @@ class Conlleval(Metric):
     # Raises
 
     `ConfigurationError`
-        If the label encoding is unknown. When called, if a tag's prefix is not in the encoding, or
-        a gold id is not below the number of tags.
+        If the label encoding is unknown, or a type is called `overall` or `unseen`. When called, if
+        a tag's prefix is not in the encoding, or a gold id is not below the number of tags.
     """
 
     def __init__(
@@ -104,6 +104,12 @@ class Conlleval(Metric):
             if label == "O" or label.partition("-")[0] in PREFIXES[label_encoding]
         }
         self._types = sorted({tag[2:] for tag in self._tags.values()})
+        for name in ("overall", "unseen"):
+            if name in self._types:
+                raise ConfigurationError(
+                    f"found spans of the type {name!r}, the name of a sum of this metric; expected "
+                    "another name for the type"
+                )
         self._type_numbers = {type_number(span_type): span_type for span_type in self._types}
         self.reset()
 

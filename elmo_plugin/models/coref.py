@@ -360,7 +360,7 @@ class CoreferenceResolver(Model):
         if labels is not None:
             output["loss"] = marginal_loss(scores, labels, mask, antecedents)
             gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
-            self._mention_recall(spans, gold)
+            self._mention_recall(spans.masked_fill(~mask.unsqueeze(2), -1), gold)
             self._conll_coref_scores(spans, antecedents.indices, predicted, gold)
         if metadata is not None:
             output["document"] = [document["original_text"] for document in metadata]

@@ -138,6 +138,7 @@ def test_a_span_that_is_its_own_antecedent():
     with pytest.raises(ValueError, match="its own antecedent"):
         ConllCorefScores()(*one, [{"clusters": []}])
     ConllCorefScores(allow_singletons=True)(*one, [{"clusters": []}])
+    assert antecedents_to_clusters(*(part[0] for part in one)) == [[(0, 0)]]
 
 
 def _distributed(rank, size, batches, expected):

@@ -174,6 +174,12 @@ def test_errors():
         Conlleval(vocab)(torch.zeros(1, 1, 2), torch.tensor([[7]]))
 
 
+@pytest.mark.parametrize("name", ["overall", "unseen"])
+def test_a_type_with_the_name_of_a_sum_is_an_error(name):
+    with pytest.raises(ConfigurationError, match=f"spans of the type '{name}', the name of a sum"):
+        Conlleval(vocabulary(["O", f"B-{name}"]))
+
+
 def sums_over_processes(rank, size):
     vocab = vocabulary(["O", "B-PER"])
     metric = Conlleval(vocab)

@@ -201,6 +201,17 @@ def test_other_documents_of_a_batch_change_nothing():
     assert together["loss"].item() == pytest.approx(loss, abs=1e-9)
 
 
+def test_mention_recall_does_not_count_padding():
+    """Rows beyond the kept spans hold candidate 0, a gold mention that was not kept."""
+    short = reader().text_to_instance([["Anna", "saw", "it"]], [[(0, 0), (1, 1)]])
+    model = build_paper(instance(1, ""), short)
+    for one in (instance(1, ""), short):
+        run(model, one)
+    expected = model.get_metrics(reset=True)["mention_recall"]
+    run(model, instance(1, ""), short)
+    assert model.get_metrics()["mention_recall"] == pytest.approx(expected)
+
+
 def test_the_training_window_is_a_document_of_its_own():
     one = instance()
     model = build_paper(one, max_training_sentences=4, lexical_dropout=0.0)

@@ -16,6 +16,7 @@ from allennlp.data.tokenizers import Token
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldTagsField
+from elmo_plugin.data.readers.sharding import ShardingReader
 from elmo_plugin.data.tag_scheme import TagScheme, to_bioul
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Row(NamedTuple):
 
 
 @DatasetReader.register("conll2003", exist_ok=True)
-class Conll2003DatasetReader(DatasetReader):
+class Conll2003DatasetReader(ShardingReader):
     """
     Reads files with one token per line, in columns separated by spaces or tabs. By default the
     columns are those of CoNLL-2003 (Tjong Kim Sang and De Meulder 2003), `WORD POS CHUNK NER`.
@@ -101,9 +102,7 @@ class Conll2003DatasetReader(DatasetReader):
                     f"unknown coding_scheme: {coding_scheme}; expected IOB1 or BIOUL"
                 )
             convert_to_coding_scheme = None if coding_scheme == "IOB1" else coding_scheme
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         labels = [("tag", tag_label), *(("feature", label) for label in feature_labels)]
         for kind, label in labels:
             if label not in LABELS and (kind, label) != ("tag", None):

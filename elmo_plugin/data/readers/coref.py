@@ -23,6 +23,7 @@ from elmo_plugin.data.readers.conll2012 import (
     gold_conll_files,
     read_sentence_rows,
 )
+from elmo_plugin.data.readers.sharding import ShardingReader
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ def merge_clusters(clusters: Iterable[Iterable[Mention]]) -> List[List[Mention]]
 
 
 @DatasetReader.register("coref", exist_ok=True)
-class ConllCorefReader(DatasetReader):
+class ConllCorefReader(ShardingReader):
     """
     Makes an instance from each document of a file in CoNLL-2012 format. Given a directory, it reads
     all `*gold_conll` files below it, sorted by path.
@@ -194,9 +195,7 @@ class ConllCorefReader(DatasetReader):
         remove_singleton_clusters: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         if max_span_width < 1:
             raise ConfigurationError(f"found max_span_width {max_span_width}, expected 1 or more")
         if max_sentences is not None and max_sentences < 1:

@@ -12,6 +12,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokeni
 
 from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
+from elmo_plugin.data.readers.sharding import ShardingReader
 
 LABELS = ("entailment", "neutral", "contradiction")
 # Value of `gold_label` in MultiNLI's test sets, whose labels are not public.
@@ -19,7 +20,7 @@ HIDDEN = "hidden"
 
 
 @DatasetReader.register("snli", exist_ok=True)
-class SnliReader(DatasetReader):
+class SnliReader(ShardingReader):
     """
     Reads the Stanford Natural Language Inference corpus (Bowman et al. 2015, "A large annotated
     corpus for learning natural language inference") and others of its form: one JSON object per
@@ -61,9 +62,7 @@ class SnliReader(DatasetReader):
         labels: Optional[List[str]] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         self._tokenizer = tokenizer or SpacyTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         if combine_input_fields is None:

@@ -15,12 +15,13 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import SpacyTokenizer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
+from elmo_plugin.data.readers.sharding import ShardingReader
 
 SQUAD2_NO_ANSWER_TOKEN = "@@<NO_ANSWER>@@"
 
 
 @DatasetReader.register("squad", exist_ok=True)
-class SquadReader(DatasetReader):
+class SquadReader(ShardingReader):
     """
     Reads SQuAD 1.1 (Rajpurkar et al. 2016) and files of the same form. The reader is also
     registered as `squad1`, and for SQuAD 2.0 as `squad2`, which has a default `no_answer_token`.
@@ -85,9 +86,7 @@ class SquadReader(DatasetReader):
         ):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         self._tokenizer = tokenizer or SpacyTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self.passage_length_limit = passage_length_limit
@@ -127,12 +126,10 @@ class SquadReader(DatasetReader):
     def _read(self, file_path: str) -> Iterable[Instance]:
         passage, passage_tokens = "", []  # tokenize a passage once for all its questions
         for question in self.shard_iterable(read_questions(file_path)):
-            if question.passage != passage:
-                passage, passage_tokens = (
-                    question.passage,
-                    self._tokenizer.tokenize(question.passage),
-                )
             try:
+                if question.passage != passage:
+                    passage_tokens = self._tokenizer.tokenize(question.passage)
+                    passage = question.passage
                 instance = self.text_to_instance(
                     question.text,
                     passage,

@@ -20,6 +20,7 @@ from elmo_plugin.data.readers.conll2012 import (
     gold_conll_files,
     read_sentence_rows,
 )
+from elmo_plugin.data.readers.sharding import ShardingReader
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
 
 
 @DatasetReader.register("srl", exist_ok=True)
-class SrlReader(DatasetReader):
+class SrlReader(ShardingReader):
     """
     Makes an instance from each predicate in a file in CoNLL-2012 format. Given a directory, it
     reads all `*gold_conll` files below it, sorted by path.
@@ -132,9 +133,7 @@ class SrlReader(DatasetReader):
         bert_model_name: Optional[str] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         self.bert_tokenizer = None
         self.lowercase_input = False
         if bert_model_name is not None:

@@ -5,6 +5,7 @@ import shutil
 import pytest
 from allennlp.common import Params
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
 
 from elmo_plugin import plugin
 from tests.cases import first_quick
@@ -17,6 +18,19 @@ READERS = {
     "srl": ("examples/srl/dev/sample.gold_conll", {}),
     "sst_tokens": ("examples/sst/dev.txt", {}),
 }
+
+
+@first_quick("name", [one for one in READERS if one != "sst_tokens"], count=2)
+def test_a_worker_without_the_process_group_reads_its_processs_part(name, repository):
+    """As one that is spawned: it has the numbers in the reader alone."""
+    file, arguments = READERS[name]
+    reader = DatasetReader.from_params(Params({"type": name, **arguments}))
+    whole = list(reader._read(str(repository / file)))
+    reader._distributed_info = DistributedInfo(world_size=3, global_rank=1)
+    reader._set_worker_info(WorkerInfo(num_workers=2, id=1))
+    found = [str(one) for one in reader._read(str(repository / file))]
+    assert found == [str(one) for one in whole[4::6]]
+    assert found
 
 
 @first_quick("name", READERS, count=3)

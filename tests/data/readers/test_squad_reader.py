@@ -235,6 +235,7 @@ def of_passage(key, value):
         (of_q1("question", 5), r"data\[0\].paragraphs\[0\].qas\[0\]: expected a string under"),
         (of_q1("is_impossible", "no"), r"'q1': expected true or false under 'is_impossible'"),
         (of_passage("context", " \n"), r"'q1': the passage is empty"),
+        (of_passage("context", f"{PASSAGE} \ud83d"), r"'q1': 'utf-8' codec can't encode"),
         (of_passage("context", None), r"data\[0\].paragraphs\[0\]: expected a string under"),
         (of_passage("qas", None), r"paragraphs\[0\]: expected a list under 'qas'"),
         (lambda data: data.update(data=[]), "no question found"),
