@@ -128,7 +128,14 @@ def _maxima(character_ids: torch.Tensor, weights: TokenWeights, convolve: Linear
         convolved = convolved.masked_fill(too_far, -torch.inf)
     # Adding the bias after the maximum gives the same result with less work.
     bias = torch.cat([bias for _, bias in weights.convolutions])
-    return _Largest.apply(convolved).to(characters.dtype) + bias
+    return largest(convolved).to(characters.dtype) + bias
+
+
+def largest(convolved: torch.Tensor) -> torch.Tensor:
+    """Return the maximum over all positions, shape `(num_rows, num_filters)`."""
+    if not convolved.requires_grad:
+        return convolved.amax(dim=1)
+    return _Largest.apply(convolved)
 
 
 class _Largest(torch.autograd.Function):
