@@ -57,6 +57,11 @@ numpy.savez(output, *found)
 """
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
 @pytest.fixture(params=[True, False], ids=["beside AllenNLP 2", "without AllenNLP"])
 def run(request, tmp_path):
     """Runs a program as `python -m elmo_plugin run`."""
