@@ -12,30 +12,21 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Run the command that `arguments` name. They default to this process's command line."""
     try:
         args = _parsed(arguments)
+        from elmo_plugin.commands.modules import module_exists
+
         for package in args.include_package:
-            _include(package)
+            if not module_exists(package):
+                print(
+                    f"error: --include-package is {package!r}, expected a module that can be "
+                    "imported",
+                    file=sys.stderr,
+                )
+                sys.exit(1)
+            import_module(package)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     args.run(args)
-
-
-def _include(package: str) -> None:
-    """Import a module of `--include-package`; exit with one line if there is no such module."""
-    try:
-        import_module(package)
-    except (ModuleNotFoundError, TypeError, ValueError) as error:
-        # A missing module that `package` imports is a fault in `package`, and keeps its traceback.
-        if isinstance(error, ModuleNotFoundError) and not f"{package}.".startswith(
-            f"{error.name}."
-        ):
-            raise
-        print(
-            f"error: --include-package is {package!r}, expected a module that can be imported: "
-            f"{error}",
-            file=sys.stderr,
-        )
-        sys.exit(1)
 
 
 def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:

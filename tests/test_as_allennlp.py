@@ -149,6 +149,11 @@ def test_run(tmp_path):
     assert python(module, tmp_path, "-m", "program", "-i", "x").stdout == "__main__ ['-i', 'x']\n"
     child = python(RUN, "-m", "no_such_module", status=1)
     assert "there is no module no_such_module" in child.stderr
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import sys\nraise ValueError(sys.argv)\n")
+    child = python(module, tmp_path, "-m", "package.program", "-i", status=1)
+    assert "Traceback" in child.stderr
+    assert "ValueError: ['package.program', '-i']" in child.stderr
 
 
 POOL = """

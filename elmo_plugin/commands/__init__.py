@@ -151,12 +151,10 @@ _TABLE = {
         "my_project",
     ),
 }
+_ALIASES = {"neighbours": ("neighbors",)}
 COMMANDS = {
     name: Command(
-        f"elmo_plugin.commands.{name.replace('-', '_')}",
-        help,
-        examples,
-        ("neighbors",) if name == "neighbours" else (),
+        f"elmo_plugin.commands.{name.replace('-', '_')}", help, examples, _ALIASES.get(name, ())
     )
     for name, (help, *examples) in _TABLE.items()
 }

@@ -1,12 +1,13 @@
 """`run PROGRAM ARGUMENTS`: run a program written for AllenNLP 0.9's ELMo, unchanged."""
 
 import argparse
-import importlib.util
 import os
 import runpy
 import sys
 import traceback
 from pathlib import Path
+
+from elmo_plugin.commands.modules import module_exists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,33 +38,29 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.as_allennlp import STATE  # the import installs the stand-in modules
 
     sys.path.insert(0, str(Path.cwd() if args.m else Path(args.program).resolve().parent))
-    if not _exists(args.program, args.m):
-        raise ValueError(
-            f"there is no {'module' if args.m else 'script'} {args.program}; expected a script, or "
-            "a module after -m"
-        )
     if args.state is not None:
         os.environ[STATE] = args.state
     os.environ["PYTHONPATH"] = os.pathsep.join(_search_path_of_children())
     sys.argv = [args.program, *args.arguments]
     try:
-        if args.m:
+        found = module_exists(args.program) if args.m else _is_program(Path(args.program))
+        if found and args.m:
             runpy.run_module(args.program, run_name="__main__", alter_sys=True)
-        else:
+        elif found:
             runpy.run_path(args.program, run_name="__main__")
     except Exception:
         traceback.print_exc()
         sys.exit(1)
+    if not found:
+        raise ValueError(
+            f"there is no {'module' if args.m else 'script'} {args.program}; expected a script, or "
+            "a module after -m"
+        )
 
 
-def _exists(program: str, is_module: bool) -> bool:
-    """Return whether a program is there: a module, a file, or a folder with `__main__.py`."""
-    if not is_module:
-        return Path(program).is_file() or (Path(program) / "__main__.py").is_file()
-    try:
-        return importlib.util.find_spec(program) is not None
-    except (ModuleNotFoundError, ValueError):  # a parent package is missing, or the name is wrong
-        return False
+def _is_program(path: Path) -> bool:
+    """Return whether Python can run a path: a file, or a folder with `__main__.py`."""
+    return path.is_file() or (path / "__main__.py").is_file()
 
 
 def _search_path_of_children() -> list[str]:

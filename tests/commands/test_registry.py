@@ -147,11 +147,17 @@ def test_a_package_that_is_not_there_is_one_line(package, capsys):
     assert re.fullmatch(rf"error: --include-package is '{package}', .*\n", capsys.readouterr().err)
 
 
-def test_a_package_that_lacks_another_keeps_its_traceback(tmp_path, monkeypatch):
-    (tmp_path / "lacking_package.py").write_text("import no_such_package\n")
+@pytest.mark.parametrize("module", ["faulty_package", "faulty_package.module"])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("import no_such_package", ModuleNotFoundError), ("raise ValueError('mine')", ValueError)],
+)
+def test_a_fault_in_a_package_keeps_its_traceback(module, code, error, tmp_path, monkeypatch):
+    (tmp_path / "faulty_package").mkdir()
+    (tmp_path / "faulty_package" / "__init__.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        main(["sentences", "in", "out", "--include-package", "lacking_package"])
+    with pytest.raises(error, match=r"no_such_package|mine"):
+        main(["sentences", "in", "out", "--include-package", module])
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error():

@@ -1,6 +1,5 @@
 """Config of a pretraining run: the allowed keys, and the objects that are built from it."""
 
-import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -217,13 +216,13 @@ def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """
     model = _part(config, "model")
     arguments = {name: value for name, value in model.items() if name not in LOOP_KEYS}
-    known = inspect.signature(make_language_model).parameters.keys() - {"words"}
-    check_keys("model", arguments, known, needed=["options"])
-    check_types("model", arguments, get_type_hints(make_language_model))
+    types = get_type_hints(make_language_model)
+    check_keys("model", arguments, types.keys() - {"words", "return"}, needed=["options"])
+    check_types("model", arguments, types)
     types = {**get_type_hints(WordSoftmax.__init__), "pretrained_file": str | None}
-    known = types.keys() - {"num_words", "projection_dim", "return"}
-    check_keys("model.softmax", arguments.get("softmax") or {}, known)
-    check_types("model.softmax", arguments.get("softmax") or {}, types)
+    softmax = arguments.get("softmax") or {}
+    check_keys("model.softmax", softmax, types.keys() - {"num_words", "projection_dim", "return"})
+    check_types("model.softmax", softmax, types)
     return arguments
 
 
@@ -247,7 +246,7 @@ def build(cls: Any, where: str, arguments: dict[str, Any]) -> Any:
 
 
 def check_types(where: str, arguments: dict[str, Any], types: dict[str, Any]) -> None:
-    """Raise a `ValueError` if an argument in the config part `where` has not its annotated type."""
+    """Raise a `ValueError` if an argument in the config part `where` does not have its type."""
     for name, expected in types.items():
         if name in arguments and not matches_type(arguments[name], expected):
             text = expected.__name__ if isinstance(expected, type) else expected

@@ -30,7 +30,7 @@ SOFTMAX_FILE = "softmax.hdf5"
 CARD_FILE = "card.json"
 BEST_FILE = "best.th"
 # Checkpoint files with weights, of this version and of version 0.2.
-CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
+ANY_CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
 
 
 def export_bilm(
@@ -116,7 +116,7 @@ def export_run(
             f"{run} has no config.json, expected the folder of a pretraining run"
         )
     options = _read_options(run)
-    is_finished, checkpoints = _is_finished(run), points_in(run, CHECKPOINT)
+    is_finished, checkpoints = _is_finished(run), points_in(run, ANY_CHECKPOINT)
     if checkpoint or is_finished:
         path = run / (checkpoint or BEST_FILE)
     elif checkpoints:
@@ -176,7 +176,7 @@ def _card_of_a_checkpoint(
 ) -> tuple[dict[str, Any], str]:
     card: dict[str, Any] = {"checkpoint": path.name}
     card["run"] = "finished later" if is_finished else "is not finished"
-    point = CHECKPOINT.fullmatch(path.name)
+    point = ANY_CHECKPOINT.fullmatch(path.name)
     if point:
         card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
     progress = state.get("progress", {})
@@ -208,7 +208,7 @@ def _is_finished(run: Path) -> bool:
     if not ((run / CARD_FILE).is_file() and (run / BEST_FILE).is_file()):
         return False
     last = _read_card(run).get("metrics", {}).get("epoch", -1)
-    return all(point <= (last + 1, 0) for point in points_in(run, CHECKPOINT))
+    return all(point <= (last + 1, 0) for point in points_in(run, ANY_CHECKPOINT))
 
 
 def _read_card(run: Path) -> dict[str, Any]:
