@@ -31,9 +31,9 @@ $(STAMP): requirements.txt constraints.txt setup.py
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP) -r requirements.txt
-	$(BIN)/python $(PIP) --no-deps allennlp==2.10.1
-	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	# The kernels compile on another core while the packages are installed.
+	$(BIN)/python $(PIP) --quiet --no-deps -e . & plugin=$$!; \
+	  $(BIN)/python $(PIP) -r requirements.txt && $(BIN)/python $(PIP) --no-deps allennlp==2.10.1 && wait $$plugin
 	$(BIN)/python -m elmo_plugin --version
 	@touch $@
 

@@ -30,7 +30,7 @@ FEW = '"trainer.num_epochs": 1, "dataset_reader.max_instances": 80'
 SHORTER = [
     ('-o "{$DATA}"', '-o "{$DATA, ' + FEW.replace('"', '\\"') + '}"'),
     ("-s out/tagger", f"-s out/tagger -o '{{{FEW}}}'"),
-    # A model that is asked what it predicts: after 3 of 12 epochs it is right.
+    # A model that is asked what it predicts: after 3 of 10 epochs it is right.
     ("-s out/ner_elmo", "-s out/ner_elmo -o '{\"trainer.num_epochs\": 4}'"),
 ]
 

@@ -14,5 +14,5 @@
     encoder+: { input_size: 50 + 32, hidden_size: 64 },
   },
   data_loader+: { batch_size: 16 },
-  trainer+: { optimizer+: { lr: 0.003 }, num_epochs: 12 },
+  trainer+: { optimizer+: { lr: 0.003 }, num_epochs: 10 },
 }
