@@ -159,8 +159,8 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     Write a biLM as an ONNX file with the inputs and outputs of `OnnxBilm.forward`.
 
     The graph accepts any `batch_size` and `num_tokens`. The input states are optional; by default
-    they are the biLM's own initial states. onnxruntime warns that these defaults are not constants,
-    which is intended. The file's metadata has the biLM's options and `state`.
+    they are the biLM's own initial states. onnxruntime warns that these defaults are not constants;
+    ignore it. The file's metadata has the biLM's options and `state`.
 
     # Parameters
 
@@ -171,10 +171,13 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
 
     # Raises
 
-    `ValueError`, `FileNotFoundError`
-        If the biLM is of ELMoForManyLangs, its `state` is `"carry"`, or it is not in float32.
-        If the output's folder does not exist, or the exported graph has a fixed `batch_size` or
-        `num_tokens`. No file is written then.
+    `ValueError`
+        If the biLM is a model of ELMoForManyLangs, its `state` is `"carry"`, it is not in float32,
+        or the exported graph has a fixed `batch_size` or `num_tokens`. No file is written.
+    `FileNotFoundError`
+        If the output's folder does not exist.
+    `ModuleNotFoundError`
+        If `onnx` or `onnxscript` is not installed.
     """
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError(

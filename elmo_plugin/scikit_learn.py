@@ -44,7 +44,10 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
         self.batch_size = batch_size
 
     def fit(self, X: Any, y: Any = None) -> "ElmoTransformer":
-        """Load the biLM and return `self`. Nothing is learned from `X`."""
+        """
+        Load the biLM and return `self`. Nothing is learned from `X`. Raise a `ValueError` if
+        `pooling` is unknown.
+        """
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling is {self.pooling!r}, expected one of {list(POOLINGS)}")
         self.embedder_ = ElmoEmbedder(

@@ -1,4 +1,4 @@
-"""Find the best answer span in a passage, and compute the loss of its boundaries."""
+"""Best answer span in a passage, and the loss of the gold answers' boundaries."""
 
 from typing import List, Sequence, Tuple
 

@@ -22,7 +22,7 @@ def weights_by_index(
     label_weights: Dict[str, float], vocab: Vocabulary, label_namespace: str
 ) -> List[float]:
     """
-    Return each label's weight, in the vocabulary's order; 1 if it is not in `label_weights`.
+    Return each label's weight, in the vocabulary's order; 1 for a label that `label_weights` lacks.
 
     # Raises
 

@@ -78,7 +78,7 @@ def carried_state(bilm: BiLm) -> Optional[Rows]:
 
 
 def set_carried_state(bilm: BiLm, rows: Optional[Rows]) -> None:
-    """Set a biLM's state to a result of `carried_state`; `None` means zero."""
+    """Restore the LSTM state that `carried_state` returned; `None` resets it to zero."""
     if rows is None:
         bilm.carried = None
     else:

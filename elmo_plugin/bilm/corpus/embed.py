@@ -164,7 +164,7 @@ def embed_shard(bilm: BiLm, plan: Plan, number: int, folder: Path, root: Path) -
 
 
 def groups(lines: Iterator[Line], max_tokens: int) -> Iterator[Sequence[Line]]:
-    """Yield the lines of each row group of a Parquet file; `windows` decides where a group ends."""
+    """Divide lines into the row groups of a Parquet file, at the ends of `windows`."""
     pending: list[Line] = []
 
     def sentences() -> Iterator[Any]:

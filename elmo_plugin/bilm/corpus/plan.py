@@ -67,7 +67,7 @@ class CorpusSettings:
 
     @property
     def extraction(self) -> Extraction:
-        """These settings as an `Extraction`."""
+        """Layers, dtype and `max_tokens` as an `Extraction`."""
         return Extraction(layers=self.layers, dtype=self.dtype, max_tokens=self.max_tokens)
 
 

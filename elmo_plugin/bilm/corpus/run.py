@@ -64,17 +64,17 @@ def embed_corpus(
         UTF-8 files, plain or gzip, or glob patterns such as `text/**/*.txt`. One sentence per line,
         tokens separated by white space.
     output : `str | Path`
-        Output folder: a new one, or that of an interrupted run.
+        Output folder: a new or empty one, or that of an earlier run.
     settings : `CorpusSettings`, optional (default = `CorpusSettings()`)
     options_file, weight_file
-        Files of the biLM, see `load_bilm`; by default the embedded biLM.
+        Files of the biLM, see `load_bilm`; by default the small biLM in this package.
     engine : `str`, optional (default = `"local"`)
         `"local"` for processes of this machine, `"ray"` for actors of a Ray cluster.
     ray_address : `str | None`, optional (default = `None`)
         Address of the cluster; `"local"` starts one on this machine. See `RayEngine` for the
         default.
     workers : `int | None`, optional (default = `None`)
-        Number of workers; by default, the number of CPUs divided by `threads`.
+        Number of workers; by default, the number of CPUs divided by `settings.threads`.
     timeout : `float`, optional (default = `600.0`)
         Seconds without a message after which a worker is replaced.
     force : `bool`, optional (default = `False`)
@@ -95,7 +95,7 @@ def embed_corpus(
         folder has files that no run of this function wrote.
     `OSError`
         If shards failed three times; the message names them, and all other shards are written. Also
-        after many failures in a row, or if Ray does not start or its cluster is lost.
+        raised after many failures in a row, and if Ray does not start or its cluster is lost.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")

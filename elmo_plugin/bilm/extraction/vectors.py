@@ -95,11 +95,12 @@ def window_vectors(
     bilm: BiLm, window: Sequence[Sentence], wanted: Extraction, batch_size: int | None = None
 ) -> Iterator[list[Piece]]:
     """
-    Compute the vectors of a window of sentences, and yield the pieces of each batch.
+    Compute the vectors of a window of sentences, and yield a list of `Piece`s for each batch.
 
     Sentences are sorted by length and divided into batches of at most `batch_size` sentences and
-    `max_tokens` tokens. A longer sentence runs in chunks and yields one piece for each chunk. Blank
-    sentences have no piece. In state `"carry"`, the nth non-blank sentence continues row n.
+    `max_tokens` tokens. A sentence of more than `max_tokens` tokens runs in chunks and yields one
+    piece for each chunk. Blank sentences have no piece. In state `"carry"`, the nth non-blank
+    sentence continues row n.
     """
     # `rows[n]` is the index of the sentence in batch row n; blank sentences have no row.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]

@@ -119,7 +119,7 @@ class BiLm(WeightsModule):
         return self.options.embedding_dim
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
-        """Return the character ids of tokenized sentences, the `inputs` of `run`."""
+        """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""
         return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
 
     @run_eagerly

@@ -148,7 +148,7 @@ class CharCnn(WeightsModule):
         # Raises
 
         `ValueError`
-            If a token has fewer characters than the widest filter.
+            If `num_characters` is smaller than the width of the widest filter.
         """
         if character_ids.shape[1] < self.widest_filter:
             raise ValueError(

@@ -175,7 +175,7 @@ class RunFiles:
 
 
 def points_in(folder: Path, name: re.Pattern[str] = CHECKPOINT) -> dict[Point, Path]:
-    """Return the checkpoint files in a folder whose names match `name`."""
+    """Return the checkpoint files in a folder whose names match `name`, by their (epoch, batch)."""
     found = ((name.fullmatch(path.name), path) for path in folder.iterdir())
     return {(int(match[1]), int(match[2])): path for match, path in found if match}
 

@@ -1,4 +1,4 @@
-"""A pretraining run in its folder: lock, config, vocabulary and training loop."""
+"""Run pretraining in a folder: lock it, write config and vocabulary, and run the training loop."""
 
 import os
 import re

@@ -178,7 +178,7 @@ class LanguageScorer:
         self, sentences: Iterable[Sequence[str]], max_tokens: int = 4096
     ) -> Iterator[SentenceScores]:
         """
-        Compute the log-probabilities of sentences, in their order.
+        Yield the log-probabilities of each sentence, in input order.
 
         # Parameters
 

@@ -51,10 +51,10 @@ def with_boundaries(
     tokens: Sequence[str], boundaries: Sequence[str] = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
 ) -> list[str]:
     """
-    Return the vocabulary with `<S>` and `</S>`, each once, at or near its start.
+    Return the vocabulary with both `boundaries`, each once: after the first token, or first.
 
-    As in AllenNLP 0.9's script, the boundaries follow the first token, which is the unknown token.
-    If `tokens` begins with a boundary, as bilm-tf's files do, both boundaries come first.
+    As in AllenNLP 0.9's script, they follow the first token, which is the unknown token.
+    If `tokens` begins with a boundary, as bilm-tf's files do, both come first.
     """
     rest = [token for token in tokens if token not in boundaries]
     first = rest[: tokens[0] not in boundaries]

@@ -1,4 +1,4 @@
-"""Dataset reader of the Stanford Sentiment Treebank: phrases with sentiment labels."""
+"""Dataset reader of the Stanford Sentiment Treebank: sentences or phrases, with their labels."""
 
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
