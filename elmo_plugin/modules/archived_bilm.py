@@ -100,15 +100,14 @@ def write_options(directory: Union[str, Path]) -> List[str]:
         return []  # `archived_config` logs a warning about this error
     known = {(entry["options_file"], entry["weight_file"]) for entry in entries}
     for part in _parts(model):
-        names_files = {"options_file", "weight_file"} & part.keys()
-        if "options" not in part and (names_files or part.get("type") == "elmo_token_embedder"):
-            named, weight_file = part.get("options_file"), part.get("weight_file")
-        else:
+        if part.get("options") is not None or not _names_a_bilm(part, model):
             continue
+        named, weight_file = part.get("options_file"), part.get("weight_file")
         if isinstance(named, dict) or (named, weight_file) in known:
             continue
         try:
-            options = _found(named, weight_file)
+            # AllenNLP drops `pretrained_file` when it loads an archive, so the entry lacks it.
+            options = _found(named, weight_file or part.get("pretrained_file"))
         except (FileNotFoundError, ValueError) as error:
             logger.warning("The archive will not have the options of its biLM: %s", error)
             continue
@@ -117,6 +116,12 @@ def write_options(directory: Union[str, Path]) -> List[str]:
         return []
     (directory / OPTIONS_FILE).write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     return [OPTIONS_FILE]
+
+
+def _names_a_bilm(part: Dict[str, Any], model: Any) -> bool:
+    """Return whether a block of the config names a biLM, if only by leaving it to the default."""
+    is_elmo = part.get("type") == "elmo_token_embedder" or part is model.get("elmo")
+    return is_elmo or not part.keys().isdisjoint(("options_file", "weight_file"))
 
 
 def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:

@@ -162,6 +162,8 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         return sorted(indices)
 
     def _found_verbs(self, tokens: List[Token]) -> List[int]:
+        if not tokens:
+            return []
         if self._tagger is not None:
             words = [token.text for token in tokens]
             tags = self._tagger.predict_json({"tokens": words})["tags"]

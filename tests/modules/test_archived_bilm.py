@@ -1,6 +1,7 @@
 """Archives whose configs name a biLM by its files load anywhere, and do nothing but load."""
 
 import io
+import json
 import logging
 import pickle
 import tarfile
@@ -17,7 +18,8 @@ from tiny_bilm import random_bilm, write
 
 import elmo_plugin.plugin
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.modules.archived_bilm import OPTIONS_FILE
+from elmo_plugin.modules import archived_bilm
+from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
 from elmo_plugin.modules.elmo import Elmo
 
 OPTIONS, WEIGHTS = "bilm/options.json", "bilm/weights.hdf5"
@@ -55,6 +57,28 @@ def test_an_archive_by_paths_stands_alone(folder):
     assert evaluate(archive) == before
     with tarfile.open(archive) as file:
         assert OPTIONS_FILE in file.getnames()
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ({"options_file": OPTIONS, "weight_file": WEIGHTS, "options": None}, (OPTIONS, WEIGHTS)),
+        ({"pretrained_file": "embedded"}, (None, None)),
+        ({}, (None, None)),
+    ],
+)
+def test_every_way_to_name_a_bilm_is_archived(folder, monkeypatch, model, named):
+    monkeypatch.setattr(archived_bilm, "DEFAULT", OPTIONS)  # no download
+    for config in (
+        {"model": {"elmo": model}},
+        {"model": {"embedder": {"type": "elmo_token_embedder", **model}}},
+    ):
+        (folder / "config.json").write_text(json.dumps(config))
+        assert write_options(folder) == [OPTIONS_FILE]
+        (entry,) = json.loads((folder / OPTIONS_FILE).read_text())
+        assert (entry["options_file"], entry["weight_file"]) == named
+        embedded = "pretrained_file" in model
+        assert entry["options"]["lstm"]["projection_dim"] == (256 if embedded else 6)
 
 
 def test_another_bilm_at_the_same_path_is_not_taken(folder):

@@ -111,8 +111,10 @@ def test_a_tagger_of_ones_own_finds_verbs(predictor, tmp_path, tag, verbs):
     archive = pos_tagger(tmp_path, ["NN", "VBD", "MD"], tag)
     found = SemanticRoleLabelerPredictor(
         predictor._model, predictor._dataset_reader, tagger=archive
-    ).predict_tokenized(["Tom", "sold", "it"])
-    assert [frame["verb"] for frame in found["verbs"]] == verbs
+    )
+    tagged = found.predict_tokenized(["Tom", "sold", "it"])
+    assert [frame["verb"] for frame in tagged["verbs"]] == verbs
+    assert found.predict_json({"sentence": ""}) == {"verbs": [], "words": []}
 
 
 @first_quick("content", [b"<html>", None, b"", b"\x1f\x8b\x08"])

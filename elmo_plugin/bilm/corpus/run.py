@@ -1,5 +1,6 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
+import multiprocessing
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -96,7 +97,15 @@ def embed_corpus(
     `OSError`
         If shards failed three times; the message names them, and all other shards are written. Also
         raised after many failures in a row, and if Ray does not start or its cluster is lost.
+    `RuntimeError`
+        If a script calls this function outside `if __name__ == "__main__":`. Each worker imports
+        the script again.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError(
+            "a worker of embed_corpus called embed_corpus again; put the call in the script under "
+            'if __name__ == "__main__":'
+        )
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
     if workers is not None and workers < 1:

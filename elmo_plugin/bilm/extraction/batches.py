@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from elmo_plugin.bilm.files.text import quoted
+
 # Sentences are sorted by length within windows of about this many full batches.
 WINDOW_BATCHES = 16
 # Surrogates except U+DC80 to U+DCFF, which `surrogateescape` uses for bad bytes.
@@ -33,6 +35,8 @@ def read_sentences(
     `replace_bad_utf8`, they are replaced by U+FFFD instead.
     """
     for number, line in enumerate(lines, start=1):
+        if not isinstance(line, str):
+            raise ValueError(f"{name}, line {number} is {quoted(line)}, expected a string")
         text = line.strip()
         try:
             text.encode("utf-8")

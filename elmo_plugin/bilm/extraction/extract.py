@@ -207,14 +207,15 @@ class _Run:
         if self.bilm.state != "carry" or self.bilm.carried is None:
             return None
         tensors = (tensor for state in self.bilm.carried for tensor in state)
-        return {name: tensor.cpu().numpy() for name, tensor in zip(CARRIED, tensors)}
+        return {name: tensor.float().cpu().numpy() for name, tensor in zip(CARRIED, tensors)}
 
     def _restore_state(self) -> None:
         arrays = self.journal.state()
         if self.bilm.state == "carry":
             self.bilm.reset_states()
             if arrays is not None:
-                tensors = [torch.from_numpy(arrays[name]).to(self.bilm.device) for name in CARRIED]
+                weight = next(self.bilm.parameters())  # for its dtype and device
+                tensors = [torch.from_numpy(arrays[name]).to(weight) for name in CARRIED]
                 ends = LstmState(*tensors[:2]), LstmState(*tensors[2:])
                 self.bilm.keep_states(range(ends[0].hidden.shape[1]), *ends)
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from typing import Any
 
-import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -22,13 +21,14 @@ def fingerprint(bilm: BiLm) -> str:
     """
     Return a cryptographic hash of a biLM, 32 hexadecimal digits.
 
-    The hash covers options, `dtype`, parameters and ELMoForManyLangs' dictionaries. Output files
-    and interrupted runs store the hash, so it must not change between versions.
+    The hash covers options, `dtype`, parameters, buffers (the masks of pruned weights) and
+    ELMoForManyLangs' dictionaries. Output files and interrupted runs store the hash, so it must not
+    change between versions.
     """
     sizes = [options_dict(bilm.options), bilm.dtype]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
-    for parameter in bilm.parameters():
-        digest.update(numpy.ascontiguousarray(parameter.detach().cpu().numpy()).data)
+    for tensor in _tensors(bilm):
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
     for module in bilm.modules():
         if isinstance(module, ManyLangsTokenLayer):
             digest.update(module.get_extra_state().numpy().data)
@@ -39,7 +39,7 @@ class WeightsDigest:
     """
     Cached hash of everything that a frozen biLM's vectors depend on.
 
-    The hash covers the biLM's `fingerprint` and `state`, the `dtype` of each module, and
+    The hash covers the biLM's `fingerprint` and `state`, `dtype` and clips of each module, and
     `WARM_UP_TEXT`, which sets the state of a primed biLM. Hashing all weights is slow, so they are
     hashed only after a change. PyTorch's version counters reveal most changes; `recheck` and
     `certain=True` also compare checksums of the weights. After a change, the biLM discards
@@ -68,18 +68,23 @@ class WeightsDigest:
         certain : `bool`, optional (default = `False`)
             Compare checksums, to find changes that PyTorch's version counters do not reveal.
         """
-        dtypes = [getattr(module, "dtype", None) for module in bilm.modules()]
-        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in bilm.named_parameters()]
-        about = repr((bilm.options, bilm.state, dtypes, shapes, WARM_UP_TEXT)).encode()
-        counters = (about, version_counters(list(bilm.parameters())))
+        names = ("dtype", "cell_clip", "projection_clip")
+        settings = [[getattr(one, name, None) for name in names] for one in bilm.modules()]
+        tensors = (*bilm.named_parameters(), *bilm.named_buffers())
+        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in tensors]
+        about = repr((bilm.options, bilm.state, settings, shapes, WARM_UP_TEXT)).encode()
+        counters = (about, version_counters(_tensors(bilm)))
         known = self._known
         certain = certain or self._recheck
-        self._recheck = False
-        if known is not None and known[0] == counters and not (certain and known[1] != _sums(bilm)):
-            return known[2]
-        bilm.forget_derived()
-        self._known = counters, _sums(bilm), _digest(about, bilm)
-        return self._known[2]
+        if known is None or known[0] != counters or (certain and known[1] != _sums(bilm)):
+            bilm.forget_derived()
+            known = self._known = counters, _sums(bilm), _digest(about, bilm)
+        self._recheck = False  # last: an interrupted comparison is made again
+        return known[2]
+
+
+def _tensors(bilm: BiLm) -> list[torch.Tensor]:
+    return [*bilm.parameters(), *bilm.buffers()]
 
 
 def _digest(about: bytes, bilm: BiLm) -> bytes:
@@ -89,8 +94,8 @@ def _digest(about: bytes, bilm: BiLm) -> bytes:
 def _sums(bilm: BiLm) -> bytes:
     """Return a checksum of the weights that detects accidental changes, but not tampering."""
     parts = []
-    for parameter in bilm.parameters():
-        octets = parameter.detach().flatten().view(torch.uint8)
+    for tensor in _tensors(bilm):
+        octets = tensor.detach().flatten().view(torch.uint8)
         if octets.storage_offset() % 8:
             octets = octets.clone()
         whole = octets.numel() // (8 * NUM_COLUMNS) * (8 * NUM_COLUMNS)

@@ -2,7 +2,8 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -49,7 +50,7 @@ class TokenCache:
             Float32, shape `(num_rows, dim)`.
         """
         tokens = _in_bytes(character_ids)
-        with self._lock:
+        with self._lock, self._emptied_by_an_error():
             slots = [self._touch(token) for token in tokens]
             vectors = self._table[slots]  # rows of new tokens are overwritten below
             unknown = [row for row, slot in enumerate(slots) if slot < 0]
@@ -62,6 +63,15 @@ class TokenCache:
                 kept = list(rows)[-self._capacity :]
                 self._table[[self._place(token) for token in kept]] = computed[-len(kept) :]
         return vectors
+
+    @contextmanager
+    def _emptied_by_an_error(self) -> Iterator[None]:
+        """Empty the cache if the block fails or is interrupted: slots may have no vector yet."""
+        try:
+            yield
+        except BaseException:
+            self._slots.clear()
+            raise
 
     def _touch(self, token: bytes) -> int:
         slot = self._slots.pop(token, -1)

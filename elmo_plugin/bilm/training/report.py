@@ -84,7 +84,9 @@ class Report:
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
     def figures(self) -> dict[str, float]:
-        """Return the epoch's tokens per second."""
+        """Return the epoch's tokens per second, if this process has made a step of it."""
+        if not self.steps:
+            return {}
         return {"tokens_per_second": self.steps * self.tokens_a_step / max(self.seconds, 1e-9)}
 
 
@@ -126,7 +128,8 @@ def epoch_line(progress: Progress, num_epochs: int) -> str:
             f"{metrics['validation_forward_perplexity']:.2f}, backward "
             f"{metrics['validation_backward_perplexity']:.2f}), {best}"
         )
-    parts.append(f"{metrics['training_tokens_per_second']:,.0f} tokens/s")
+    if "training_tokens_per_second" in metrics:
+        parts.append(f"{metrics['training_tokens_per_second']:,.0f} tokens/s")
     done = f"epoch {progress.epochs} done ({progress.epochs + 1} of {num_epochs})"
     return f"{done}, step {progress.steps:,}: {'; '.join(parts)}"
 

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import random
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -237,7 +237,7 @@ class Text:
                 num_workers=self.num_workers,
                 generator=torch.Generator(),
             )
-        pairs = iter(batches)
+        pairs = _raise_errors(batches)
         first = next(pairs, None)
         if first is None:
             raise ValueError(
@@ -399,14 +399,30 @@ class _PairedBatches(torch.utils.data.IterableDataset):
         self.positions = positions
         self.endless = endless
 
-    def __iter__(self) -> Iterator[BatchPair]:
+    def __iter__(self) -> Iterator[BatchPair | ValueError]:
         worker = torch.utils.data.get_worker_info()
         share = (0, 1) if worker is None else (worker.id, worker.num_workers)
         batches = (
             streams.batches(position, self.endless, *share)
             for streams, position in zip(self.streams, self.positions)
         )
-        return itertools.starmap(BatchPair, zip(*batches))
+        pairs = itertools.starmap(BatchPair, zip(*batches))
+        return pairs if worker is None else _yield_errors(pairs)
+
+
+def _yield_errors(pairs: Iterator[BatchPair]) -> Iterator[BatchPair | ValueError]:
+    """Yield a `ValueError` instead of raising it: the loader replaces its text by a traceback."""
+    try:
+        yield from pairs
+    except ValueError as error:
+        yield error
+
+
+def _raise_errors(pairs: Iterable[BatchPair | ValueError]) -> Iterator[BatchPair]:
+    for pair in pairs:
+        if isinstance(pair, ValueError):
+            raise pair
+        yield pair
 
 
 def shuffled_lines(paths: Sequence[str | Path], seed: str) -> Iterator[tuple[str, int, str]]:

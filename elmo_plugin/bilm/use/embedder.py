@@ -145,7 +145,7 @@ class ElmoEmbedder:
             shape = (self.elmo_bilm.num_layers, 0, self.elmo_bilm.get_output_dim())
             return [numpy.zeros(shape, numpy.float32) for _ in sentences]
         layers, _ = self.batch_to_embeddings(sentences)
-        arrays = layers.cpu().numpy()
+        arrays = layers.float().cpu().numpy()
         return [
             numpy.ascontiguousarray(array[:, : len(sentence)])
             for array, sentence in zip(arrays, sentences)

@@ -164,7 +164,7 @@ def _vectors(bilm: BiLm, batch: list[list[str]]) -> torch.Tensor:
 
 
 def in_context(tokens: Sequence[str], position: int, width: int) -> str:
-    """Return a word in brackets and the words around it, in at most `width` characters."""
+    """Return a word in brackets and the words around it, in about `width` characters."""
     left, right = " ".join(tokens[:position]), " ".join(tokens[position + 1 :])
     room = max(width - len(tokens[position]) - 4, 0)
     half = room // 2

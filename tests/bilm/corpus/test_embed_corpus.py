@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import multiprocessing
 import random
 from dataclasses import replace
 
@@ -317,6 +318,12 @@ def test_what_else_is_refused(tmp_path, corpus):
         read_corpus("other")
     with run.locked_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
         make(corpus, "other")
+
+
+def test_a_worker_that_imports_a_script_without_a_guard_says_so(corpus, monkeypatch):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match='under if __name__ == "__main__":'):
+        make(corpus)
 
 
 def test_gzip_input_gives_the_same_lines_and_vectors(tmp_path, corpus):

@@ -362,6 +362,19 @@ def test_a_first_line_that_fails_leaves_nothing_in_the_way(tmp_path):
     assert extract(bilm_of(), ["a"], tmp_path / "out") == 1
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([["a", "b"]], r"line 1 is \['a', 'b'\], expected a string"),
+        (["a", b"b"], "line 2 is b'b', expected a string"),
+    ],
+)
+def test_lines_that_are_no_text_leave_nothing_in_the_way(tmp_path, lines, message):
+    with pytest.raises(ValueError, match=message):
+        extract(bilm_of(), lines, tmp_path / "out")
+    assert names(tmp_path) == []
+
+
 @pytest.mark.usefixtures("commit_always")
 def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path):
     lines, wanted = text(40), Extraction(max_tokens=10)

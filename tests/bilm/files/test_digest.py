@@ -1,8 +1,12 @@
+from unittest.mock import Mock
+
 import pytest
 import torch
 from tiny_bilm import random_bilm
+from torch.nn.utils import prune
 
-from elmo_plugin.bilm.files.digest import NUM_COLUMNS, WeightsDigest
+from elmo_plugin.bilm.files import digest as digest_module
+from elmo_plugin.bilm.files.digest import NUM_COLUMNS, WeightsDigest, fingerprint
 
 
 def least_bit(values):
@@ -59,6 +63,35 @@ def test_a_change_with_a_sign_is_seen_at_once():
     bilm.extra = torch.nn.Parameter(torch.zeros(3, 2))
     found.append(digest.of(bilm))
     assert len(set(found)) == len(found)
+
+
+def test_a_changed_mask_or_clip_is_seen_at_once():
+    bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
+    cell = bilm.lstm.forward_layer_0
+    found = []
+    for amount in (0.1, 0.5):  # pruning changes a buffer, and no parameter
+        prune.l1_unstructured(cell.input_linearity, "weight", amount)
+        found.append((digest.of(bilm), fingerprint(bilm)))
+    assert len({one for one, _ in found}) == len({other for _, other in found}) == 2
+    cell.cell_clip = 0.1
+    assert digest.of(bilm) not in [one for one, _ in found]
+
+
+def test_an_interrupted_comparison_is_made_again(monkeypatch):
+    bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
+    before = digest.of(bilm)
+    bilm.lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
+    digest.recheck()
+    with monkeypatch.context() as patch:
+        patch.setattr(digest_module, "_sums", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            digest.of(bilm)
+    assert digest.of(bilm) != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_any_precision_have_a_fingerprint(dtype):
+    assert fingerprint(random_bilm().to(dtype)) != fingerprint(random_bilm())
 
 
 def test_the_same_in_another_place():

@@ -50,6 +50,23 @@ def test_more_tokens_than_it_holds_and_none():
     assert len(cache) == 2
 
 
+@pytest.mark.parametrize("method", ["_touch", "_place"])
+def test_an_interrupted_call_leaves_no_wrong_vector(method, monkeypatch):
+    cache, compute = TokenCache(2, capacity=4), Compute()
+    cache.vectors(rows(1, 2), compute)
+    original = getattr(cache, method)
+
+    def interrupted(token):
+        original(token)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.vectors(rows(1, 3), compute)
+    assert torch.equal(cache.vectors(rows(3, 1, 2), compute), rows(3, 1, 2)[:, :2].float())
+
+
 def test_a_token_that_comes_twice_is_computed_once():
     cache, compute = TokenCache(2, capacity=4), Compute()
     batch = rows(2, 1, 2, 1, 3)

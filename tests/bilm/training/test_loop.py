@@ -2,6 +2,7 @@
 
 import json
 import math
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -242,6 +243,17 @@ def test_heldout_text_that_is_too_short_is_named_before_a_step(paths, of_the_tra
     )
     with pytest.raises(ValueError, match=r"a\.txt and more holds 120 tokens, expected .* the 300"):
         run.run()
+
+
+def test_a_run_resumed_after_an_epochs_last_step_reports_no_speed(pretraining, monkeypatch):
+    settings = {"num_epochs": 1, "checkpointer": CheckpointSettings(save_every_num_batches=4)}
+    run = pretraining(settings=settings)
+    monkeypatch.setattr(run, "_end_epoch", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    metrics = pretraining(settings=settings).run()
+    assert "training_perplexity" in metrics
+    assert "training_tokens_per_second" not in metrics
 
 
 def test_it_saves_after_so_many_steps_whatever_an_epoch_has(pretraining):

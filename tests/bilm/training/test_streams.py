@@ -100,6 +100,14 @@ def test_unreadable_bytes_are_an_error_with_file_and_line(text):
         list(streams(text("a b c d\n" * 9, b"a b\nb \xff c\n")).batches())
 
 
+def test_a_worker_that_reads_unreadable_bytes_gives_the_same_error(text):
+    paths = text("a b c d\n" * 9 + "b")
+    paths[0].write_bytes(paths[0].read_bytes() + b"\xff")
+    pairs = Text(paths, 2, num_steps=3, shuffle=False, num_workers=1).pairs(VOCABULARY)
+    with pytest.raises(ValueError, match=r"^\S*0\.txt:10: not UTF-8"):
+        list(pairs)
+
+
 def test_a_line_of_a_megabyte_is_one_sentence(text):
     line = "a b " * 250_000
     batches = streams(text(line), batch_size=1, num_steps=20_000).batches()
