@@ -219,6 +219,8 @@ def test_sample_builds_and_gives_a_loss(path, tmp_path):
     loss = trainer.batch_outputs(batch, for_training=True)["loss"]
     assert math.isfinite(loss.item())
     loss.backward()
+    metrics = trainer.model.get_metrics(reset=True)
+    assert {name for _, name in trainer._metric_tracker.tracked_metrics} <= {*metrics, "loss"}
     pickle.dumps(trainer.model)
 
 

@@ -23,11 +23,11 @@ from elmo_plugin.bilm.files.plain_tensors import check_state_dict, plain_tensors
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 from elmo_plugin.bilm.use.embedder import single_thread_after_fork
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
 OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
-STATES = ("primed", "reset")
 
 
 @Language.factory(
@@ -96,8 +96,8 @@ class ElmoComponent(Pipe):
         max_tokens: int = 4096,
         cache: str | None = None,
     ) -> None:
-        if state not in STATES:
-            raise ValueError(f"elmo: state is {state!r}, expected one of {STATES}")
+        if state not in REPRODUCIBLE_MODES:
+            raise ValueError(f"elmo: state is {state!r}, expected one of {REPRODUCIBLE_MODES}")
         if max_tokens < 1:
             raise ValueError(f"elmo: max_tokens is {max_tokens}, expected 1 or more")
         self.name = name

@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.corpus.run import ENGINES
+from elmo_plugin.bilm.extraction.vectors import DTYPES, LAYERS, LAYOUTS
+from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES, STATE_MODES
 from elmo_plugin.commands import COMMANDS
 
 ALLENNLP_HIDDEN = (
@@ -26,6 +29,27 @@ def run_hidden(statement):
     return subprocess.run(
         [sys.executable, "-c", ALLENNLP_HIDDEN + statement], capture_output=True, text=True
     )
+
+
+CHOICES = {
+    "--state": (STATE_MODES, REPRODUCIBLE_MODES),
+    "--layout": (LAYOUTS,),
+    "--layers": (LAYERS,),
+    "--storage-dtype": (DTYPES,),
+    "--engine": (ENGINES,),
+}
+
+
+def test_choices_are_those_of_the_library():
+    seen = set()
+    for command in COMMANDS.values():
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        for action in parser._actions:
+            for option in CHOICES.keys() & set(action.option_strings):
+                seen.add(option)
+                assert set(action.choices) in map(set, CHOICES[option])
+    assert seen == set(CHOICES)
 
 
 def test_every_command_has_help_and_imports_nothing_slow_for_it():

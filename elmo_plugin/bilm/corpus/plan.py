@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from elmo_plugin.bilm.corpus.shards import Range, Shard
 from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 
 PLAN, COMPLETE = "plan.json", "complete.json"
 VERSION = 1
-STATES = ("primed", "reset")
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,14 @@ class CorpusSettings:
 
     def __post_init__(self) -> None:
         _ = self.extraction
+        expected = f"expected one of {', '.join(REPRODUCIBLE_MODES)}"
         if self.state == "carry":
             raise ValueError(
                 "state is 'carry', in which a sentence continues from the lines before it, which "
-                f"another worker has; expected one of {', '.join(STATES)}"
+                f"another worker has; {expected}"
             )
-        if self.state not in STATES:
-            raise ValueError(f"state is {self.state!r}, expected one of {', '.join(STATES)}")
+        if self.state not in REPRODUCIBLE_MODES:
+            raise ValueError(f"state is {self.state!r}, {expected}")
         for name in ("threads", "shard_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")

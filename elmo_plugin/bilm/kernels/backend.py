@@ -47,7 +47,7 @@ __all__ = [
     "auto_training_dtype",
     "backend",
     "current_affine",
-    "derived",
+    "derived_by_backend",
     "forget_derived",
     "run_eagerly",
     "use_backend",
@@ -130,7 +130,7 @@ def use_backend(name: str) -> Iterator[None]:
         _name.reset(token)
 
 
-def derived(
+def derived_by_backend(
     parameters: Sequence[torch.Tensor], what: str, settings: Hashable, make: Callable[[], Derived]
 ) -> Derived:
     """

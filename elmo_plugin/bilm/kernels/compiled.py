@@ -227,7 +227,7 @@ class CompiledTokenLayer:
             *(library.pointer(one) for one in (self._bias, self._embedding, self._widths)),
             self._filters.output_dim, self._filters.input_dim, self._embedding.shape[1],
             max(one.shape[2] for one in filters), weights.padding_id,
-            weights.activation is torch.tanh,
+            (torch.relu, torch.tanh).index(weights.activation),
         )  # fmt: skip
         self._convolve = library.function("convolution", precise_format)
         self._layers: list[CompiledLinear] = [

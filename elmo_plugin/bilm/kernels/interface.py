@@ -67,7 +67,7 @@ class TokenWeights(NamedTuple):
     `embedding`: shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is for padding tokens.
     `convolutions`: one for each filter width; weight shape
     `(number of its filters, char_embedding_dim, width)`.
-    `activation`: `torch.relu` or `torch.tanh`.
+    `activation`: function of the convolutions' maximum plus bias; `torch.relu` or `torch.tanh`.
     `highways`: weight shape `(2 * num_filters, num_filters)`, with `num_filters` of all widths; the
     rows of the transform come before those of the gate.
     `projection`: weight shape `(projection_dim, num_filters)`; `None` for no projection.

@@ -11,7 +11,7 @@ from elmo_plugin.bilm.kernels.backend import (
     LstmState,
     WeightsModule,
     check_ids,
-    derived,
+    derived_by_backend,
     run_eagerly,
     warn_of_non_finite_weights,
 )
@@ -267,7 +267,9 @@ class BiLm(WeightsModule):
         if torch.is_grad_enabled() and any(one.requires_grad for one in weights):
             return self._run_warm_up()
         clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
-        return derived(weights, "primed state", (self.precision, clips), self._run_warm_up)
+        return derived_by_backend(
+            weights, "primed state", (self.precision, clips), self._run_warm_up
+        )
 
     @torch.inference_mode(False)  # the state is used outside inference mode too
     @torch.no_grad()

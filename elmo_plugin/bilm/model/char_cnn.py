@@ -26,8 +26,6 @@ from elmo_plugin.bilm.model.characters import (
 )
 from elmo_plugin.bilm.model.options import ElmoOptions
 
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
-
 
 class CharCnn(WeightsModule):
     """
@@ -56,7 +54,7 @@ class CharCnn(WeightsModule):
         self.num_convolutions = len(options.filters)
         self.projection_dim = options.projection_dim
         self.padding_id = PADDING_CHARACTER_ID
-        self._activation = ACTIVATIONS[options.activation]
+        self._activation = getattr(torch, options.activation)
         dim = options.char_embedding_dim
         # Row 0 belongs to padding tokens and stays zero.
         self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))

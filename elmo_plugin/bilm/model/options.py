@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+# Names of functions in `torch`.
 ACTIVATIONS = ("relu", "tanh")
 
 

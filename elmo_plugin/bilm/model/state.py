@@ -8,6 +8,8 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
 
 STATE_MODES = ("carry", "reset", "primed")
+# In these, a sentence's vectors do not depend on the sentences before it.
+REPRODUCIBLE_MODES = ("primed", "reset")
 
 # Text after which the LSTM state of a primed biLM is the initial state of every sentence. Changing
 # the text changes all vectors of primed biLMs.

@@ -9,6 +9,7 @@ import torch
 from elmo_plugin.bilm.kernels import fast, library, reference, tuning
 from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
 from elmo_plugin.bilm.kernels.token_layer import largest
+from elmo_plugin.bilm.model.options import ACTIVATIONS
 
 
 def test_gradient_of_the_largest_is_autograds():
@@ -75,11 +76,11 @@ SHAPES = [
 @each_variant
 @each_dtype
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("activation", [torch.relu, torch.tanh])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_against_the_definition(variant, dtype, shape, activation, monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_HALVED", 0)
     torch.manual_seed(0)
-    weights = random_weights(*shape, activation)
+    weights = random_weights(*shape, getattr(torch, activation))
     with library.use_variant(variant):
         layer = fast.frozen_token_layer(weights, dtype)
         for count in (0, 1, 3, 70):

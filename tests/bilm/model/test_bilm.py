@@ -86,6 +86,15 @@ def test_carry_joins_sentences_as_one_row_after_another():
         assert_close(vectors(together, rows)[:1], vectors(apart, rows[:1]))
 
 
+@pytest.mark.parametrize("state", [name for name in STATE_MODES if name != "reset"])
+def test_each_state_differs_from_reset(state):
+    bilm = bilm_in("reset")
+    reset = vectors(bilm, SENTENCES)
+    bilm.state = state
+    vectors(bilm, SENTENCES)  # the first batch of carry starts at zero too
+    assert largest_difference(vectors(bilm, SENTENCES), reset) > 1e-3
+
+
 def test_primed_is_carry_after_the_warm_up_text():
     carry = bilm_in("carry")
     lines = WARM_UP_TEXT.splitlines()
