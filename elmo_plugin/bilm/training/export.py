@@ -137,7 +137,7 @@ def export_run(
         card, title = _card_of_a_checkpoint(path, state, is_finished)
     softmax = language_model.softmax
     if max_words is not None and max_words < len(words):
-        words, softmax = _first_words(words, softmax, max_words)
+        words, softmax = first_words(words, softmax, max_words)
         card["words_of_the_softmax"] = len(words)
         title += f", the softmax over the first {len(words)} words"
     if softmax_only:
@@ -187,9 +187,13 @@ def _card_of_a_checkpoint(
     return card, f"the checkpoint {path.name} ({where}{step}) of a run that {card['run']}"
 
 
-def _first_words(
+def first_words(
     words: WordVocabulary, softmax: WordSoftmax, max_words: int
 ) -> tuple[WordVocabulary, WordSoftmax]:
+    """
+    Return a vocabulary and a softmax of the first `max_words` words. Raise a `ValueError` if a
+    special word would be lost.
+    """
     late = [word for word in SPECIAL_WORDS if words.ids[word] >= max_words]
     if late:
         raise ValueError(
