@@ -9,7 +9,6 @@ from torch.nn import Parameter, functional
 from elmo_plugin.bilm.kernels import library, reference
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.char_cnn import ACTIVATIONS
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.softmax import WordSoftmax
@@ -263,7 +262,7 @@ class GpuLanguageModel(torch.nn.Module):
         products = windows.flatten(0, 1) @ torch.cat(filters).t().to(dtype)
         largest = products.view(len(characters), num_windows, -1).max(dim=1)[0].float()
         bias = torch.cat([one.bias for one in cnn.convolutions])
-        vectors = ACTIVATIONS[self.options.activation](largest + bias).to(dtype)
+        vectors = getattr(torch, self.options.activation)(largest + bias).to(dtype)
         for highway in cnn.highway_layers:
             vectors = reference.highway(vectors, highway.weight.to(dtype), highway.bias.to(dtype))
         if (last := cnn.projection) is not None:
