@@ -207,7 +207,8 @@ class _Run:
         if self.bilm.state != "carry" or self.bilm.carried is None:
             return None
         tensors = (tensor for state in self.bilm.carried for tensor in state)
-        return {name: tensor.float().cpu().numpy() for name, tensor in zip(CARRIED, tensors)}
+        known = (one.float() if one.dtype == torch.bfloat16 else one for one in tensors)  # to NumPy
+        return {name: tensor.cpu().numpy() for name, tensor in zip(CARRIED, known)}
 
     def _restore_state(self) -> None:
         arrays = self.journal.state()

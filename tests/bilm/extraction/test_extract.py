@@ -13,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy
 import pytest
+import torch
 
 from elmo_plugin.bilm.extraction import extract as extract_module
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, read_sentences, windows
@@ -383,6 +384,17 @@ def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path):
     assert names(tmp_path) == ["out.partial"]
     extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
     extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
+    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+
+
+@pytest.mark.usefixtures("commit_always")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_carried_state_of_any_precision_is_resumed(tmp_path, dtype):
+    lines, wanted = text(40), Extraction(batch_size=2)
+    with pytest.raises(ValueError, match="line 36: the byte 0xff"):
+        extract(bilm_of("carry").to(dtype), [*lines[:35], "\udcff"], tmp_path / "out", wanted)
+    assert extract(bilm_of("carry").to(dtype), lines, tmp_path / "out", wanted, resume=True) == 44
+    extract(bilm_of("carry").to(dtype), lines, tmp_path / "undisturbed", wanted)
     assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
 
 
