@@ -24,6 +24,7 @@ help:  ## this list
 
 install: $(STAMP)  ## set up .venv
 
+# The kernels compile on another core while the packages are installed.
 $(STAMP): requirements.txt constraints.txt setup.py
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; give one with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
@@ -31,7 +32,6 @@ $(STAMP): requirements.txt constraints.txt setup.py
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	# The kernels compile on another core while the packages are installed.
 	$(BIN)/python $(PIP) --quiet --no-deps -e . & plugin=$$!; \
 	  $(BIN)/python $(PIP) -r requirements.txt && $(BIN)/python $(PIP) --no-deps allennlp==2.10.1 && wait $$plugin
 	$(BIN)/python -m elmo_plugin --version

@@ -23,27 +23,12 @@ import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
-from elmo_plugin.bilm.training.export import (
-    OPTIONS_FILE,
-    SOFTMAX_FILE,
-    VOCABULARY_FILE,
-    WEIGHTS_FILE,
-)
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
-from elmo_plugin.bilm.use.elmo import load_bilm
+from elmo_plugin.bilm.use.scoring import load_with_softmax
 
 NUM_STEPS = 20
-
-
-def load(exported: Path, vocabulary: WordVocabulary) -> LanguageModel:
-    """Return the biLM and its softmax as one float32 model."""
-    bilm = load_bilm(str(exported / OPTIONS_FILE), str(exported / WEIGHTS_FILE))
-    softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
-    load_softmax(softmax, exported / SOFTMAX_FILE)
-    return LanguageModel(bilm, softmax, dropout=0.0)
 
 
 def measure(
@@ -80,8 +65,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    vocabulary = WordVocabulary.from_file(args.exported / VOCABULARY_FILE)
-    model = load(args.exported, vocabulary)
+    bilm, softmax, vocabulary = load_with_softmax(args.exported)
+    model = LanguageModel(bilm, softmax, dropout=0.0)
     domains = {
         pattern: measure(model, vocabulary, pattern, args.batch_size, args.start)
         for pattern in args.heldout

@@ -1,5 +1,5 @@
 """
-Smooth the softmax of a trained biLM: move the vectors of rare words towards their neighbours.
+Smooth a trained softmax: move the vectors of rare words towards their neighbours.
 
     python -m experiments.smooth_softmax TRAINED OUT 'TEXT/train/*.txt'
 
@@ -19,18 +19,10 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
-from elmo_plugin.bilm.training.export import (
-    OPTIONS_FILE,
-    SOFTMAX_FILE,
-    VOCABULARY_FILE,
-    WEIGHTS_FILE,
-    export_bilm,
-    first_words,
-)
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.training.export import export_bilm, first_words
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, read_sentences
+from elmo_plugin.bilm.use.scoring import load_with_softmax
 
 NUM_NEIGHBOURS, STRENGTH = 10, 1.5
 WORDS_AT_ONCE = 1024
@@ -83,10 +75,7 @@ def main() -> None:
     parser.add_argument("--max-words", type=int, help="number of words kept (default: all)")
     args = parser.parse_args()
     try:
-        words = WordVocabulary.from_file(args.trained / VOCABULARY_FILE)
-        bilm = load_bilm(args.trained / OPTIONS_FILE, args.trained / WEIGHTS_FILE)
-        softmax = WordSoftmax(len(words), bilm.options.projection_dim)
-        load_softmax(softmax, args.trained / SOFTMAX_FILE)
+        bilm, softmax, words = load_with_softmax(args.trained)
         counts = target_counts(words, find_text_files(args.text))
         with torch.no_grad():
             softmax.weight.copy_(smoothed(softmax.weight, counts))

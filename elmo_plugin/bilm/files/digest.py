@@ -70,10 +70,10 @@ class WeightsDigest:
         """
         names = ("dtype", "cell_clip", "projection_clip")
         settings = [[getattr(one, name, None) for name in names] for one in bilm.modules()]
-        tensors = (*bilm.named_parameters(), *bilm.named_buffers())
-        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in tensors]
+        tensors = dict([*bilm.named_parameters(), *bilm.named_buffers()])
+        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in tensors.items()]
         about = repr((bilm.options, bilm.state, settings, shapes, WARM_UP_TEXT)).encode()
-        counters = (about, version_counters(_tensors(bilm)))
+        counters = (about, version_counters(list(tensors.values())))
         known = self._known
         certain = certain or self._recheck
         if known is None or known[0] != counters or (certain and known[1] != _sums(bilm)):

@@ -123,7 +123,7 @@ class LanguageScorer:
                     f"the folder {bilm} was given with a softmax or a vocabulary, expected the "
                     "folder alone"
                 )
-            bilm, softmax, vocabulary = _load(bilm)
+            bilm, softmax, vocabulary = load_with_softmax(bilm)
         if softmax is None or vocabulary is None:
             raise ValueError("a biLM was given alone, expected its softmax and vocabulary too")
         expected = (len(vocabulary), bilm.options.projection_dim)
@@ -169,7 +169,7 @@ class LanguageScorer:
         `FileNotFoundError`, `ValueError`
             If a file is missing or damaged.
         """
-        bilm, softmax, vocabulary = _load(directory, state, vocabulary_file)
+        bilm, softmax, vocabulary = load_with_softmax(directory, state, vocabulary_file)
         if cuda_device >= 0:
             bilm, softmax = bilm.cuda(cuda_device), softmax.cuda(cuda_device)
         return cls(bilm, softmax, vocabulary)
@@ -341,9 +341,14 @@ class LanguageScorer:
         return forward, backward, mask[:, 1:]
 
 
-def _load(
+def load_with_softmax(
     directory: str | Path, state: str = "primed", vocabulary_file: str | Path | None = None
 ) -> tuple[BiLm, WordSoftmax, WordVocabulary]:
+    """
+    Load a biLM, its softmax and its vocabulary from a folder, or the embedded ones.
+
+    `LanguageScorer.from_directory` explains the parameters and errors.
+    """
     folder = Path(NAMED_BILMS["embedded"][0]).parent if str(directory) == "embedded" else directory
     folder = Path(folder)
     paths = [folder / name for name in (OPTIONS_FILE, WEIGHTS_FILE, SOFTMAX_FILE)]
