@@ -104,5 +104,5 @@ release: install  ## check everything and build the wheel (CONTRIBUTING.md, "Rel
 	$(MAKE) wheel
 
 clean:  ## remove everything that make and the tools made
-	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs build dist site *.egg-info elmo_plugin/bilm/kernels/libelmo_kernels.* .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
             "another"
         )
     optional = {bilm_tf.SOFTMAX_FILE, bilm_tf.ADAGRAD_FILE, VOCABULARY_FILE}
-    for name in (bilm_tf.OPTIONS_FILE, bilm_tf.WEIGHTS_FILE, bilm_tf.CARD_FILE, *sorted(optional)):
+    names = (bilm_tf.OPTIONS_FILE, bilm_tf.WEIGHTS_FILE, bilm_tf.CARD_FILE, *sorted(optional))
+    for name in names if output.is_dir() else ():
         check_output(output / name, filter(None, [args.vocabulary]), args.force)
     checkpoint = bilm_tf.BilmTfCheckpoint(args.directory, args.checkpoint)
     words = None

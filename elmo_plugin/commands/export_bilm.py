@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     names = [export.VOCABULARY_FILE, export.SOFTMAX_FILE]
     if not args.softmax_only:
         names += [export.OPTIONS_FILE, export.WEIGHTS_FILE, export.CARD_FILE]
-    for name in names:
+    for name in names if output.is_dir() else ():
         check_output(output / name, [], args.force)
     if args.max_words is not None and args.max_words < 3:
         raise ValueError(f"--max-words is {args.max_words}, expected 3 or more")

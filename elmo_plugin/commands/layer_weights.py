@@ -1,6 +1,7 @@
 """`layer-weights ARCHIVE...`: show the layer weights that trained models learned."""
 
 import argparse
+import os
 from pathlib import Path
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.commands.outputs import check_output
 
     if args.plot:
-        check_output(args.plot, args.archives, args.force)
+        check_output(args.plot, filter(os.path.isfile, args.archives), args.force)
     rows = [
         (f"{name}: {mix.name}", mix)
         for name, path in zip(names, args.archives)

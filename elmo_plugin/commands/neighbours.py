@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import add_bilm_arguments, load
+from elmo_plugin.commands.elmo import add_bilm_arguments, add_replace_bad_utf8, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--page", help="write the result to this HTML file as well")
     parser.add_argument("--force", action="store_true", help="replace a page that exists")
+    add_replace_bad_utf8(parser)
     add_bilm_arguments(parser)
 
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
             bilm,
             query,
             position,
-            read_sentences(lines, name=args.text),
+            read_sentences(lines, args.replace_bad_utf8, args.text),
             args.count,
             args.same_word,
             progress=bar,

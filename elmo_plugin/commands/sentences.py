@@ -2,10 +2,10 @@
 
 import argparse
 import codecs
+import io
 from collections.abc import Iterator
-from pathlib import Path
 
-from elmo_plugin.bilm.files.text import read_lines
+from elmo_plugin.bilm.files.text import open_bytes, read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def _lines(path: str, encoding: str) -> Iterator[str]:
         return
     number = 0
     try:
-        with Path(path).open(encoding=encoding) as lines:
+        with open_bytes(path) as file, io.TextIOWrapper(file, encoding) as lines:
             for line in lines:
                 number += 1
                 yield line

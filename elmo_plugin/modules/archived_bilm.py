@@ -9,7 +9,6 @@ loaded from the archive takes the options from this file, and the weights from t
 import json
 import logging
 import tarfile
-import zlib
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 
+from elmo_plugin.bilm.files.archive_member import read_member
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
 
@@ -135,6 +135,8 @@ def resolve_model(config: Dict[str, Any]) -> Tuple[Any, List[Dict[str, Any]]]:
     while is_from_archive(model):
         parent = Path(cached_path(model["archive_file"]))
         model = _in_archive(parent, "config.json", {}).get("model")
+        if model is None:
+            raise ValueError(f"{parent} has no config.json with a model in it")
         options += _in_archive(parent, OPTIONS_FILE, [])
     return model, options
 
@@ -149,15 +151,8 @@ def _in_archive(archive: Path, name: str, default: Any) -> Any:
     if archive.is_dir():
         path = archive / name
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
-    try:
-        with tarfile.open(archive, "r:gz") as members:
-            if name not in members.getnames():
-                return default
-            file = members.extractfile(name)
-            assert file is not None
-            return json.loads(file.read())
-    except (EOFError, zlib.error) as error:
-        raise ValueError(f"{archive} is damaged: {error}") from error
+    content = read_member(archive, name)
+    return default if content is None else json.loads(content)
 
 
 def _found(options_file: Optional[str], weight_file: Optional[str]) -> Dict[str, Any]:

@@ -4,6 +4,7 @@ import io
 import pickle
 import tarfile
 import xml.etree.ElementTree
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,6 +78,8 @@ def test_neighbours_table(tmp_path, bilm, capsys):
     fails(capsys, [*arguments, "--count", "0"], "--count is 0, expected 1 or more")
     (tmp_path / "text").write_bytes(b"\xff\n")
     fails(capsys, arguments, "text, line 1: the byte 0xff is not UTF-8")
+    main([*arguments, "--replace-bad-utf8"])
+    assert "[\ufffd]" in capsys.readouterr().out
 
 
 def test_neighbours_page_and_the_other_spelling(tmp_path, bilm, capsys):
@@ -145,8 +148,10 @@ def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
 
 def test_layer_weights_as_a_page(tmp_path):
     ner = archive(tmp_path / "<ner>" / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
-    main(["layer-weights", ner, "--plot", str(tmp_path / "page.html")])
-    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = str(tmp_path / "<ner>" / "page.html")
+    main(["layer-weights", ner, "--plot", page])
+    main(["layer-weights", str(tmp_path / "<ner>"), "--plot", page, "--force"])
+    text = Path(page).read_text(encoding="utf-8")
     body = xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
     header, row = body.iter("tr")
     assert [cell.text for cell in header] == [None, "token", "LSTM 1", "LSTM 2", "γ"]
@@ -204,9 +209,12 @@ def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
         )
     whole = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "torn.tar.gz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
-    fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "is no archive with weights.th")
+    fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "torn.tar.gz is damaged: ")
     (tmp_path / "bad.gz").write_bytes(b"no archive")
-    fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "is no archive with weights.th")
+    fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "bad.gz is damaged: not a gzip")
+    with tarfile.open(tmp_path / "empty.gz", "w:gz"):
+        pass
+    fails(capsys, ["layer-weights", str(tmp_path / "empty.gz")], "has no weights.th in it")
     fails(capsys, ["layer-weights", str(tmp_path / "none.th")], "No such file or directory")
 
 

@@ -154,6 +154,17 @@ def test_an_input_is_no_output(command, tmp_path, capsys):
     assert (tmp_path / "in").read_text() == "Yes\n"
 
 
+def test_an_output_is_refused_before_the_work(tmp_path, capsys):
+    (tmp_path / "in").write_text("Yes\n")
+    for output, message in (
+        ("no/out", f"there is no folder {tmp_path / 'no'} to write out to"),
+        (".", "is a folder or a device, expected the name of a file"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["vocabulary", str(tmp_path / "in"), str(tmp_path / output), "--force"])
+        assert message in capsys.readouterr().err
+
+
 def test_include_package_imports_it_first(tmp_path, monkeypatch):
     (tmp_path / "marker_package.py").write_text("print('imported')")
     (tmp_path / "in").write_text("Yes.")

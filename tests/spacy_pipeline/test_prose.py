@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from elmo_plugin.__main__ import main
@@ -48,6 +50,10 @@ def test_the_command_writes_a_sentence_a_line(more, expected, tmp_path, capsys):
     names = [str(tmp_path / name) for name in ("a.txt", "b.txt", "out.txt")]
     main(["sentences", *names, *more])
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected
+    (tmp_path / "old.gz").write_bytes(gzip.compress("Ein Märchen.".encode("latin-1")))
+    names[0] = str(tmp_path / "old.gz")
+    main(["sentences", names[0], names[2], "--encoding", "latin-1", "--force"])
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "Ein Märchen .\n"
     for encoding in ("foo", "base64"):
         with pytest.raises(SystemExit):
             main(["sentences", *names, "--encoding", encoding, "--force"])

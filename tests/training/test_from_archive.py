@@ -54,11 +54,21 @@ def begun_with(config, archive, folder, words=()):
     }
 
 
+def packed_again(archive, path):
+    """Write an archive with the names that `tar czf model.tar.gz .` gives: `./config.json`."""
+    with tarfile.open(archive) as old, tarfile.open(path, "w:gz") as new:
+        for member in old.getmembers():
+            content = old.extractfile(member)
+            member.name = f"./{member.name}"
+            new.addfile(member, content)
+    return path
+
+
 def test_an_archive_needs_none_of_its_beginnings(task, tmp_path):
     """Twice: the second run goes on with a model that went on itself. All files are moved away."""
     config, files = task
     train_model(Params(config).duplicate(), str(tmp_path / "parent"))
-    parent = tmp_path / "parent" / "model.tar.gz"
+    parent = packed_again(tmp_path / "parent" / "model.tar.gz", tmp_path / "packed.tar.gz")
     one = begun_with(config, parent, tmp_path, ["heron", "sedge"])
     model = train_model(Params(one).duplicate(), str(tmp_path / "child"))
     child = tmp_path / "child" / "model.tar.gz"

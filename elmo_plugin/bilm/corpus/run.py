@@ -112,6 +112,8 @@ def embed_corpus(
         raise ValueError(f"workers is {workers}, expected 1 or more")
     if not timeout > 0:
         raise ValueError(f"timeout is {timeout}, expected more than 0 seconds")
+    if ray_address is not None and engine != "ray":
+        raise ValueError(f"ray_address is {ray_address!r}, expected none with engine {engine!r}")
     pyarrow_modules()
     if engine == "ray":
         ray_module()

@@ -21,6 +21,7 @@ MOST_BYTES_OF_A_VALUE = 900_000_000
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NOT_WRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
 class BlobStore:
@@ -92,7 +93,7 @@ class BlobStore:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
             except (OSError, sqlite3.Error) as error:
-                self._failed(error)
+                self._failed(error, writing=True)
 
     def _insert(self, connection: sqlite3.Connection, values: Mapping[bytes, memoryview]) -> None:
         for key, value in values.items():
@@ -119,7 +120,7 @@ class BlobStore:
             self._connection = _connect(_own_folder(self._root) / FILE)
         return self._connection
 
-    def _failed(self, error: OSError | sqlite3.Error) -> None:
+    def _failed(self, error: OSError | sqlite3.Error, writing: bool = False) -> None:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _BUSY:
             self._waits += 1
@@ -133,7 +134,7 @@ class BlobStore:
                     (_own_folder(self._root) / name).unlink(missing_ok=True)
             except OSError as other:
                 self._disable(f"cannot be recreated ({other})")
-        elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+        elif code in _NOT_WRITABLE or (code == sqlite3.SQLITE_IOERR and writing):
             self._keep_no_more(f"cannot be written to ({error})")
         else:
             self._disable(f"cannot be used ({error})")

@@ -141,9 +141,10 @@ def find_text_files(pattern: str | Path) -> list[Path]:
 
     Raise a `FileNotFoundError` if no file matches.
     """
+    if Path(pattern).is_file():  # its name may have the special characters of a glob
+        return [Path(pattern)]
     names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (absolute patterns too)
-    # If nothing matches, the pattern may be the name of a file with special characters.
-    paths = [Path(name) for name in names or [str(pattern)] if Path(name).is_file()]
+    paths = [Path(name) for name in names if Path(name).is_file()]
     if not paths:
         raise FileNotFoundError(f"there is no text file {pattern}, expected a path or a glob")
     return paths

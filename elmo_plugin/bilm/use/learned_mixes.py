@@ -2,14 +2,13 @@
 
 import io
 import re
-import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from elmo_plugin.bilm.files.archive_member import read_member
 from elmo_plugin.bilm.use.html_page import END, start, table
 
 MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
@@ -91,13 +90,10 @@ def parameters_in(path: Path) -> dict[str, Any]:
         path = found[0]
     content: Any = path
     if path.name.endswith(".gz"):
-        try:
-            with tarfile.open(path, "r:gz") as archive:
-                member = archive.extractfile(WEIGHTS)
-                assert member is not None
-                content = io.BytesIO(member.read())
-        except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is no archive with {WEIGHTS} in it: {error}") from error
+        weights = read_member(path, WEIGHTS)
+        if weights is None:
+            raise ValueError(f"{path} has no {WEIGHTS} in it, expected an archive")
+        content = io.BytesIO(weights)
     try:
         parameters = torch.load(content, map_location="cpu", weights_only=True)
     except FileNotFoundError:

@@ -305,6 +305,7 @@ def test_what_else_is_refused(tmp_path, corpus):
     for more, message in (
         ({"engine": "dask"}, "engine is 'dask', expected one of"),
         ({"workers": 0}, "workers is 0, expected 1 or more"),
+        ({"ray_address": "auto"}, "ray_address is 'auto', expected none with engine 'local'"),
         ({"timeout": 0.0}, "timeout is 0.0, expected more than 0 seconds"),
         ({"timeout": float("nan")}, "timeout is nan, expected more than 0 seconds"),
     ):

@@ -47,7 +47,7 @@ def test_a_bad_vocabulary_file_is_an_error(tmp_path, content, message):
 
 
 def test_globs_find_files_at_any_depth(tmp_path):
-    for name in ("b.txt", "a.txt", "sub/c.txt", "d.log", "e[1].txt"):
+    for name in ("b.txt", "a.txt", "sub/c.txt", "d.log", "e[1].txt", "sub/e1.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
 
@@ -55,9 +55,11 @@ def test_globs_find_files_at_any_depth(tmp_path):
         return [str(path.relative_to(tmp_path)) for path in find_text_files(tmp_path / pattern)]
 
     assert found("?.txt") == ["a.txt", "b.txt"]
-    assert found("**/*.txt") == ["a.txt", "b.txt", "e[1].txt", "sub/c.txt"]
+    assert found("**/*.txt") == ["a.txt", "b.txt", "e[1].txt", "sub/c.txt", "sub/e1.txt"]
     assert found("d.log") == ["d.log"]
-    assert found("e[1].txt") == ["e[1].txt"]
+    assert found("sub/e[1].txt") == ["sub/e1.txt"]
+    (tmp_path / "e1.txt").write_text("")
+    assert found("e[1].txt") == ["e[1].txt"]  # a file of this name comes before the pattern
     with pytest.raises(FileNotFoundError, match=r"no text file .*\.md, expected a path or a glob"):
         find_text_files(tmp_path / "*.md")
 

@@ -304,6 +304,20 @@ def test_a_process_that_keeps_the_file_locked_stops_no_run(tmp_path, caplog, mon
     assert "is locked by another process" in record.getMessage()
 
 
+def test_a_file_system_that_cannot_lock_is_said_once(tmp_path, caplog, monkeypatch):
+    def fail(path):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_LOCK
+        raise error
+
+    monkeypatch.setattr(blob_store, "_connect", fail)
+    bilm, cache = frozen(), LayerCache(str(tmp_path))
+    for batch in BATCHES:
+        assert_same(cache.layers(bilm, batch_to_ids(batch)), bilm(batch_to_ids(batch)))
+    (record,) = caplog.records
+    assert "cannot be used (disk I/O error)" in record.getMessage()
+
+
 @pytest.mark.parametrize("warm", [True, False], ids=["known before", "not known before"])
 def test_weights_that_changed_unseen_are_never_kept(place, warm, tmp_path):
     """Neither under their old name nor computed by what was derived of the old ones."""
