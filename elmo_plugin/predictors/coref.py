@@ -1,6 +1,7 @@
 """Predictor for coreference resolution: clusters mentions that refer to the same entity."""
 
 import logging
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy
@@ -46,7 +47,7 @@ class CorefPredictor(InterpretablePredictor):
         self, model: Model, dataset_reader: DatasetReader, language: str = "en_core_web_sm"
     ) -> None:
         super().__init__(model, dataset_reader)
-        if spacy.util.is_package(language):
+        if spacy.util.is_package(language) or Path(language).exists():
             self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
         else:
             logger.warning(

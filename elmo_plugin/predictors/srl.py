@@ -176,7 +176,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
                 '\'{"tagger": "POS_TAGGER/model.tar.gz"}\''
             )
         # Auxiliaries count as predicates in English, because the English PropBank annotates them.
-        kinds = ("VERB", "AUX") if self._language.startswith("en_") else ("VERB",)
+        kinds = ("VERB", "AUX") if self._tokenizer.spacy.lang == "en" else ("VERB",)
         return [index for index, token in enumerate(tokens) if token.pos_ in kinds]
 
     def _frame(self, output: JsonDict) -> JsonDict:

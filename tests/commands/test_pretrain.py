@@ -53,6 +53,12 @@ def error_of(pretrain, capsys, *arguments, **changes):
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize("number", [99, -5])
+def test_a_gpu_that_is_not_there_is_no_cpu(pretrain, config, capsys, number):
+    error = error_of(pretrain, capsys, trainer={**config["trainer"], "cuda_device": number})
+    assert f"the process needs GPU {number}, expected one of this machine's" in error
+
+
 def test_a_run_leaves_what_elmo_needs_and_is_not_written_over(pretrain, capsys):
     out = pretrain()
     assert {path.name for path in out.iterdir()} >= {*EXPORTED, "metrics.json", "best.th"}

@@ -33,6 +33,13 @@ def test_text_is_split_into_words_and_sentences(predictor):
     assert not any(start < 6 <= end for start, end in spans)
 
 
+def test_a_spacy_model_may_be_a_folder(predictor, tmp_path):
+    spacy.blank("en").to_disk(tmp_path / "model")
+    model, reader = predictor._model, predictor._dataset_reader
+    found = CorefPredictor(model, reader, str(tmp_path / "model"))
+    assert found.predict(TEXT)["document"] == predictor.predict(TEXT)["document"]
+
+
 def test_a_list_of_words(predictor):
     words = [word for words in SENTENCES for word in words]
     assert predictor.predict_tokenized(words) == predictor.predict(TEXT)

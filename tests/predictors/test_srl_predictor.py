@@ -141,7 +141,7 @@ def test_a_tagger_finds_verbs_and_auxiliaries(predictor, monkeypatch):
     found = predictor.predict("The door was sold.")
     assert [frame["verb"] for frame in found["verbs"]] == ["was", "sold"]
     assert found == predictor.predict_tokenized(["The", "door", "was", "sold", "."])
-    monkeypatch.setattr(predictor, "_language", "de_core_news_sm")
+    monkeypatch.setattr(nlp, "lang", "de")
     assert [frame["verb"] for frame in predictor.predict("The door was sold.")["verbs"]] == ["sold"]
 
 

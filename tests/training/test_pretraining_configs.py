@@ -43,6 +43,29 @@ def test_published_configs_have_known_keys_and_shuffle(path, monkeypatch):
     assert not configs.make_text(config, heldout=True).shuffle
 
 
+@pytest.mark.parametrize(
+    ("loader", "settings", "message"),
+    [
+        (
+            "data_loader",
+            {"paths": ["other.txt"]},
+            "has paths, expected them in train_d",
+        ),
+        (
+            "validation_data_loader",
+            {"batches_per_epoch": 1},
+            r"has \['batches_per_ep",
+        ),
+    ],
+)
+def test_a_loader_chooses_no_text(loader, settings, message):
+    path = "examples/text/heldout.txt"
+    config = {"train_data_path": path, "validation_data_path": path, "data_loader": {}}
+    config[loader] = {"batch_size": 4, **settings}
+    with pytest.raises(ValueError, match=message):
+        configs.make_text(config, heldout=loader != "data_loader")
+
+
 @each_sample
 def test_samples_need_no_network_and_make_a_step(path, tmp_path):
     config = read_config(str(path))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from elmo_plugin.bilm.corpus.embed import WorkerFiles, load_for, machine_of
+from elmo_plugin.bilm.corpus.embed import GROUP_BYTES, WorkerFiles, load_for, machine_of
 from elmo_plugin.bilm.corpus.local_engine import LocalEngine
 from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, is_complete, pyarrow_modules
 from elmo_plugin.bilm.corpus.plan import (
@@ -197,7 +197,8 @@ def _load_or_make_plan(
             "earlier run"
         )
     plan = Plan(replace(settings, threads=1), bilm, machine, files, [])
-    most_tokens = MOST_NUMBERS // (plan.num_layers * bilm.embedding_dim)
+    # Other lines of the row group come before a long one.
+    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (plan.num_layers * bilm.embedding_dim)
     sizes = settings.shard_tokens, settings.replace_bad_utf8, most_tokens
     for shard in cut_shards(names, root, *sizes):
         plan.shards.append(shard)

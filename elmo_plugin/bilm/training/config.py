@@ -147,7 +147,7 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
 def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     """
     Build the `Text` for training or, with `heldout`, for evaluation. Return `None` if the config
-    has no path for it.
+    has no path for it. Raise a `ValueError` if a loader has a key that is not its own.
     """
     path = config.get("validation_data_path" if heldout else "train_data_path")
     own = heldout and "validation_data_loader" in config
@@ -155,6 +155,11 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     if path is None:
         return None
     settings = _part(config, name)
+    if "paths" in settings:
+        raise ValueError(f"{name} has paths, expected them in train_data_path")
+    limits = ("num_tokens", "batches_per_epoch")
+    if own and (given := [key for key in limits if settings.get(key) is not None]):
+        raise ValueError(f"{name} has {given}, expected none: each evaluation reads the whole text")
     if heldout and not own:  # the training text's settings, except that the order is kept
         settings["shuffle"] = False
     return build(Text, name, {"paths": find_text_files(path), **settings})

@@ -61,7 +61,7 @@ class Pretraining:
 
     `ValueError`
         If the optimizer's settings are unusable, or the optimizer does not accept the softmax's
-        sparse gradients.
+        sparse gradients. If `patience` is set without a held-out text.
     """
 
     def __init__(
@@ -75,6 +75,10 @@ class Pretraining:
         on_step: Callable[[Step], None] | None = None,
         processes: Processes | None = None,
     ) -> None:
+        if settings.patience is not None and heldout is None:
+            raise ValueError(
+                f"patience is {settings.patience} without held-out text, expected both or neither"
+            )
         self.model, self.words, self.text, self.heldout = model, words, text, heldout
         self.settings, self.on_step = settings, on_step
         self.processes = processes or Processes(model.softmax.weight.device)
@@ -108,7 +112,6 @@ class Pretraining:
             If another process has died or does not answer.
         """
         with self.stop, self.processes.name_lost_process():
-            begun = time.time()
             self._begin()
             patience = self.settings.patience or float("inf")
             while (
@@ -116,7 +119,7 @@ class Pretraining:
                 and self.progress.epochs_since_best < patience
             ):
                 self._epoch()
-                self._end_epoch(begun)
+                self._end_epoch()
             self._finish()
         return self.progress.metrics
 
@@ -134,6 +137,7 @@ class Pretraining:
         self.processes.run_on_first(lambda: self._check_inputs(saved))
         if saved is not None:
             self._restore(saved)
+        self._begun = time.monotonic() - self.progress.seconds
         self.processes.check_same(start=(self.progress.epochs, self.progress.batches))
         self.processes.broadcast(one.data for one in self.model.parameters())
         progress = self.progress
@@ -225,6 +229,10 @@ class Pretraining:
         if flags[1] > 0 or progress.steps - self._last_save[1] >= every:
             self._save()
 
+    def _seconds(self) -> float:
+        """Return the seconds of training so far, those before a resumption included."""
+        return time.monotonic() - self._begun
+
     def _is_time_to_save(self) -> bool:
         """
         Return whether `save_every_num_seconds` have passed since the last save. Only process 0
@@ -240,6 +248,7 @@ class Pretraining:
     def _save(self, then_stop: bool = False) -> None:
         progress, states = self.progress, self.stepper.states
         assert states is not None
+        progress.seconds = self._seconds()
         gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
 
         def save() -> None:
@@ -263,13 +272,13 @@ class Pretraining:
         if then_stop:
             raise Stopped(self.stop.number or signal.SIGTERM)
 
-    def _end_epoch(self, begun: float) -> None:
+    def _end_epoch(self) -> None:
         progress, metrics = self.progress, self.progress.metrics
         forward, backward = (loss / self.batches_per_epoch for loss in progress.losses)
         training = figures(forward, backward, self.model.softmax.sampler is not None)
         heldout = self._evaluate(self.heldout) if self.heldout is not None else {}
         metrics["epoch"] = progress.epochs
-        metrics["training_duration"] = str(datetime.timedelta(seconds=time.time() - begun))
+        metrics["training_duration"] = str(datetime.timedelta(seconds=self._seconds()))
         for part, found in (
             ("training", {**training, **self.report.figures()}),
             ("validation", heldout),

@@ -200,12 +200,19 @@ def _check_replaceable(
 
 def _device(cuda_device: int | None) -> torch.device:
     """
-    Return this process's device: the CPU if `cuda_device` is -1 or there is no GPU. Otherwise it is
-    the GPU that torchrun assigns, or GPU `cuda_device` (default 0).
+    Return this process's device: the CPU if `cuda_device` is -1, or if it is `None` and there is no
+    GPU. Otherwise it is the GPU that torchrun assigns, or GPU `cuda_device` (default 0). Raise a
+    `ValueError` if this machine has no such GPU.
     """
-    if cuda_device == -1 or not torch.cuda.is_available():
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if cuda_device == -1 or (cuda_device is None and not count):
         return torch.device("cpu")
     index = int(os.environ.get("LOCAL_RANK", cuda_device or 0))
+    if not 0 <= index < count:
+        raise ValueError(
+            f"the process needs GPU {index}, expected one of this machine's {count}; "
+            "trainer.cuda_device: -1 is the CPU"
+        )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 

@@ -106,6 +106,8 @@ class Progress:
         Number of streams of the training and the held-out text, over all processes.
     epochs, batches, steps : `int`, optional (default = `0`)
         Completed epochs, completed steps of the current epoch, and completed steps of the run.
+    seconds : `float`, optional (default = `0.0`)
+        Seconds of training until the last save.
     losses : `list[float]`, optional
         Sums of the forward and of the backward losses over the batches of the current epoch.
     best : `float | None`, optional (default = `None`)
@@ -122,6 +124,7 @@ class Progress:
     epochs: int = 0
     batches: int = 0
     steps: int = 0
+    seconds: float = 0.0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0])
     best: float | None = None
     epochs_since_best: int = 0

@@ -198,6 +198,8 @@ def test_a_run_ends_when_epochs_no_longer_help(pretraining):
     settings = {"optimizer": {"type": "sgd", "lr": 0.0}, "num_epochs": 9, "patience": 2}
     metrics = pretraining(settings=settings).run()
     assert (metrics["epoch"], metrics["best_epoch"]) == (2, 0)
+    with pytest.raises(ValueError, match="patience is 2 without held-out text"):
+        pretraining(settings=settings, heldout=False)
 
 
 @pytest.mark.parametrize(("metric", "best"), [("-loss", 1), ("+loss", 0)])
@@ -213,9 +215,9 @@ def test_the_best_epoch_is_the_metrics_and_its_weights_are_left(pretraining, met
     run.stepper.step = step_at_a_rate
     end_epoch = run._end_epoch
 
-    def noted(begun):
+    def noted():
         weights.append({name: one.clone() for name, one in run.model.state_dict().items()})
-        end_epoch(begun)
+        end_epoch()
 
     run._end_epoch = noted
     assert run.run()["best_epoch"] == best
@@ -254,6 +256,16 @@ def test_a_run_resumed_after_an_epochs_last_step_reports_no_speed(pretraining, m
     metrics = pretraining(settings=settings).run()
     assert "training_perplexity" in metrics
     assert "training_tokens_per_second" not in metrics
+
+
+def test_the_duration_counts_the_time_before_a_resumption(pretraining, monkeypatch):
+    settings = {"num_epochs": 1, "checkpointer": CheckpointSettings(save_every_num_batches=4)}
+    run = pretraining(settings=settings)
+    run.on_step = lambda step: monkeypatch.setattr(run, "_begun", run._begun - 1000)
+    monkeypatch.setattr(run, "_end_epoch", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert pretraining(settings=settings).run()["training_duration"].startswith("1:06:4")
 
 
 def test_it_saves_after_so_many_steps_whatever_an_epoch_has(pretraining):

@@ -104,8 +104,14 @@ def test_steps_are_adamws_and_fused():
         ),
         (
             {"type": "sgd", "parameter_groups": [[["bias"], {"requires_grad": False}]]},
-            r"optimizer sgd: parameter_groups have \['requires_grad'\], expected .*'momentum'",
+            "optimizer sgd: .*'requires_grad'",
         ),
+        ({"type": "sgd", "parameter_groups": 5}, "parameter_groups is 5, expected a list"),
+        (
+            {"type": "adagrad", "parameter_groups": [[["bias"], {"lr": -1}]]},
+            "optimizer adagrad: Invalid learning rate: -1",
+        ),
+        ({"type": "adamw", "fused": True, "foreach": True}, "optimizer adamw: "),
     ],
 )
 def test_what_is_no_optimizer_is_refused(settings, message):
