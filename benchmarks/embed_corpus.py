@@ -20,11 +20,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.extraction_memory import write_sentences
 from benchmarks.processes import status
 from benchmarks.rounds import machine
 from elmo_plugin import CorpusSettings, embed_corpus
 
+TEXT = Path(__file__).parents[1] / "examples" / "ner" / "train.txt"
 SHARDS = 20
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "moon", "."]
 
@@ -44,6 +44,14 @@ class Times(tqdm):
         """Return tokens per second after the first batch, so that loading is not included."""
         (first, _), *later = self.told
         return sum(n for _, n in later) / (later[-1][0] - first)
+
+
+def write_sentences(path, count):
+    words = [line.split()[0] for line in TEXT.read_text("utf-8").splitlines() if line.strip()]
+    generator = random.Random(0)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            file.write(" ".join(generator.choices(words, k=generator.randint(5, 35))) + "\n")
 
 
 def rate(lines, folder, workers, options, weights):

@@ -1,6 +1,5 @@
 """The exported biLM in onnxruntime, and what is refused; `make libraries` has onnxruntime."""
 
-import importlib.util
 import json
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from tests.tiny_bilm import BATCHES, random_bilm, write
 
 REASON = "onnx and onnxruntime are not installed"
-NO_ONNX = importlib.util.find_spec("onnx") is None
 STATES = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
 # None of them the exported shape, of seven sentences and three tokens.
 SHAPES = [*BATCHES, [["one"]], [["w"] * 40, ["x"], ["y", "z"]], [["Überraschung", "a" * 80]]]
@@ -153,11 +151,6 @@ def fails(capsys, arguments, message):
         main(["export-onnx", *map(str, arguments)])
     assert exit_.value.code == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.skipif(not NO_ONNX, reason="onnx is installed")
-def test_without_onnx_the_command_says_how_to_have_it(tmp_path, capsys):
-    fails(capsys, [tmp_path / "x.onnx"], "onnx is not installed; pip install 'elmo_plugin[onnx]'")
 
 
 def test_an_output_that_exists_or_a_wrong_name(tmp_path, capsys):

@@ -1,7 +1,6 @@
 from collections import Counter
 from pathlib import Path
 
-from allennlp.data.dataset_readers.conll2003 import Conll2003DatasetReader as StockReader
 from allennlp.data.dataset_readers.dataset_utils import bioul_tags_to_spans
 
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
@@ -36,8 +35,3 @@ def test_no_name_stands_in_two_files():
     assert not names["train"] & names["test"]
     assert not names["dev"] & names["test"]
     assert not names["train"] & names["dev"]
-
-
-def test_stock_reader_reads_them_too():
-    stock = StockReader(convert_to_coding_scheme="BIOUL").read(NER / "dev.txt")
-    assert [i["tags"].labels for i in stock] == [i["tags"].labels for i in read("dev")]

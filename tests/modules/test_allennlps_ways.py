@@ -4,17 +4,12 @@ import pytest
 import torch
 from allennlp.common import FromParams, Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Vocabulary
-from allennlp.data.fields import LabelField, TextField
-from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, SingleIdTokenIndexer
-from allennlp.interpret.attackers import Hotflip
-from allennlp.models import Model
+from allennlp.data import TokenIndexer
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp.modules import TokenEmbedder
 from allennlp.modules.elmo import Elmo as StockElmo
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
-from allennlp.modules.token_embedders import Embedding
-from allennlp.predictors import Predictor
 from tiny_bilm import write
 
 import elmo_plugin
@@ -90,62 +85,3 @@ def test_an_indexer_of_another_type_is_named(files):
     with pytest.raises(ConfigurationError, match=said):
         placement.embed(wrong)
     assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)
-
-
-class Reader(DatasetReader):
-    def __init__(self):
-        super().__init__()
-        self._token_indexers = {
-            "tokens": SingleIdTokenIndexer(),
-            "elmo": ElmoTokenCharactersIndexer(),
-        }
-
-    def text_to_instance(self, sentence, label=None):
-        words = [Token(word) for word in sentence.split()]
-        fields = {"tokens": TextField(words, self._token_indexers)}
-        if label is not None:
-            fields["label"] = LabelField(label, skip_indexing=True)
-        return Instance(fields)
-
-
-class Classifier(Model):
-    def __init__(self, vocab, embedder):
-        super().__init__(vocab)
-        self.text_field_embedder = embedder
-        self.output = torch.nn.Linear(embedder.get_output_dim(), 2)
-
-    def forward(self, tokens, label=None):
-        logits = self.output(self.text_field_embedder(tokens).mean(dim=1))
-        output = {"probs": logits.softmax(dim=-1)}
-        if label is not None:
-            output["loss"] = torch.nn.functional.cross_entropy(logits, label)
-        return output
-
-
-class Labeller(Predictor):
-    def _json_to_instance(self, json):
-        return self._dataset_reader.text_to_instance(json["sentence"])
-
-    def predictions_to_labeled_instances(self, instance, outputs):
-        labelled = instance.duplicate()
-        label = int(outputs["probs"].argmax())
-        labelled.add_field("label", LabelField(label, skip_indexing=True), self._model.vocab)
-        return [labelled]
-
-
-def test_hotflip_attacks_a_model_with_elmo(files):
-    torch.manual_seed(0)
-    reader = Reader()
-    sentence = "the cat sat on the mat"
-    vocab = Vocabulary.from_instances([reader.text_to_instance(sentence)])
-    embedder = BasicTextFieldEmbedder(
-        {
-            "tokens": Embedding(4, num_embeddings=vocab.get_vocab_size("tokens")),
-            "elmo": ElmoTokenEmbedder(**files, state="reset"),
-        }
-    )
-    attacker = Hotflip(Labeller(Classifier(vocab, embedder).eval(), reader))
-    attacker.initialize()
-    assert attacker.embedding_matrix.shape == (vocab.get_vocab_size("tokens"), 16)
-    attacked = attacker.attack_from_json({"sentence": sentence})
-    assert attacked["original"] == sentence.split()

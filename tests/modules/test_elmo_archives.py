@@ -8,11 +8,7 @@ import torch
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import lazy_groups_of
 from allennlp.models import load_archive
-from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
-from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
 from allennlp.predictors import Predictor
 from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
@@ -144,32 +140,3 @@ def test_ours_stands_alone(vocab_to_cache, folder):
 
 def _embedder(model):
     return model.text_field_embedder.token_embedder_elmo
-
-
-def test_either_embedder_gives_a_model_the_same_metrics(folder):
-    """What the slow test shows with whole archives, quickly."""
-    train_model(Params(by_paths()), folder / "out")
-    archive = load_archive("out/model.tar.gz")
-    model, ours = archive.model, _embedder(archive.model)
-    stock = StockEmbedder("options.json", "weights.hdf5", dropout=0.1)
-    stock.load_state_dict(ours.state_dict())
-    names, words = set(model.state_dict()), model.text_field_embedder.token_embedder_tokens
-    found = []
-    for embedder in (ours, stock):
-        model.text_field_embedder = BasicTextFieldEmbedder({"tokens": words, "elmo": embedder})
-        assert set(model.eval().state_dict()) == names
-        outputs = []
-        for instances in lazy_groups_of(archive.validation_dataset_reader.read("dev.txt"), 8):
-            outputs += model.forward_on_instances(instances)
-        found.append((outputs, model.get_metrics(reset=True)))
-    (our_outputs, our_metrics), (their_outputs, their_metrics) = found
-    assert our_metrics == pytest.approx(their_metrics, abs=1e-6)
-    for our, their in zip(our_outputs, their_outputs, strict=True):
-        torch.testing.assert_close(our["logits"], their["logits"], atol=1e-5, rtol=0)
-
-
-def test_options_of_another_bilm_are_refused(folder):
-    train_model(Params(inlined()), folder / "out")
-    key = "model.text_field_embedder.token_embedders.elmo.options.lstm.dim"
-    with pytest.raises(ConfigurationError, match="size mismatch"):
-        load_archive("out/model.tar.gz", overrides={key: 11})

@@ -216,7 +216,9 @@ def test_saliency_has_one_number_a_token(name, place, bilm_files):
             assert sum(numbers[0]) == pytest.approx(1)
 
 
-@first_quick(("name", "place"), [*pairs(["model"]), *pairs(["words"])], count=2)
+@first_quick(
+    ("name", "place"), [("sst", "embedder"), *pairs(["model"]), *pairs(["words"])], count=3
+)
 def test_hotflip_changes_words_of_a_text(name, place, bilm_files):
     task = TASKS[name]
     attacker = Hotflip(predictor(name, place, bilm_files))

@@ -78,17 +78,14 @@ class WeightsDigest:
         certain = certain or self._recheck
         if known is None or known[0] != counters or (certain and known[1] != _sums(bilm)):
             bilm.forget_derived()
-            known = self._known = counters, _sums(bilm), _digest(about, bilm)
+            digest = hashlib.blake2b(about + fingerprint(bilm).encode()).digest()
+            known = self._known = counters, _sums(bilm), digest
         self._recheck = False  # last: an interrupted comparison is made again
         return known[2]
 
 
 def _tensors(bilm: BiLm) -> list[torch.Tensor]:
     return [*bilm.parameters(), *bilm.buffers()]
-
-
-def _digest(about: bytes, bilm: BiLm) -> bytes:
-    return hashlib.blake2b(about + fingerprint(bilm).encode()).digest()
 
 
 def _sums(bilm: BiLm) -> bytes:

@@ -12,6 +12,7 @@ import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
@@ -23,11 +24,7 @@ from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
-OPTIONS_FILE = "options.json"
-WEIGHTS_FILE = "weights.hdf5"
 VOCABULARY_FILE = "vocabulary.txt"
-SOFTMAX_FILE = "softmax.hdf5"
-CARD_FILE = "card.json"
 BEST_FILE = "best.th"
 # Checkpoint files with weights, of this version and of version 0.2.
 ANY_CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")

@@ -12,13 +12,11 @@ import pytest
 import torch
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.files import bilm_tf
 from elmo_plugin.bilm.files.adagrad_state import read_accumulators
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.training import export
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from tests.bilm.files.bilm_tf_run import tensorflow_stand_in
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS, shapes
@@ -72,8 +70,6 @@ def test_names_and_values_are_exact(converted):
 
 
 def test_converted_files_load_like_an_export(converted, tmp_path):
-    names = "OPTIONS_FILE", "WEIGHTS_FILE", "SOFTMAX_FILE", "CARD_FILE"
-    assert [getattr(bilm_tf, name) for name in names] == [getattr(export, name) for name in names]
     bilm = load_bilm(converted / "options.json", converted / "weights.hdf5")
     save_weights(bilm, tmp_path / "again.hdf5")
     once, again = arrays(converted / "weights.hdf5"), arrays(tmp_path / "again.hdf5")

@@ -128,25 +128,7 @@ def test_options_beside_a_named_weight_file(files, served):
     assert served == [NAMED_BILMS["small"][1]]
 
 
-def test_one_file_without_the_other(files):
-    with pytest.raises(ValueError, match=r"options_file '.*options.json' was given without weight"):
-        load_bilm(files.options)
-    with pytest.raises(ValueError, match=r"weight_file '.*hdf5' was given without options_file"):
-        load_bilm(None, files.weights)
-    with pytest.raises(ValueError, match=r"both, or one of the names embedded, small, medium, or"):
-        load_bilm(files.options)
-    with pytest.raises(FileNotFoundError, match="no file larger, and the names are embedded"):
-        load_bilm("larger")
-
-
 ADVICE = "the path of a local file, or the name 'embedded'"
-
-
-def test_a_missing_file_says_what_to_give(files):
-    with pytest.raises(FileNotFoundError, match=f"options_file: .* no file .*o.json.*{ADVICE}"):
-        load_bilm("nowhere/o.json", files.weights)
-    with pytest.raises(FileNotFoundError, match=f"weight_file: .* no file nowhere/w.*{ADVICE}"):
-        load_bilm(files.options, "nowhere/w.hdf5")
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "x" * 5000, "x/" * 2500], ids=["~", "x", "x/"])

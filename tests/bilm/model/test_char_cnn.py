@@ -1,9 +1,8 @@
 import pytest
 import torch
 from tiny_bilm import random_bilm
-from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import token_layer, tuning
+from elmo_plugin.bilm.kernels import reference, token_layer, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
@@ -11,16 +10,8 @@ from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
 
 
-def plain(cnn, ids, activation):
-    """Every row, every window, as the definition says."""
-    characters = functional.embedding(ids, cnn.char_embedding).transpose(1, 2)
-    pieces = [activation(conv(characters)).max(dim=-1).values for conv in cnn.convolutions]
-    tokens = torch.cat(pieces, dim=-1)
-    for layer in cnn.highway_layers:
-        transform, gate = layer(tokens).chunk(2, dim=-1)
-        gate = torch.sigmoid(gate)
-        tokens = gate * tokens + (1 - gate) * torch.relu(transform)
-    return tokens if cnn.projection is None else cnn.projection(tokens)
+def plain(cnn, ids):
+    return reference.token_layer(ids, cnn.weights)
 
 
 def test_by_hand():
@@ -42,15 +33,14 @@ def test_by_hand():
 @pytest.mark.parametrize("filters", [((1, 3), (2, 4), (4, 5)), ((7, 6),), ((3, 2), (1, 2))])
 @pytest.mark.parametrize("num_highways", [0, 2])
 def test_distinct_tokens_and_fewer_windows_give_the_definition(activation, filters, num_highways):
-    function = getattr(torch, activation)
     bilm = random_bilm(activation=activation, filters=filters, num_highways=num_highways).double()
     cnn = bilm.char_cnn
     for tokens in (TOKENS, TOKENS[:1], TOKENS[:5], ["x" * 43], ["", ""]):
         ids = batch_to_ids([tokens])[0]
-        torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
+        torch.testing.assert_close(cnn(ids), plain(cnn, ids), atol=1e-12, rtol=1e-10)
         with torch.no_grad():  # nothing remembered, prepacked weights
             cnn.forget_derived()
-            torch.testing.assert_close(cnn(ids), plain(cnn, ids, function), atol=1e-12, rtol=1e-10)
+            torch.testing.assert_close(cnn(ids), plain(cnn, ids), atol=1e-12, rtol=1e-10)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -62,7 +52,7 @@ def test_many_tokens_a_part_at_a_time(operators, frozen, monkeypatch):
     ids = batch_to_ids([TOKENS])[0]
     vectors = cnn(ids)
     assert vectors.requires_grad is not frozen
-    torch.testing.assert_close(vectors, plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(vectors, plain(cnn, ids), atol=1e-5, rtol=1e-5)
 
 
 def test_gradients_in_float64():
@@ -70,7 +60,7 @@ def test_gradients_in_float64():
     ids = batch_to_ids([TOKENS])[0]
     names, parameters = zip(*cnn.named_parameters(), strict=True)
     found = torch.autograd.grad(cnn(ids).sin().sum(), parameters)
-    expected = torch.autograd.grad(plain(cnn, ids, torch.relu).sin().sum(), parameters)
+    expected = torch.autograd.grad(plain(cnn, ids).sin().sum(), parameters)
     for name, ours, theirs in zip(names, found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-9, msg=name)
 
@@ -93,7 +83,7 @@ def test_a_changed_convolution_is_seen(number):
     ids = batch_to_ids([TOKENS])[0]
     cnn(ids)
     cnn.convolutions[number].weight.neg_()
-    torch.testing.assert_close(cnn(ids), plain(cnn, ids, torch.relu), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cnn(ids), plain(cnn, ids), atol=1e-5, rtol=1e-5)
 
 
 def test_fewer_characters_than_the_widest_filter():
@@ -107,6 +97,6 @@ def test_a_cut_that_is_too_short_is_seen(monkeypatch):
     """Without a window of padding alone, the maximum misses it."""
     cnn = random_bilm().char_cnn  # which trains
     ids = batch_to_ids([TOKENS[:4]])[0]
-    expected = plain(cnn, ids, torch.relu)
+    expected = plain(cnn, ids)
     monkeypatch.setattr(token_layer, "cut", lambda ids, widest, padding_id: ids[:, :5])
     assert not torch.allclose(cnn(ids), expected, atol=1e-3)

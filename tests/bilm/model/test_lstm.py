@@ -6,6 +6,7 @@ from allennlp.modules.lstm_cell_with_projection import (
 from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels.reference import lstm_layer
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection, LstmState
 
 LENGTHS = [5, 3, 3, 1]
@@ -22,25 +23,7 @@ def cell_and_inputs(cell_clip=0.5, projection_clip=0.3, dtype=torch.float64):
 
 
 def step_by_step(cell, inputs, hidden, cell_state):
-    """The definition, one packed step after another, gradients by autograd."""
-    outputs, finals, start = [], [], 0
-    for step, size in enumerate(BATCH_SIZES):
-        gates = cell.input_linearity(inputs[start : start + size])
-        gates = gates + cell.state_linearity(hidden[:size])
-        i, f, g, o = gates.chunk(4, dim=1)
-        cell_state = torch.sigmoid(f) * cell_state[:size] + torch.sigmoid(i) * torch.tanh(g)
-        if cell.cell_clip is not None:
-            cell_state = cell_state.clamp(-cell.cell_clip, cell.cell_clip)
-        hidden = cell.state_projection(torch.sigmoid(o) * torch.tanh(cell_state))
-        if cell.projection_clip is not None:
-            hidden = hidden.clamp(-cell.projection_clip, cell.projection_clip)
-        outputs.append(hidden)
-        start += size
-        ending = size - (BATCH_SIZES[step + 1] if step + 1 < len(BATCH_SIZES) else 0)
-        if ending:
-            finals.insert(0, (hidden[size - ending :], cell_state[size - ending :]))
-    final_hidden, final_cell = (torch.cat(parts) for parts in zip(*finals, strict=True))
-    return torch.cat(outputs), final_hidden, final_cell
+    return lstm_layer(inputs, BATCH_SIZES, hidden, cell_state, cell.weights)
 
 
 def assert_same(found, expected):
