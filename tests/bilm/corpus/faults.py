@@ -56,7 +56,8 @@ class Corpus:
 
     def start(self, engine, output, address="local", timeout=NEVER):
         """The command; on Ray with a cluster of its own, or that of the address."""
-        command = f"embed-corpus *.txt {output} --engine {engine} --ray-address {address}"
+        command = f"embed-corpus *.txt {output} --engine {engine}"
+        command += f" --ray-address {address}" if engine == "ray" else ""
         command += " --options-file options.json --weight-file weights.hdf5 --workers 2"
         command += f" --shard-tokens {self.shard_tokens} --max-tokens 200 --timeout {timeout}"
         log = (self.folder / f"{output}.log").open("a")
