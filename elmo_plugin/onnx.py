@@ -9,7 +9,7 @@ import torch
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
-from elmo_plugin.bilm.files.atomic_write import atomic_write
+from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import reference
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
@@ -195,8 +195,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
             f"the biLM's weights are {' and '.join(dtypes)}, expected torch.float32: call .float() "
             "on it"
         )
-    if not Path(path).absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {Path(path).parent} to write {path} to")
+    check_output_path(Path(path))
     import onnx
     import onnxscript  # noqa: F401 (checked now: the exporter imports it after a minute)
 

@@ -1,5 +1,7 @@
 """
-Smooth a trained softmax: move the vectors of rare words towards their neighbours.
+Smooth a trained softmax.
+
+The vectors of rare words move towards their neighbours.
 
     python -m experiments.smooth_softmax TRAINED OUT 'TEXT/train/*.txt'
 

@@ -3,19 +3,17 @@
 from pathlib import Path
 from typing import Iterable, Union
 
-from elmo_plugin.bilm.files.atomic_write import check_replaceable
+from elmo_plugin.bilm.files.atomic_write import check_output_path
 
 
 def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], force: bool) -> None:
     """
     Raise a `ValueError` if the file `output` exists and `force` is false. With `force`, raise it if
     the file is one of the command's `inputs`, or is in a folder among them. URLs are ignored. Raise
-    it too if `output` is a folder or a device, or the folder to write to is missing.
+    an error too if `output` is a folder or a device, or its folder is missing.
     """
     output = Path(output)
-    check_replaceable(output)
-    if not output.parent.is_dir():
-        raise ValueError(f"there is no folder {output.parent} to write {output.name} to")
+    check_output_path(output)
     if not output.exists():
         return
     if not force:

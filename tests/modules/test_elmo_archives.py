@@ -132,11 +132,7 @@ def test_ours_stands_alone(vocab_to_cache, folder):
     assert after == pytest.approx(before, abs=1e-6)
     predictor = Predictor.from_archive(load_archive("out/model.tar.gz"), "sentence_tagger")
     loaded = predictor._model
-    assert type(_embedder(loaded)) is ElmoTokenEmbedder
+    assert type(loaded.text_field_embedder.token_embedder_elmo) is ElmoTokenEmbedder
     for name, value in trained.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
     assert len(predictor.predict_json({"sentence": "quickly walker"})["tags"]) == 2
-
-
-def _embedder(model):
-    return model.text_field_embedder.token_embedder_elmo

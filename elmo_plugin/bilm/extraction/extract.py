@@ -17,7 +17,7 @@ from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences, window
 from elmo_plugin.bilm.extraction.journal import EXPECTED_THE_SAME, Journal, remove_finished_journal
 from elmo_plugin.bilm.extraction.layouts import read_attribute, write_file
 from elmo_plugin.bilm.extraction.vectors import Extraction, window_vectors
-from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
+from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.fast import kernels_of
@@ -101,9 +101,7 @@ def extract(
     if isinstance(lines, (str, Path)):  # the lines of a string would be its characters
         raise ValueError(f"lines is {quoted(lines)}, expected an open file or a list of sentences")
     output = Path(output)
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to")
-    check_replaceable(output)
+    check_output_path(output)
     settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
     if output.exists() and not force:

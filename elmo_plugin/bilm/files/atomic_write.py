@@ -104,6 +104,15 @@ def check_replaceable(path: Path) -> None:
         )
 
 
+def check_output_path(path: Path) -> None:
+    """
+    Raise a `FileNotFoundError` if the folder of `path` is missing; see also `check_replaceable`.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
+    check_replaceable(path)
+
+
 def remove_temporary_files(folder: Path, name: str | None = None) -> None:
     """
     Remove the temporary files of `atomic_write` that killed processes of this machine left in a

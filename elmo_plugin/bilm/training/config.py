@@ -147,16 +147,17 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
 def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     """
     Build the `Text` for training or, with `heldout`, for evaluation. Return `None` if the config
-    has no path for it. Raise a `ValueError` if a loader has a key that is not its own.
+    has no path for it. Raise a `ValueError` if the loader names paths or limits the held-out text.
     """
-    path = config.get("validation_data_path" if heldout else "train_data_path")
+    key = "validation_data_path" if heldout else "train_data_path"
+    path = config.get(key)
     own = heldout and "validation_data_loader" in config
     name = "validation_data_loader" if own else "data_loader"
     if path is None:
         return None
     settings = _part(config, name)
     if "paths" in settings:
-        raise ValueError(f"{name} has paths, expected them in train_data_path")
+        raise ValueError(f"{name} has paths, expected them in {key}")
     limits = ("num_tokens", "batches_per_epoch")
     if own and (given := [key for key in limits if settings.get(key) is not None]):
         raise ValueError(f"{name} has {given}, expected none: each evaluation reads the whole text")
