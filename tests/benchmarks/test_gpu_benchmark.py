@@ -58,7 +58,6 @@ def test_weights_of_the_peer_are_ours():
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.slow
 def test_without_a_gpu_it_says_so():
     done = run("import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')")

@@ -28,10 +28,6 @@ from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, write
 
 GPU = "cuda:0"
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="there is a GPU: test_gpu.py runs on it"
-)
-
 
 STEPS = ("plain", "fused")
 PLAIN = pytest.mark.parametrize("emulation", STEPS[:1], indirect=True)

@@ -161,7 +161,7 @@ def test_gradients_of_pretraining(steps, dtype):
         gradients = [one.grad for one in model.parameters() if one.grad is not None]
         results.append([one.detach().cpu() for one in (output.loss, *gradients)])
     for theirs, ours in zip(*results, strict=True):
-        error = 1e-4 if dtype is None else 0.05 * float(theirs.abs().max())
+        error = 1e-4 if dtype is None else 0.1 * float(theirs.abs().max())
         torch.testing.assert_close(ours, theirs, atol=error, rtol=0.01)
 
 
