@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 # Public names, for editors and type checkers, which do not call `__getattr__`.
 if TYPE_CHECKING:

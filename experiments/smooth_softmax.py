@@ -32,7 +32,9 @@ WORDS_AT_ONCE = 1024
 
 def smoothed(weight: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """
-    Move the vectors of rare words towards the mean of their nearest neighbours.
+    Return new vectors, each mixed with the mean of its nearest neighbours: the rarer the word, the
+    larger the mean's share. The module's docstring has the formula. Neighbours are the words of
+    highest cosine after the mean of all vectors is subtracted.
 
     # Parameters
 
@@ -44,7 +46,7 @@ def smoothed(weight: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     # Returns
 
     `torch.Tensor`
-        The new vectors, of the same shape.
+        A new tensor of the same shape.
     """
     directions = functional.normalize(weight - weight.mean(dim=0), dim=1)
     neighbours = torch.empty_like(weight)

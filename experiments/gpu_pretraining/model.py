@@ -282,7 +282,9 @@ class GpuLanguageModel(torch.nn.Module):
         """
         Return the top layer's outputs and the final states of all layers.
 
-        `inputs` are token vectors, shape `(2, num_steps, batch_size, projection_dim)`.
+        `inputs` are token vectors, shape `(2, num_steps, batch_size, projection_dim)`, forward and
+        then backward, each in the order in which its direction reads. Outputs have the same shape.
+        `states` has the state of each layer, lowest first, see `initial_states`.
         """
         finals: list[LayerState] = []
         for index, (layer, state) in enumerate(zip(self.lstm_layers, states)):
@@ -301,11 +303,21 @@ class GpuLanguageModel(torch.nn.Module):
         log_counts: torch.Tensor,
     ) -> torch.Tensor:
         """
-        Return the mean loss of both directions. Its gradients are computed with it, so call
-        `backward` on the result itself, not on a multiple of it.
+        Return the mean cross-entropy over all tokens of both directions. Its gradients are computed
+        with it: call `backward` on the result itself, since a factor would be ignored.
 
-        `log_counts` holds the log of each candidate's expected count, which is subtracted from its
-        logit. A candidate that equals a row's target is left out of that row's softmax.
+        The softmax of each token is over its target and the candidates. A candidate that equals the
+        target is skipped, so that the target counts once.
+
+        # Parameters
+
+        outputs : `torch.Tensor`
+            From `outputs`.
+        targets : `torch.Tensor`
+            Word ids, shape `(2, num_steps, batch_size)`.
+        candidates, log_counts : `torch.Tensor`
+            From `CandidateSampler.sample`, shape `(num_candidates,)`. The log of a candidate's
+            expected count is subtracted from its logit.
         """
         return _SampledSoftmax.apply(
             outputs.flatten(0, 2), self.softmax.weight, self.softmax.bias.squeeze(1),

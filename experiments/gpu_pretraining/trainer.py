@@ -20,16 +20,18 @@ WEIGHT_DECAY = 0.01
 
 class CandidateSampler:
     """
-    Sampler of the softmax's candidates: all frequent words, and random draws of the others.
+    Sampler of the softmax's candidates: the `NUM_FREQUENT` most frequent words, and `NUM_DRAWS`
+    random draws of the others, with probability proportional to count ** `EXPONENT`.
 
-    Draws are with replacement. The sum of `exp(logit - log(expected count))` over the candidates is
-    an unbiased estimate of the full softmax's normalizer. If the vocabulary is small, all words are
-    candidates and none is drawn.
+    Draws are with replacement, and repeated words stay. The expected count is how often a word is
+    drawn on average, and 1 for a frequent word. The sum of `exp(logit - log(expected count))` over
+    the candidates is an unbiased estimate of the full softmax's normalizer. If the vocabulary is
+    small, all words are candidates and none is drawn.
 
     # Parameters
 
     counts : `torch.Tensor`
-        Frequency of each word of the softmax; the most frequent words come first.
+        Frequency of each word of the softmax, the most frequent first, shape `(num_words,)`.
     """
 
     def __init__(self, counts: torch.Tensor) -> None:
@@ -54,29 +56,29 @@ class CandidateSampler:
 
 class Trainer:
     """
-    Trainer of a language model. An update reads only tensors at fixed addresses, so that a CUDA
-    graph can replay it.
+    Trainer of a language model. An update reads and writes only tensors that are made once, so that
+    a CUDA graph can replay it.
 
     # Parameters
 
     model : `GpuLanguageModel`
     characters : `torch.Tensor`
-        Character ids of all types, see `character_table`.
+        Character ids of all types (distinct tokens), see `character_table`.
     streams : `Streams`
         Training text.
     counts : `torch.Tensor`
-        Frequency of each word of the softmax.
+        Frequency of each word of the softmax, the most frequent first, shape `(num_words,)`.
 
     # Attributes
 
     learning_rate : `torch.Tensor`
-        Learning rate of the next update, a scalar. Change it in place, as the model's
-        `dropout_probability`.
+        Learning rate of the next update, a scalar. Set it with `fill_`, never by assignment; so too
+        the model's `dropout_probability`.
     loss, gradient_norm, num_types : `torch.Tensor`
-        Loss, norm of the gradient, and number of types of the last batch; scalars.
+        Loss, norm of the gradient before clipping, and number of types of the last batch; scalars.
     num_slots : `int`
-        Number of token vectors computed for each batch. If a batch has more types, its rarest types
-        share one vector, which is then wrong for all but one.
+        Number of types whose vectors are computed for each batch. If a batch has more types, its
+        rarest ones all get the vector of one of them.
     """
 
     def __init__(
