@@ -172,8 +172,9 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     # Raises
 
     `ValueError`
-        If the biLM is a model of ELMoForManyLangs, its `state` is `"carry"`, it is not in float32,
-        or the exported graph has a fixed `batch_size` or `num_tokens`. No file is written.
+        If the biLM is a model of ELMoForManyLangs, its `state` is `"carry"`, it is not in float32
+        or not on the CPU, or the exported graph has a fixed `batch_size` or `num_tokens`. No file
+        is written.
     `FileNotFoundError`
         If the output's folder does not exist.
     `ModuleNotFoundError`
@@ -195,6 +196,8 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
             f"the biLM's weights are {' and '.join(dtypes)}, expected torch.float32: call .float() "
             "on it"
         )
+    if bilm.device.type != "cpu":
+        raise ValueError(f"the biLM is on {bilm.device}, expected the CPU: call .cpu() on it")
     check_output_path(Path(path))
     import onnx
     import onnxscript  # noqa: F401 (checked now: the exporter imports it after a minute)

@@ -125,6 +125,7 @@ def emulated_gpu(monkeypatch):
     torch.ones((), requires_grad=True).backward()
     torch._C._ensureCUDADeviceGuardSet()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "emulated")
     # Tensors of a class of our own cannot be made in inference mode.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
     for change in ("_exchange_device", "_maybe_exchange_device"):

@@ -1,5 +1,6 @@
 """The exported biLM in onnxruntime, and what is refused; `make libraries` has onnxruntime."""
 
+import copy
 import json
 from types import SimpleNamespace
 
@@ -175,6 +176,8 @@ def test_what_cannot_be_exported_is_said_before_the_export(tmp_path):
     bilm.state = "reset"
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write"):
         export_onnx(bilm, tmp_path / "none" / "x.onnx")
+    with pytest.raises(ValueError, match=r"the biLM is on meta, expected the CPU: call \.cpu\(\)"):
+        export_onnx(copy.deepcopy(bilm).to("meta"), tmp_path / "x.onnx")
     with pytest.raises(
         ValueError, match=r"weights are torch\.bfloat16, expected torch\.float32: ca"
     ):

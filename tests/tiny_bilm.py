@@ -68,6 +68,18 @@ def random_bilm(options=OPTIONS, seed=1, dtype=None, bilm_class=BiLm, **changes)
     return bilm
 
 
+def replica_of(bilm):
+    """As `torch.nn.parallel.replicate` makes it: weights are no parameters there."""
+    replicas = {module: module._replicate_for_data_parallel() for module in bilm.modules()}
+    for module, replica in replicas.items():
+        for name, child in module.named_children():
+            replica._modules[name] = replicas[child]
+        for name, parameter in module._parameters.items():
+            setattr(replica, name, None if parameter is None else parameter.detach())
+    assert not list(replicas[bilm].parameters())
+    return replicas[bilm]
+
+
 def write(folder, bilm=None, **options_json):
     """Writes a biLM's two files; `options_json` replaces values, such as `n_characters=261`."""
     bilm = bilm or random_bilm()

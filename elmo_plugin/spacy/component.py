@@ -24,7 +24,6 @@ from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
-from elmo_plugin.bilm.use.embedder import single_thread_after_fork
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
 OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
@@ -140,7 +139,6 @@ class ElmoComponent(Pipe):
 
     @torch.no_grad()
     def _annotate(self, docs: list[Doc]) -> None:
-        single_thread_after_fork()
         options = self.bilm.options
         layers = [
             numpy.zeros((options.num_layers + 1, len(doc), options.embedding_dim), "float32")
@@ -169,11 +167,11 @@ class ElmoComponent(Pipe):
         if len(sentences[0]) + 2 > self._max_tokens:
             (sentence,) = sentences
             chunks = layers_in_chunks(bilm, sentence, self._max_tokens)
-            return [torch.cat(list(chunks), dim=1).cpu().numpy()]
+            return [torch.cat([one.float().cpu() for one in chunks], dim=1).numpy()]
         ids = bilm.batch_to_ids(sentences).to(bilm.device)
         output = bilm(ids) if self._cache is None else self._cache.layers(bilm, ids)
         layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
-        return layers.cpu().numpy()
+        return layers.float().cpu().numpy()
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """

@@ -7,6 +7,7 @@ from typing import Optional
 import pytest
 import torch
 from allennlp.common import FromParams, Params
+from allennlp.common.checks import ConfigurationError
 from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -82,6 +83,14 @@ def test_options_without_weights_wait_for_an_archive(files):
 def test_a_module_from_python():
     elmo = Elmo(module=BiLm(random_bilm().options), dropout=0.0)
     assert elmo(batch_to_ids([["a"]]))["elmo_representations"][0].shape == (1, 1, 12)
+
+
+@pytest.mark.parametrize("given", [{"state": "primed"}, {"dtype": "int8"}])
+def test_what_is_the_modules_own_is_not_given_beside_it(given):
+    bilm = BiLm(random_bilm().options, state="reset")
+    with pytest.raises(ConfigurationError, match="were given beside module, which has its own"):
+        Elmo(module=bilm, **given)
+    assert Elmo(module=bilm, state="reset")._elmo_lstm.state == "reset"
 
 
 def test_dropout_falls_on_each_representation_alone(files):

@@ -53,7 +53,6 @@ class CorpusSettings:
     replace_bad_utf8: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.extraction
         expected = f"expected one of {', '.join(REPRODUCIBLE_MODES)}"
         if self.state == "carry":
             raise ValueError(
@@ -65,6 +64,8 @@ class CorpusSettings:
         for name in ("threads", "shard_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "max_tokens", self.extraction.max_tokens)
 
     @property
     def extraction(self) -> Extraction:

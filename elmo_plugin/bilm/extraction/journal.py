@@ -83,7 +83,8 @@ class Journal:
 
     def _begin(self, settings: dict[str, Any], is_new: bool, resume: bool, restart: bool) -> None:
         old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)
-        is_new = is_new or not (self.folder / SETTINGS).exists()
+        # Without progress, nothing was committed.
+        is_new = is_new or not all((self.folder / one).exists() for one in (SETTINGS, PROGRESS))
         if is_new or (restart and not resume):
             remove_files(old_files)
             write_json(self.folder / SETTINGS, settings, indent=None)
@@ -94,8 +95,7 @@ class Journal:
             )
         else:
             self._check(settings)
-            if (self.folder / PROGRESS).exists():
-                self._progress = _read_json(self.folder / PROGRESS, NOTHING)
+            self._progress = _read_json(self.folder / PROGRESS, NOTHING)
             if self.finished and not all(
                 (self.folder / name).exists() for name in (VECTORS, SENTENCES, LENGTHS)
             ):  # a kill during `remove` left only a part of the data: compute it again

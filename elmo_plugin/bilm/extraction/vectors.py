@@ -67,8 +67,11 @@ class Extraction:
                 )
         for name, least in (("batch_size", 1), ("max_tokens", 3)):
             number = getattr(self, name)
-            if number is not None and number < least:
+            if number is None:
+                continue
+            if number < least:
                 raise ValueError(f"{name} is {number}, expected {least} or more")
+            object.__setattr__(self, name, int(number))  # JSON takes no integers of NumPy
         if self.use_sentence_keys and self.layout == "ragged":
             raise ValueError(
                 "use_sentence_keys was given with the ragged layout, which has no keys; expected "

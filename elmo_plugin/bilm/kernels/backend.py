@@ -33,6 +33,7 @@ from elmo_plugin.bilm.kernels.interface import (
     Precision,
     TokenWeights,
 )
+from elmo_plugin.bilm.kernels.machine import single_thread_after_fork
 
 __all__ = [
     "DTYPES",
@@ -50,6 +51,7 @@ __all__ = [
     "derived_by_backend",
     "forget_derived",
     "run_eagerly",
+    "single_thread_after_fork",
     "use_backend",
     "warn_of_non_finite_weights",
 ]

@@ -263,6 +263,13 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     number_format = lstm_format(weights, dtype)
     if number_format is not None:
         return {"kernels": f"library {library.ABI}, {dtype or 'float32'} as {number_format}"}
+    if (device := weights.tensors[0].device).type == "cuda":
+        return {
+            "kernels": "PyTorch",
+            "torch": torch.__version__,
+            "processor": torch.cuda.get_device_name(device),
+            "precision": torch.get_float32_matmul_precision(),
+        }
     return {
         "kernels": "PyTorch",
         "torch": torch.__version__,

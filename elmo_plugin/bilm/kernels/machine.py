@@ -16,6 +16,7 @@ CGROUP = Path("/sys/fs/cgroup")
 # Parameters of glibc's `mallopt`, from malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
+_process = os.getpid()
 
 
 def model_name() -> str:
@@ -56,6 +57,18 @@ def within_quota(num_threads: int) -> int:
     """Return `num_threads`, limited to the CPU quota unless the environment sets a number."""
     quota = None if _threads_are_chosen() else cpu_quota()
     return num_threads if quota is None else min(num_threads, quota)
+
+
+def single_thread_after_fork() -> None:
+    """
+    Set PyTorch to one thread in a forked child process, as workers of its `DataLoader` do.
+
+    The parent's threads do not exist in the child process, which would wait for them forever.
+    """
+    global _process
+    if os.getpid() != _process:
+        sys.modules["torch"].set_num_threads(1)
+        _process = os.getpid()
 
 
 def let_waiting_threads_sleep() -> None:

@@ -13,13 +13,14 @@ from elmo_plugin.bilm.kernels.backend import (
     check_ids,
     derived_by_backend,
     run_eagerly,
+    single_thread_after_fork,
     warn_of_non_finite_weights,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.model.state import WARM_UP_TEXT
+from elmo_plugin.bilm.model.state import WARM_UP_TEXT, StatePolicy
 
 
 class BiLmOutput(NamedTuple):
@@ -188,6 +189,8 @@ class BiLm(WeightsModule):
 
     def check(self, inputs: torch.Tensor) -> None:
         """Raise a `ValueError` if `inputs` is wrong, as described under `run`."""
+        # Every use begins here, and a forked process must not wait for its parent's threads.
+        single_thread_after_fork()
         check_ids(inputs)
         if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
             raise ValueError(
@@ -215,8 +218,20 @@ class BiLm(WeightsModule):
         # Returns
 
         `dict[str, Any]`: `"activations"` holds the `layers` of `BiLmOutput`, `"mask"` its `mask`.
+
+        # Raises
+
+        `ValueError`
+            As `run`.
+        `RuntimeError`
+            If gradient checkpointing computes the batch again in state `"carry"`.
         """
         check_ids(inputs)
+        if self.state == "carry" and torch._C._current_graph_task_id() != -1:
+            raise RuntimeError(
+                "gradient checkpointing computes a batch again in state 'carry', after the carried "
+                "state has changed; expected state 'reset' or 'primed'"
+            )
         rows = range(inputs.shape[:1].numel())
         output = self.run(inputs, self.start_states(rows), word_inputs)
         self.keep_states(rows, *output.end)
@@ -285,8 +300,15 @@ class BiLm(WeightsModule):
         self._policy.move(fn)
         return self
 
+    def _replicate_for_data_parallel(self) -> "BiLm":
+        """Give the replica a carried state of its own: replicas run in parallel on other GPUs."""
+        replica = super()._replicate_for_data_parallel()
+        replica._policy = StatePolicy(self.state)
+        return replica
+
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""
+        single_thread_after_fork()
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])

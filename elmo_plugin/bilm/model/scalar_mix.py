@@ -88,10 +88,12 @@ class ScalarMix(torch.nn.Module):
 
 def _normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Normalise all positions by the mean and variance of the real tokens, as AllenNLP does."""
+    half = layer.dtype in (torch.float16, torch.bfloat16)
+    values = layer.float() if half else layer  # the sums overflow float16
     real = mask.unsqueeze(-1)
     count = mask.sum() * layer.shape[-1]
-    mean = (layer * real).sum() / count
-    variance = (((layer - mean) * real) ** 2).sum() / count
+    mean = (values * real).sum() / count
+    variance = (((values - mean) * real) ** 2).sum() / count
     # The guard against division by zero is AllenNLP's (nn/util.py, tiny_value_of_dtype).
-    guard = 1e-4 if layer.dtype in (torch.float16, torch.bfloat16) else 1e-13
-    return (layer - mean) / torch.sqrt(variance + guard)
+    guard = 1e-4 if half else 1e-13
+    return ((values - mean) / torch.sqrt(variance + guard)).to(layer.dtype)

@@ -51,7 +51,8 @@ class Elmo(torch.nn.Module):
         Fixed weights of every mix, before the softmax, one per layer; `None` to learn the weights.
     module : `Optional[torch.nn.Module]`, optional (default = `None`)
         A biLM to use instead of files. Its `forward(inputs, word_inputs)` returns `"activations"`
-        and `"mask"`, and its `num_layers` is the number of activations.
+        and `"mask"`, and its `num_layers` is the number of activations. Its state and precision,
+        and which of its parameters train, stay as they are.
     state : `str`, optional (default = `"carry"`)
         `"carry"`, `"reset"` or `"primed"`; see `BiLm`.
     options : `Optional[Dict[str, Any]]`, optional (default = `None`)
@@ -126,6 +127,11 @@ class Elmo(torch.nn.Module):
             raise ValueError(
                 f"options_file {source!r} and weight_file {weights!r} were given beside module, "
                 "expected either files or a module"
+            )
+        elif dtype is not None or state not in ("carry", getattr(module, "state", state)):
+            raise ValueError(
+                f"state {state!r} and dtype {dtype!r} were given beside module, which has its own; "
+                "expected neither"
             )
         self._elmo_lstm = module
         self._cache = None if cache is None else LayerCache(cache)

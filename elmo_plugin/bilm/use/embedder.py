@@ -1,7 +1,6 @@
 """`ElmoEmbedder`: a biLM's layers for tokenized sentences, as NumPy arrays or in an HDF5 file."""
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
@@ -97,7 +96,6 @@ class ElmoEmbedder:
             The layers without sentence boundaries, shape `(batch_size, mixture_size, num_tokens,
             embedding_dim)`, zero at padding; and the mask, bool, shape `(batch_size, num_tokens)`.
         """
-        single_thread_after_fork()
         ids = self.elmo_bilm.batch_to_ids(list(self._tokenized(batch))).to(self.elmo_bilm.device)
         with torch.no_grad():
             if self._cache is None:
@@ -297,18 +295,3 @@ def load_or_embedded(
             file=sys.stderr,
         )
     return load_bilm(options_file, weight_file, state=state, dtype=dtype, default="embedded")
-
-
-_process = os.getpid()
-
-
-def single_thread_after_fork() -> None:
-    """
-    Set PyTorch to one thread in a forked child process, as workers of its `DataLoader` do.
-
-    The parent's threads do not exist in the child process, which would wait for them forever.
-    """
-    global _process
-    if os.getpid() != _process:
-        torch.set_num_threads(1)
-        _process = os.getpid()

@@ -66,9 +66,10 @@ class LayerCache:
         num_characters)`. The result has `"activations"` and `"mask"` as in `BiLm.forward`.
         """
         bilm.check(inputs)
-        is_float32 = all(parameter.dtype == torch.float32 for parameter in bilm.parameters())
+        # A replica of `DataParallel` has no parameters, so keys could not depend on its weights.
         # With a carried state, a sentence's layers depend on the batches before it.
-        if not is_float32 or bilm.state == "carry":
+        dtypes = {parameter.dtype for parameter in bilm.parameters()}
+        if dtypes != {torch.float32} or bilm.state == "carry":
             return bilm(inputs)
         lengths = (inputs > 0).any(dim=-1).sum(dim=1)
         id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32

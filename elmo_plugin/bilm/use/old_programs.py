@@ -129,8 +129,9 @@ class Elmo(elmo.Elmo):
     bilm_class = OldBiLm
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        named.setdefault("state", chosen_state())
-        _say("Elmo", named["state"])
+        if named.get("module") is None:
+            named.setdefault("state", chosen_state())
+            _say("Elmo", named["state"])
         super().__init__(*arguments, **named)
 
 

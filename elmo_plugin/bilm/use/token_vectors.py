@@ -135,5 +135,5 @@ def _batches(
         for start in range(0, len(tokens), BATCH_SIZE):
             batch = tokens[start : start + BATCH_SIZE]
             with torch.no_grad():
-                yield start, batch, bilm.token_vectors(batch).cpu().numpy()
+                yield start, batch, bilm.token_vectors(batch).float().cpu().numpy()
             bar.update(len(batch))

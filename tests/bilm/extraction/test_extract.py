@@ -323,23 +323,46 @@ def interrupted(lines, after):
         yield line
 
 
+@pytest.fixture
+def commit_always(monkeypatch):
+    monkeypatch.setattr(extract_module, "COMMIT_SECONDS", 0)
+    monkeypatch.setattr(extract_module, "CARRIED_WINDOWS", 2)
+
+
+SHORT = Extraction(max_tokens=3)  # windows of 16 sentences of one token
+
+
+@pytest.mark.usefixtures("commit_always")
 def test_an_interrupted_run_is_in_the_way_until_resumed_or_forced(tmp_path):
     with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match=r"out\.partial holds an interrupted run"):
-        extract(bilm_of(), ["a"] * 9, tmp_path / "out")
+        extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT)
     assert extract(bilm_of(), ["b"] * 9, tmp_path / "out", force=True) == 9
     assert names(tmp_path) == ["out"]
 
 
+@pytest.mark.usefixtures("commit_always")
 def test_what_the_error_says_can_be_done_while_it_is_handled(tmp_path):
     with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
     try:
-        extract(bilm_of(), ["a"] * 9, tmp_path / "out")
+        extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT)
     except ValueError:
-        assert extract(bilm_of(), ["a"] * 9, tmp_path / "out", resume=True) == 9
+        assert extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT, resume=True) == 40
+
+
+def test_numpys_integers_are_numbers(tmp_path):
+    wanted = Extraction(batch_size=numpy.int64(2))
+    assert extract(bilm_of(), ["a"], tmp_path / "out", wanted) == 1
+
+
+def test_a_run_that_committed_nothing_is_not_in_the_way(tmp_path):
+    with pytest.raises(Stop):
+        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+    assert extract(bilm_of(), ["a"] * 9, tmp_path / "out", SHORT) == 9
+    assert names(tmp_path) == ["out"]
 
 
 def test_a_folder_is_no_output(tmp_path):
@@ -396,12 +419,6 @@ def test_a_carried_state_of_any_precision_is_resumed(tmp_path, dtype):
     assert extract(bilm_of("carry").to(dtype), lines, tmp_path / "out", wanted, resume=True) == 44
     extract(bilm_of("carry").to(dtype), lines, tmp_path / "undisturbed", wanted)
     assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
-
-
-@pytest.fixture
-def commit_always(monkeypatch):
-    monkeypatch.setattr(extract_module, "COMMIT_SECONDS", 0)
-    monkeypatch.setattr(extract_module, "CARRIED_WINDOWS", 2)
 
 
 @pytest.mark.usefixtures("commit_always")

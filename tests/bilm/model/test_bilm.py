@@ -12,7 +12,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
 from tests import peak_memory
-from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm
+from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, replica_of
 
 SENTENCES = [sentence for batch in BATCHES for sentence in batch]
 
@@ -248,18 +248,14 @@ def test_primed_follows_a_clip():
     assert largest_difference(before, after) > 1e-3
 
 
-def test_primed_in_a_replica_of_data_parallel():
-    """As `torch.nn.parallel.replicate` makes it: weights are no parameters there."""
-    bilm = bilm_in("primed")
-    replicas = {module: module._replicate_for_data_parallel() for module in bilm.modules()}
-    for module, replica in replicas.items():
-        for name, child in module.named_children():
-            replica._modules[name] = replicas[child]
-        for name, parameter in module._parameters.items():
-            setattr(replica, name, None if parameter is None else parameter.detach())
-    replica = replicas[bilm]
-    assert not list(replica.parameters())
-    assert_close(vectors(replica, SENTENCES), vectors(bilm, SENTENCES))
+@pytest.mark.parametrize("state", STATE_MODES)
+def test_in_a_replica_of_data_parallel(state):
+    """A replica has a carried state of its own, on its own device."""
+    bilm = bilm_in(state)
+    found = vectors(replica_of(bilm), SENTENCES)
+    assert bilm.carried is None
+    assert_close(found, vectors(bilm, SENTENCES))
+    assert_close(vectors(replica_of(bilm), SENTENCES), found)
 
 
 @pytest.mark.parametrize("state", ["reset", "primed"])
@@ -273,6 +269,19 @@ def test_gradient_checkpointing(state):
 
     found = gradients(lambda f, ids: checkpoint(f, ids, use_reentrant=False))
     torch.testing.assert_close(found, gradients(lambda f, ids: f(ids)))
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing_in_carry_is_an_error(use_reentrant):
+    """The second time, the batch would start from the state that the first time left."""
+    bilm = bilm_in("carry")
+    ids = torch.ones(1, requires_grad=True), batch_to_ids([["a", "cat"], ["The"]])
+
+    def run(one, ids):
+        return bilm(ids)["activations"][-1] * one
+
+    with pytest.raises(RuntimeError, match="computes a batch again in state 'carry'"):
+        checkpoint(run, *ids, use_reentrant=use_reentrant).sum().backward()
 
 
 def test_primed_runs_the_warm_up_text_once():

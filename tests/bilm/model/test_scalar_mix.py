@@ -23,6 +23,16 @@ def test_by_hand():
     numpy.testing.assert_allclose(mix(layers)[0, 0].detach(), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_layer_norm_of_many_tokens_in_half_precision(dtype):
+    """Float16 ends at 65,504, which the sum of squares exceeds."""
+    layer = torch.randn(1, 1200, 512).to(dtype)
+    mask = torch.ones(1, 1200, dtype=torch.bool)
+    found = ScalarMix(1, do_layer_norm=True).to(dtype)([layer], mask)
+    assert found.dtype == dtype
+    assert float(found.float().std()) == pytest.approx(1, abs=0.01)
+
+
 def test_layer_norm_by_hand():
     """One mean and one variance of the real tokens' numbers, applied to padding too."""
     mix = ScalarMix(1, do_layer_norm=True)

@@ -29,6 +29,30 @@ print(queue.get(timeout=400))
 """
 
 
+# The exit status is the child's number of threads.
+ONE_THREAD = """
+import os, sys
+import torch
+from elmo_plugin import load_bilm
+
+torch.set_num_threads(2)
+bilm = load_bilm(*sys.argv[1:])
+work = {"run": lambda: bilm(bilm.batch_to_ids([["a"]])),
+        "token_vectors": lambda: bilm.token_vectors(["a"])}
+for name, function in work.items():
+    if not (child := os.fork()):
+        function()
+        os._exit(torch.get_num_threads())
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(name, status, torch.get_num_threads())
+"""
+
+
+def test_a_forked_process_has_one_thread(tmp_path):
+    child = run(ONE_THREAD, *write(tmp_path))
+    assert child.stdout.splitlines() == ["run 1 2", "token_vectors 1 2"], child.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_an_embedder_works_after_a_fork(tmp_path):
     child = run(FORKED, *write(tmp_path))

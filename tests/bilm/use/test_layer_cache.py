@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tiny_bilm import BATCHES, random_bilm, write
+from tiny_bilm import BATCHES, random_bilm, replica_of, write
 
 from elmo_plugin.bilm.files import blob_store
 from elmo_plugin.bilm.kernels.backend import WeightsModule
@@ -376,6 +376,12 @@ def test_several_processes_share_a_directory(tmp_path, caplog):
         assert_same(cache.layers(bilm, batch_to_ids(batch)), without)
     assert runs == []
     assert caplog.text == ""
+
+
+def test_a_replica_of_data_parallel_runs_itself():
+    bilm, cache = frozen(), LayerCache("memory")
+    ids = batch_to_ids(BATCHES[0])
+    assert_same(cache.layers(replica_of(bilm), ids), bilm(ids))
 
 
 def test_a_copy_starts_anew_in_the_same_place(place):

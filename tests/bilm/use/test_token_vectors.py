@@ -1,5 +1,6 @@
 """Context-independent vectors of a vocabulary, as AllenNLP and word2vec's readers take them."""
 
+import copy
 import gzip
 
 import h5py
@@ -40,6 +41,9 @@ def test_text_is_a_token_and_its_numbers(tmp_path, bilm, expected, monkeypatch):
         header, *rest = file.read().splitlines()
     assert header == "5 6"
     assert rest == lines
+    write_token_vectors(copy.deepcopy(bilm).bfloat16(), TOKENS, tmp_path / "half.txt")
+    found = numpy.loadtxt(tmp_path / "half.txt", usecols=range(1, 7), comments=None)
+    numpy.testing.assert_allclose(found, expected, atol=0.02)
 
 
 def word2vec_vectors(path):
