@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     """
     import numpy
 
-    from elmo_plugin.bilm.files.text import decode_lines
+    from elmo_plugin.bilm.files.text import decode_lines, open_bytes
     from elmo_plugin.bilm.use.scoring import LanguageScorer
 
     if args.substitutes is not None and args.substitutes < 1:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         args.directory, args.state, args.cuda_device, args.vocabulary
     )
     from_stdin = args.text == "-"
-    with nullcontext(sys.stdin.buffer) if from_stdin else Path(args.text).open("rb") as raw:
+    with nullcontext(sys.stdin.buffer) if from_stdin else open_bytes(args.text) as raw:
         numbers: List[int] = []
 
         def sentences() -> Iterator[List[str]]:

@@ -175,6 +175,8 @@ class BiattentiveClassificationNetwork(Model):
         output = {"logits": logits, "class_probabilities": logits.softmax(dim=-1)}
         if label is not None:
             label, seen = self._unseen_labels.find(label, self.training)
+            # AllenNLP needs a loss from every batch or from none.
+            output["loss"] = logits.new_zeros(())
             if seen.any():
                 output["loss"] = self.loss(logits[seen], label[seen])
             for metric in self.metrics.values():

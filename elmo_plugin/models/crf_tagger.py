@@ -231,6 +231,8 @@ class CrfTagger(Model):
             # The CRF's loss is per sentence, so leave out each sentence with a tag outside the
             # vocabulary.
             known = seen.all(dim=1)
+            # AllenNLP needs a loss from every batch or from none.
+            output["loss"] = logits.new_zeros(())
             if known.any():
                 output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)

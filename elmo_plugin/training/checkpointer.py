@@ -212,7 +212,11 @@ class AtomicCheckpointer(Checkpointer):
         model_state, training_state = checkpoint
         if self.state_is_sharded or not training_state.get(_IS_BEST):
             return
-        averages = training_state.get("moving_average", {}).get("shadows", {})
+        averages = {
+            # In distributed training they are named after the wrapped model.
+            name if name in model_state else name.removeprefix("module."): average
+            for name, average in training_state.get("moving_average", {}).get("shadows", {}).items()
+        }
         best = self._directory / "best.th"
         save_atomically({**model_state, **averages}, best)
         training_state["best_model_filename"] = str(best)

@@ -1,7 +1,7 @@
 """Base class of trainer callbacks whose state differs between processes."""
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
 import torch.distributed as dist
 from allennlp.training.callbacks import TrainerCallback
@@ -65,10 +65,10 @@ class ProcessState(TrainerCallback):
         save = checkpointer.save_checkpoint
 
         def gather_and_save(trainer: GradientDescentTrainer) -> None:
-            gathered: Optional[List[Any]] = [None] * trainer._world_size if is_first else None
-            dist.gather_object(self.own_state(), gathered)
-            self._gathered = gathered or []
+            # Not to process 0 alone: the first process of each node writes a checkpoint.
+            gathered: List[Any] = [None] * trainer._world_size
+            dist.all_gather_object(gathered, self.own_state())
+            self._gathered = gathered
             save(trainer)
 
-        is_first = dist.get_rank() == 0  # global rank; the trainer's is local to a node
         checkpointer.save_checkpoint = gather_and_save  # type: ignore[assignment, method-assign]

@@ -246,6 +246,7 @@ def test_what_may_differ():
         ({"pytorch_seed": "7"}, "pytorch_seed is '7', expected an int"),
         ({"pytorch_seed": 2**70}, "pytorch_seed is 1180591620717411303424, expected an int of 64"),
         ({"vocabulary": 3}, "config.json: vocabulary is 3, expected an object"),
+        ({"data_loader": {"batch_size": 4, "num_characters": 20}}, "num_characters is 20, expecte"),
         ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
     ],
 )
@@ -275,6 +276,14 @@ def test_what_cannot_begin_replaces_no_run(pretrain, capsys, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
     bad = {"train_data_path": str(tmp_path / "bad.txt")}
     assert "bad.txt" in error_of(pretrain, capsys, "--force", **bad)
+    for overrides, message in (
+        ({"trainer.optimizer.type": "adamm"}, "adamm"),
+        ({"model.softmax.num_samples": 10**6}, "expected"),
+        ({"model.pretrained_file": str(tmp_path / "none.hdf5")}, "none.hdf5"),
+        ({"model.dropout": 1.5}, "dropout is 1.5, expected at least 0 and below 1"),
+        ({"model.options": str(out), "model.pretrained_file": str(out)}, "which this run reads"),
+    ):
+        assert message in error_of(pretrain, capsys, "--force", "-o", json.dumps(overrides))
     assert (out / "weights.hdf5").read_bytes() == before
 
 

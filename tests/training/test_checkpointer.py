@@ -210,6 +210,15 @@ def test_a_kill_before_the_best_weights_are_copied(train, tmp_path, monkeypatch,
     assert_same_end(run, tmp_path / "undisturbed")
 
 
+def test_the_average_of_a_distributed_model_is_that_of_the_model(tmp_path):
+    """Its names are those of the wrapped model."""
+    averages = {"module.a": torch.ones(1), "b": torch.ones(1)}
+    training = {"elmo_plugin_is_best": True, "moving_average": {"shadows": averages}}
+    checkpoint = ({"a": torch.zeros(1), "b": torch.zeros(1)}, training)
+    AtomicCheckpointer(tmp_path)._restore_best(checkpoint)
+    assert torch.load(tmp_path / "best.th") == {"a": 1, "b": 1}
+
+
 def test_only_whole_old_checkpoints_are_removed(train, tmp_path):
     run = tmp_path / "run"
     train(run, num_epochs=1, checkpointer={"save_every_num_batches": 1})

@@ -1,6 +1,7 @@
 """Config of a pretraining run: the allowed keys, and the objects that are built from it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import UnionType
@@ -115,7 +116,9 @@ def _flat(config: Any, path: str = "") -> dict[str, Any]:
 
 
 def files_named(config: Any) -> Iterator[Path]:
-    """Yield the existing files that a config names anywhere, by path or by glob pattern."""
+    """
+    Yield the existing files that a config names anywhere, by path or by glob pattern, and folders.
+    """
     if isinstance(config, dict):
         for value in config.values():
             yield from files_named(value)
@@ -126,7 +129,9 @@ def files_named(config: Any) -> Iterator[Path]:
         try:
             yield from find_text_files(config)
         except (OSError, ValueError):
-            return
+            with suppress(OSError, ValueError):  # of a text that is no path
+                if Path(config).is_dir():
+                    yield Path(config)
 
 
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:

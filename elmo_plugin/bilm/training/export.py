@@ -5,13 +5,14 @@ The model card, `card.json`, records how the biLM was trained.
 """
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
-from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
@@ -43,8 +44,8 @@ def export_bilm(
     """
     Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP.
 
-    Vocabulary, softmax and model card are written too if they are given. Each file is written
-    atomically.
+    Vocabulary, softmax and model card are written too if they are given. Earlier files are replaced
+    once all new ones are written.
 
     # Parameters
 
@@ -65,14 +66,19 @@ def export_bilm(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if vocabulary is not None:
-        vocabulary.save(directory / VOCABULARY_FILE)
-    if softmax is not None:
-        save_softmax(softmax, directory / SOFTMAX_FILE, softmax_dtype or dtype)
-    if card is not None:
-        write_json(directory / CARD_FILE, card)
-    save_weights(bilm, directory / WEIGHTS_FILE, dtype)
-    write_json(directory / OPTIONS_FILE, options_dict(bilm.options))
+    with ExitStack() as files:
+
+        def aside(name: str) -> Path:
+            return files.enter_context(atomic_write(directory / name))
+
+        if vocabulary is not None:
+            vocabulary.save(aside(VOCABULARY_FILE))
+        if softmax is not None:
+            save_softmax(softmax, aside(SOFTMAX_FILE), softmax_dtype or dtype)
+        if card is not None:
+            write_json(aside(CARD_FILE), card)
+        save_weights(bilm, aside(WEIGHTS_FILE), dtype)
+        write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
 
 
 def export_run(

@@ -10,6 +10,7 @@ from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, WeightsModule
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.streams import BatchPair
@@ -58,7 +59,7 @@ class LanguageModel(torch.nn.Module):
     # Raises
 
     `ValueError`
-        If `dtype` is unknown.
+        If `dtype` is unknown, or `dropout` is not a probability below 1.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class LanguageModel(torch.nn.Module):
             raise ValueError(
                 f"dtype is {dtype!r}, expected None, 'auto' or one of {TRAINING_DTYPES}"
             )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout}, expected at least 0 and below 1")
         self.bilm = bilm
         self.softmax = softmax
         self.dropout = dropout
@@ -175,10 +178,19 @@ def make_language_model(
         initial weights.
     dropout, dtype
         See `LanguageModel`.
+
+    # Raises
+
+    `ValueError`
+        If the biLM is a model of ELMoForManyLangs, or a value is not allowed.
     """
     if pretrained_file is None and not isinstance(options, dict):
         options = options_dict(find_options(options))  # take only the options of a named biLM
     bilm = load_bilm(options, pretrained_file, requires_grad=True)
+    if type(bilm.char_cnn) is not CharCnn:
+        raise ValueError(
+            "model.options is a model of ELMoForManyLangs, expected one in bilm-tf's format"
+        )
     arguments = dict(softmax or {})
     softmax_file = arguments.pop("pretrained_file", None)
     word_softmax = WordSoftmax(len(words), bilm.options.projection_dim, **arguments)

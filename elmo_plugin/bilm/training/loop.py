@@ -79,6 +79,13 @@ class Pretraining:
             raise ValueError(
                 f"patience is {settings.patience} without held-out text, expected both or neither"
             )
+        num_characters = model.bilm.options.num_characters
+        for one in (text, heldout):
+            if one is not None and one.num_characters != num_characters:
+                raise ValueError(
+                    f"data_loader.num_characters is {one.num_characters}, expected the biLM's "
+                    f"{num_characters}"
+                )
         self.model, self.words, self.text, self.heldout = model, words, text, heldout
         self.settings, self.on_step = settings, on_step
         self.processes = processes or Processes(model.softmax.weight.device)
@@ -146,10 +153,7 @@ class Pretraining:
                 f"there are {self.processes.size} processes for {progress.rows} streams, expected "
                 "a stream for each at least"
             )
-        self.batches_per_epoch = self.text.batches_in_an_epoch(progress.rows)
-        if self.heldout is not None:
-            one_pass = replace(self.heldout, num_tokens=None, batches_per_epoch=None)
-            one_pass.batches_in_an_epoch(self._heldout_rows)
+        self.batches_per_epoch = self.processes.run_on_first(self._count_batches)
         together = self.settings.num_gradient_accumulation_steps
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
         self.num_steps = self.steps_per_epoch * self.settings.num_epochs
@@ -173,6 +177,13 @@ class Pretraining:
                 start_line(self.model, num_tokens, self.steps_per_epoch, self.settings, progress)
             )
         self.model.train()
+
+    def _count_batches(self) -> int:
+        """Return the number of batches in an epoch, after a check that each text has one."""
+        if self.heldout is not None:
+            one_pass = replace(self.heldout, num_tokens=None, batches_per_epoch=None)
+            one_pass.batches_in_an_epoch(self._heldout_rows)
+        return self.text.batches_in_an_epoch(self.progress.rows)
 
     def _check_inputs(self, saved: dict[str, Any] | None) -> None:
         """

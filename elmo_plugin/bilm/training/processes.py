@@ -46,27 +46,29 @@ class Processes:
         dist.all_reduce(sums)
         return sums.tolist()
 
-    def run_on_first(self, function: Callable[[], Any]) -> None:
+    def run_on_first(self, function: Callable[[], Any]) -> Any:
         """
-        Run a function on process 0 while the other processes wait, however long it takes.
+        Run a function on process 0 while the other processes wait, however long it takes. Return
+        its result, which must be picklable, in all processes.
 
         If the function fails on process 0, the other processes raise a `ValueError`.
         """
         if self.size == 1:
-            function()
-            return
-        failure: list[Any] = ["it was interrupted"]
+            return function()
+        # Result and failure of process 0.
+        found: list[Any] = [None, "it was interrupted"]
         try:
             if self.rank == 0:
-                function()
-                failure = [None]
+                found = [function(), None]
         except Exception as error:
-            failure = [str(error) or type(error).__name__]
+            found = [None, str(error) or type(error).__name__]
             raise
         finally:
-            dist.broadcast_object_list(failure, 0, group=self._patient)
-        if failure[0] is not None:
-            raise ValueError(f"process 0 failed: {failure[0]}")
+            dist.broadcast_object_list(found, 0, group=self._patient)
+        result, failure = found
+        if failure is not None:
+            raise ValueError(f"process 0 failed: {failure}")
+        return result
 
     @contextmanager
     def name_lost_process(self) -> Iterator[None]:

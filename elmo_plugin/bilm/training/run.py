@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from elmo_plugin.bilm.training.checkpoints import read_object
 from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.step import Stepper
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 CONFIG = "config.json"
@@ -96,8 +97,12 @@ def pretrain(
     device = _device(config["trainer"].get("cuda_device"))
     with process_group(device, timeout), ExitStack() as held:
         processes = Processes(device)
+
+        def check(words: WordVocabulary) -> None:
+            Stepper(make_language_model(words, **arguments), settings, processes)
+
         processes.run_on_first(
-            lambda: held.enter_context(prepared(folder, config, recover, force, source))
+            lambda: held.enter_context(prepared(folder, config, recover, force, source, check))
         )
         words = WordVocabulary.from_file(folder / VOCABULARY)
         torch.manual_seed(seed)
@@ -107,11 +112,16 @@ def pretrain(
 
 @contextmanager
 def prepared(
-    folder: Path, config: dict[str, Any], recover: bool, force: bool, source: str
+    folder: Path,
+    config: dict[str, Any],
+    recover: bool,
+    force: bool,
+    source: str,
+    check: Callable[[WordVocabulary], Any],
 ) -> Iterator[None]:
     """
     Context manager that locks a run's folder and writes config and vocabulary to it; see
-    `pretrain`.
+    `pretrain`. Before it deletes an earlier run, it calls `check` with the vocabulary.
 
     Raises a `ValueError` if another process uses the folder. Raises it too if the folder contains
     input files of this run, files that no run writes, or a run that may be neither resumed nor
@@ -138,6 +148,8 @@ def prepared(
             else:
                 words = configs.make_vocabulary(config)  # reads the text before anything is deleted
                 _check_replaceable(folder, found, config, source, force)
+                if _has_checkpoint(found):
+                    check(words)
                 for name in sorted(found):
                     if name != META and not LOGS.fullmatch(name):
                         (folder / name).unlink(missing_ok=True)
@@ -177,7 +189,7 @@ def _check_replaceable(
     Raise a `ValueError` unless a new run may delete everything in the output folder: files of an
     earlier run, with checkpoints only if `force`. `found` holds their names.
     """
-    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
+    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.exists()]
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
     foreign = sorted(name for name in found if not WRITTEN.fullmatch(name))
     if inside:

@@ -161,8 +161,9 @@ class WordSoftmax(torch.nn.Module):
             A scalar for each direction, in nats per word.
         """
         if self.sampler is None or not self.training:
+            dtype = self.training_dtype if self.training else None
             return [
-                full_cross_entropy(*one, self.weight, self.bias).mean()
+                full_cross_entropy(*one, self.weight, self.bias, training_dtype=dtype).mean()
                 for one in zip(outputs, targets)
             ]
         if negatives is None:
@@ -243,17 +244,20 @@ def full_cross_entropy(
     bias: torch.Tensor,
     rows_at_once: int = 256,
     words_at_once: int = 2048,
+    training_dtype: str | None = None,
 ) -> torch.Tensor:
     """
     Return the cross-entropy of each row over all words, in nats, shape `(num_rows,)`.
 
     Shapes are `(num_rows, projection_dim)` for `outputs`, `(num_rows,)` for the word ids `targets`,
-    `(num_words, projection_dim)` for `weight` and `(num_words, 1)` for `bias`. Logits are computed
+    `(num_words, projection_dim)` for `weight` and `(num_words, 1)` for `bias`. With gradients, the
+    products are in `training_dtype`, see `LanguageModel`. Logits are computed
     in blocks of `rows_at_once` rows and `words_at_once` words to save memory; the default block is
     2 MB, which fits a CPU's cache.
     """
     with_grad = torch.is_grad_enabled()
-    logits = training_linear if with_grad else functional.linear
+    linear = training_linear if with_grad else functional.linear
+    more = [training_dtype] if with_grad else []
     blocks = list(zip(weight.split(words_at_once), bias.split(words_at_once)))
     # Allocate the results first, so that the logits of all blocks can reuse the same memory.
     results = [None] * len(blocks) if with_grad else outputs.new_empty(len(blocks), rows_at_once)
@@ -261,13 +265,16 @@ def full_cross_entropy(
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
         sums = [
             torch.logsumexp(
-                logits(rows, words, words_bias.squeeze(-1)),
+                linear(rows, words, words_bias.squeeze(-1), *more),
                 dim=1,
                 out=None if result is None else result[: len(rows)],
             )
             for (words, words_bias), result in zip(blocks, results)
         ]
-        true_logits = (rows * weight[row_targets]).sum(dim=-1) + bias[row_targets].squeeze(-1)
+        # Not `weight[row_targets]`, whose gradient depends on the order of the threads.
+        own = functional.embedding(row_targets, weight)
+        own_bias = functional.embedding(row_targets, bias).squeeze(-1)
+        true_logits = (rows * own).sum(dim=-1) + own_bias
         losses.append(torch.logsumexp(torch.stack(sums), dim=0) - true_logits)
     return torch.cat(losses) if losses else outputs.new_zeros(0)
 

@@ -8,6 +8,7 @@ backward direction read the sentences in two independent random orders.
 
 import hashlib
 import itertools
+import os
 import random
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -236,6 +237,7 @@ class Text:
                 batch_size=None,
                 num_workers=self.num_workers,
                 generator=torch.Generator(),
+                worker_init_fn=_leave_process_group,
             )
         pairs = _raise_errors(batches)
         first = next(pairs, None)
@@ -245,6 +247,15 @@ class Text:
                 f"{self.num_steps} tokens, expected at least that"
             )
         return itertools.chain([first], pairs)
+
+
+def _leave_process_group(_: int) -> None:
+    """
+    Begin a session of this worker's own. Ctrl-C and torchrun's SIGTERM, which go to the whole
+    process group, must not end it: the run needs its next batch, to save a checkpoint.
+    """
+    if hasattr(os, "setsid"):  # not on Windows
+        os.setsid()
 
 
 class TokenStreams:

@@ -47,7 +47,8 @@ class SnliReader(ShardingReader):
     # Raises
 
     `ConfigurationError`
-        If `collapse_labels` is true, but "entailment" is not in `labels`.
+        If `collapse_labels` is true, but "entailment" is not in `labels`. If the fields are
+        combined, and the tokenizer adds special tokens to each sentence.
     `ValueError`
         While reading, if a line is not a JSON object, lacks a sentence, or has an empty sentence or
         an unknown label. The message gives path and line. Also if the file has no pair to read.
@@ -68,6 +69,11 @@ class SnliReader(ShardingReader):
         if combine_input_fields is None:
             combine_input_fields = isinstance(self._tokenizer, PretrainedTransformerTokenizer)
         self._combine_input_fields = combine_input_fields
+        if combine_input_fields and getattr(self._tokenizer, "_add_special_tokens", False):
+            raise ConfigurationError(
+                "the tokenizer adds special tokens to each sentence, expected "
+                "add_special_tokens: false: the reader adds them to the pair"
+            )
         self.collapse_labels = collapse_labels
         self._labels = tuple(labels or LABELS)
         if collapse_labels and "entailment" not in self._labels:

@@ -1,5 +1,7 @@
 import errno
 import fcntl
+import os
+import signal
 
 import pytest
 
@@ -10,6 +12,19 @@ def test_one_at_a_time(tmp_path):
     with lock_folder(tmp_path), pytest.raises(ValueError, match="in use by another process"):
         lock_folder(tmp_path)
     lock_folder(tmp_path).close()
+
+
+def test_a_forked_process_does_not_keep_it(tmp_path):
+    lock = lock_folder(tmp_path)
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        os.write(writer, b"here")
+        signal.pause()
+    os.read(reader, 4)
+    lock.close()
+    lock_folder(tmp_path).close()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatch):

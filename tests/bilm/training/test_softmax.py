@@ -12,6 +12,7 @@ from elmo_plugin.bilm.training.softmax import (
 )
 from tests import peak_memory
 from tests.cases import first_quick
+from tests.fresh_process import run
 
 NUM_WORDS, NUM_SAMPLES, MANY_SAMPLES, DIM = 40, 12, 30, 6
 
@@ -189,6 +190,37 @@ def test_blocks_change_nothing():
     for rows, words in ((256, 2048), (3, 5), (1, 1), (11, 23)):
         found = full_cross_entropy(outputs, targets, weight, bias, rows, words).mean()
         torch.testing.assert_close(found, expected)
+
+
+def test_bfloat16_is_for_training_alone():
+    torch.manual_seed(0)
+    softmax = WordSoftmax(NUM_WORDS, DIM)
+    outputs, targets = [torch.randn(5, DIM)], [torch.randint(0, NUM_WORDS, (5,))]
+    exact, evaluated = (float(one(outputs, targets)[0]) for one in (softmax, softmax.eval()))
+    softmax.train().training_dtype = "bfloat16"
+    rounded = float(softmax(outputs, targets)[0])
+    assert evaluated == exact != rounded == pytest.approx(exact, abs=0.05)
+    assert float(softmax.eval()(outputs, targets)[0]) == exact
+
+
+SAME_GRADIENTS = """
+import torch
+from elmo_plugin.bilm.training.softmax import full_cross_entropy
+
+torch.set_num_threads(2)
+outputs, weight = torch.randn(256, 256), torch.randn(50, 256, requires_grad=True)
+targets, bias, found = torch.randint(0, 50, (256,)), torch.zeros(50, 1), []
+for _ in range(8):
+    weight.grad = None
+    full_cross_entropy(outputs, targets, weight, bias).mean().backward()
+    found.append(weight.grad)
+print(all(torch.equal(found[0], one) for one in found))
+"""
+
+
+def test_the_full_softmaxs_gradient_is_the_same_each_time():
+    """With several threads, an index's gradient is added in any order."""
+    assert run(SAME_GRADIENTS).stdout == "True\n"
 
 
 def test_evaluation_is_full_and_draws_nothing():

@@ -1,5 +1,7 @@
 import itertools
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,28 @@ def test_a_worker_that_reads_unreadable_bytes_gives_the_same_error(text):
     pairs = Text(paths, 2, num_steps=3, shuffle=False, num_workers=1).pairs(VOCABULARY)
     with pytest.raises(ValueError, match=r"^\S*0\.txt:10: not UTF-8"):
         list(pairs)
+
+
+SIGNALLED = """
+import os, signal, sys
+from elmo_plugin.bilm.training.streams import Text
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+
+words = WordVocabulary([*SPECIAL_WORDS, "a"])
+pairs = Text([sys.argv[1]], 2, num_steps=3, num_workers=1).pairs(words, endless=True)
+signal.signal(signal.SIGTERM, lambda *_: None)
+for _ in range(9):
+    next(pairs)
+    os.killpg(0, signal.SIGTERM)
+print("read")
+"""
+
+
+def test_a_worker_outlives_a_signal_to_the_process_group(text):
+    """As torchrun sends it; the run itself goes on until it has saved."""
+    command = [sys.executable, "-c", SIGNALLED, *text("a a a\n" * 40)]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr[-2000:]
 
 
 def test_a_line_of_a_megabyte_is_one_sentence(text):

@@ -62,6 +62,9 @@ def test_both_sentences_can_be_one_field(corpus):
     )
     assert sorted(instance.fields) == ["label", "tokens"]
     assert len(instance["tokens"]) == 6
+    Joining._add_special_tokens = True
+    with pytest.raises(ConfigurationError, match="expected add_special_tokens: false"):
+        SnliReader(tokenizer=Joining(), combine_input_fields=True)
 
 
 def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus, monkeypatch):
