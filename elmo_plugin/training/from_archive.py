@@ -42,11 +42,14 @@ def archived_config(path: Union[str, Path]) -> Optional[bytes]:
 
     A model of the type `from_archive` starts from another archive, its parent. In the returned
     config, the config of the parent's model replaces it. Loading the run's archive then needs no
-    parent, and AllenNLP finds the model's default predictor.
+    parent, and AllenNLP finds the model's default predictor. With `enable_default_callbacks: false`
+    the config stays, and the parent is needed.
     """
     config = _read(Path(path))
     if not is_from_archive(config.get("model")):
         return None
+    if not (config.get("trainer") or {}).get("enable_default_callbacks", True):
+        return None  # without `ExtendedVocabulary`, only the parent has the model's vocabulary
     try:
         config["model"], _ = resolve_model(config)
     except (OSError, KeyError, ValueError, tarfile.TarError) as error:

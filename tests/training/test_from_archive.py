@@ -127,3 +127,11 @@ def test_new_labels_are_an_error_that_names_them(config, tmp_path):
     # New words alone are welcome.
     (tmp_path / "words").write_text("the###D\theron###N\n")
     evaluate_from_archive(str(archive), str(tmp_path / "words"), extend_vocab=True)
+
+
+def test_without_the_default_callbacks_the_parent_stays_in_the_config(tmp_path):
+    """None of them has saved the vocabulary that a model without its parent would need."""
+    config = {"model": {"type": "from_archive", "archive_file": "parent.tar.gz"}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "trainer": {"enable_default_callbacks": False}}))
+    assert from_archive.archived_config(path) is None
