@@ -13,7 +13,8 @@ logger = logging.getLogger(__name__)
 class ProcessState(TrainerCallback):
     """
     Trainer callback whose state is saved in each checkpoint, separately for every process of a
-    distributed run. All processes send their states to process 0, which writes the checkpoint.
+    distributed run. Every process gets all states, since the first one of each node writes a
+    checkpoint.
     """
 
     _saved: Sequence[Dict[str, Any]] = ()
@@ -65,7 +66,6 @@ class ProcessState(TrainerCallback):
         save = checkpointer.save_checkpoint
 
         def gather_and_save(trainer: GradientDescentTrainer) -> None:
-            # Not to process 0 alone: the first process of each node writes a checkpoint.
             gathered: List[Any] = [None] * trainer._world_size
             dist.all_gather_object(gathered, self.own_state())
             self._gathered = gathered

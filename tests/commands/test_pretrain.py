@@ -281,6 +281,7 @@ def test_what_cannot_begin_replaces_no_run(pretrain, capsys, tmp_path):
         ({"model.softmax.num_samples": 10**6}, "expected"),
         ({"model.pretrained_file": str(tmp_path / "none.hdf5")}, "none.hdf5"),
         ({"model.dropout": 1.5}, "dropout is 1.5, expected at least 0 and below 1"),
+        ({"data_loader.num_characters": 20}, "num_characters is 20, expected the biLM's"),
         ({"model.options": str(out), "model.pretrained_file": str(out)}, "which this run reads"),
     ):
         assert message in error_of(pretrain, capsys, "--force", "-o", json.dumps(overrides))

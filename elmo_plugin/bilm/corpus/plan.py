@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ class CorpusSettings:
         for name in ("threads", "shard_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
-            object.__setattr__(self, name, int(getattr(self, name)))
+            object.__setattr__(self, name, operator.index(getattr(self, name)))
         object.__setattr__(self, "max_tokens", self.extraction.max_tokens)
 
     @property

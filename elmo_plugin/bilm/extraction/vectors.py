@@ -1,5 +1,6 @@
 """Settings of an extraction, and computation of a window's vectors, batch by batch."""
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,7 +72,8 @@ class Extraction:
                 continue
             if number < least:
                 raise ValueError(f"{name} is {number}, expected {least} or more")
-            object.__setattr__(self, name, int(number))  # JSON takes no integers of NumPy
+            # JSON takes no integers of NumPy.
+            object.__setattr__(self, name, operator.index(number))
         if self.use_sentence_keys and self.layout == "ragged":
             raise ValueError(
                 "use_sentence_keys was given with the ragged layout, which has no keys; expected "

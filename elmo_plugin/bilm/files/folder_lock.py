@@ -26,9 +26,8 @@ def lock_folder(folder: Path) -> BinaryIO:
     Lock an existing folder through a file named `lock` in it; return the open lock file.
 
     The lock is held until the file is closed or the process ends; forked processes do not hold it.
-    Raise a `ValueError` if another
-    process holds the lock, or the file system does not support locks. A non-empty file `lock`
-    belongs to another program; raise the same error for it.
+    Raise a `ValueError` if another process holds the lock, or the file system does not support
+    locks. A non-empty file `lock` belongs to another program; raise the same error for it.
     """
     path = folder / NAME
     file = path.open("ab")

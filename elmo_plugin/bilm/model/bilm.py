@@ -121,6 +121,7 @@ class BiLm(WeightsModule):
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
         """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""
+        single_thread_after_fork()
         return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
 
     @run_eagerly
@@ -189,7 +190,6 @@ class BiLm(WeightsModule):
 
     def check(self, inputs: torch.Tensor) -> None:
         """Raise a `ValueError` if `inputs` is wrong, as described under `run`."""
-        # Every use begins here, and a forked process must not wait for its parent's threads.
         single_thread_after_fork()
         check_ids(inputs)
         if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
@@ -257,6 +257,7 @@ class BiLm(WeightsModule):
 
     def start_states(self, rows: Sequence[int]) -> BiLstmState:
         """Return the initial states of these batch rows: all of a batch, or some to run a part."""
+        single_thread_after_fork()
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
         return self._policy.start(rows, begin)
@@ -308,7 +309,6 @@ class BiLm(WeightsModule):
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""
-        single_thread_after_fork()
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])

@@ -1,7 +1,6 @@
 """Config of a pretraining run: the allowed keys, and the objects that are built from it."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import UnionType
@@ -116,9 +115,7 @@ def _flat(config: Any, path: str = "") -> dict[str, Any]:
 
 
 def files_named(config: Any) -> Iterator[Path]:
-    """
-    Yield the existing files that a config names anywhere, by path or by glob pattern, and folders.
-    """
+    """Yield the existing files that a config names anywhere, by path or by glob pattern."""
     if isinstance(config, dict):
         for value in config.values():
             yield from files_named(value)
@@ -129,9 +126,15 @@ def files_named(config: Any) -> Iterator[Path]:
         try:
             yield from find_text_files(config)
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):  # of a text that is no path
-                if Path(config).is_dir():
-                    yield Path(config)
+            return
+
+
+def folders_named(config: dict[str, Any]) -> list[Path]:
+    """Return the folders from which the config's model takes options or weights."""
+    model = config["model"]
+    softmax = model.get("softmax") or {}
+    named = model.get("options"), model.get("pretrained_file"), softmax.get("pretrained_file")
+    return [Path(one) for one in named if isinstance(one, str) and Path(one).is_dir()]
 
 
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:

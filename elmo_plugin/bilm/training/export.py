@@ -12,7 +12,11 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
-from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
+from elmo_plugin.bilm.files.atomic_write import (
+    atomic_write,
+    remove_temporary_files,
+    write_json,
+)
 from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
@@ -66,19 +70,21 @@ def export_bilm(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    remove_temporary_files(directory)
     with ExitStack() as files:
 
         def aside(name: str) -> Path:
             return files.enter_context(atomic_write(directory / name))
 
-        if vocabulary is not None:
-            vocabulary.save(aside(VOCABULARY_FILE))
-        if softmax is not None:
-            save_softmax(softmax, aside(SOFTMAX_FILE), softmax_dtype or dtype)
+        # The last one written is renamed first.
+        write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
+        save_weights(bilm, aside(WEIGHTS_FILE), dtype)
         if card is not None:
             write_json(aside(CARD_FILE), card)
-        save_weights(bilm, aside(WEIGHTS_FILE), dtype)
-        write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
+        if softmax is not None:
+            save_softmax(softmax, aside(SOFTMAX_FILE), softmax_dtype or dtype)
+        if vocabulary is not None:
+            vocabulary.save(aside(VOCABULARY_FILE))
 
 
 def export_run(

@@ -83,7 +83,7 @@ class Pretraining:
         for one in (text, heldout):
             if one is not None and one.num_characters != num_characters:
                 raise ValueError(
-                    f"data_loader.num_characters is {one.num_characters}, expected the biLM's "
+                    f"a loader's num_characters is {one.num_characters}, expected the biLM's "
                     f"{num_characters}"
                 )
         self.model, self.words, self.text, self.heldout = model, words, text, heldout

@@ -20,7 +20,6 @@ from elmo_plugin.bilm.training.checkpoints import read_object
 from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.step import Stepper
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 CONFIG = "config.json"
@@ -98,16 +97,15 @@ def pretrain(
     with process_group(device, timeout), ExitStack() as held:
         processes = Processes(device)
 
-        def check(words: WordVocabulary) -> None:
-            Stepper(make_language_model(words, **arguments), settings, processes)
+        def begin(words: WordVocabulary) -> Pretraining:
+            torch.manual_seed(seed)
+            model = make_language_model(words, **arguments).to(device)
+            return Pretraining(model, words, text, heldout, folder, settings, processes=processes)
 
         processes.run_on_first(
-            lambda: held.enter_context(prepared(folder, config, recover, force, source, check))
+            lambda: held.enter_context(prepared(folder, config, recover, force, source, begin))
         )
-        words = WordVocabulary.from_file(folder / VOCABULARY)
-        torch.manual_seed(seed)
-        model = make_language_model(words, **arguments).to(device)
-        return Pretraining(model, words, text, heldout, folder, settings, processes=processes).run()
+        return begin(WordVocabulary.from_file(folder / VOCABULARY)).run()
 
 
 @contextmanager
@@ -117,11 +115,12 @@ def prepared(
     recover: bool,
     force: bool,
     source: str,
-    check: Callable[[WordVocabulary], Any],
+    begin: Callable[[WordVocabulary], Any],
 ) -> Iterator[None]:
     """
     Context manager that locks a run's folder and writes config and vocabulary to it; see
-    `pretrain`. Before it deletes an earlier run, it calls `check` with the vocabulary.
+    `pretrain`. Before it deletes an earlier run, it calls `begin` with the vocabulary, which must
+    raise an error if the new run cannot begin.
 
     Raises a `ValueError` if another process uses the folder. Raises it too if the folder contains
     input files of this run, files that no run writes, or a run that may be neither resumed nor
@@ -149,7 +148,7 @@ def prepared(
                 words = configs.make_vocabulary(config)  # reads the text before anything is deleted
                 _check_replaceable(folder, found, config, source, force)
                 if _has_checkpoint(found):
-                    check(words)
+                    begin(words)
                 for name in sorted(found):
                     if name != META and not LOGS.fullmatch(name):
                         (folder / name).unlink(missing_ok=True)
@@ -189,7 +188,8 @@ def _check_replaceable(
     Raise a `ValueError` unless a new run may delete everything in the output folder: files of an
     earlier run, with checkpoints only if `force`. `found` holds their names.
     """
-    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.exists()]
+    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
+    inputs += configs.folders_named(config)
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
     foreign = sorted(name for name in found if not WRITTEN.fullmatch(name))
     if inside:

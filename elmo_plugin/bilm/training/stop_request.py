@@ -58,8 +58,8 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # This is a data loader's worker, which inherited the handler. Ctrl-C reaches workers
-            # too, but they must complete the batch; the loader ends them with SIGTERM.
+            # This is a data loader's worker, which inherited the handler. Ctrl-C may reach it
+            # before it leaves the process group, but it must complete the batch. SIGTERM ends it.
             if number == signal.SIGINT:
                 return
             signal.signal(number, signal.SIG_DFL)

@@ -256,8 +256,9 @@ class Elmo(torch.nn.Module):
 
     def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:
         """Run the biLM, or return its layers from the cache."""
-        trains = (one.requires_grad for one in self._elmo_lstm.parameters())
-        if self._cache is not None and not any(trains):
+        # A replica of `DataParallel` has no parameters that would say whether they train.
+        trains = [one.requires_grad for one in self._elmo_lstm.parameters()]
+        if self._cache is not None and trains and not any(trains):
             return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
         return self._elmo_lstm(inputs, word_inputs if self._has_cached_vocab else None)
 

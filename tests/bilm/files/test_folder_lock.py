@@ -20,11 +20,14 @@ def test_a_forked_process_does_not_keep_it(tmp_path):
     if not (child := os.fork()):
         os.write(writer, b"here")
         signal.pause()
-    os.read(reader, 4)
-    lock.close()
-    lock_folder(tmp_path).close()
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+        os._exit(0)
+    try:
+        os.read(reader, 4)
+        lock.close()
+        lock_folder(tmp_path).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatch):

@@ -196,7 +196,8 @@ def test_bfloat16_is_for_training_alone():
     torch.manual_seed(0)
     softmax = WordSoftmax(NUM_WORDS, DIM)
     outputs, targets = [torch.randn(5, DIM)], [torch.randint(0, NUM_WORDS, (5,))]
-    exact, evaluated = (float(one(outputs, targets)[0]) for one in (softmax, softmax.eval()))
+    exact = float(softmax(outputs, targets)[0])
+    evaluated = float(softmax.eval()(outputs, targets)[0])
     softmax.train().training_dtype = "bfloat16"
     rounded = float(softmax(outputs, targets)[0])
     assert evaluated == exact != rounded == pytest.approx(exact, abs=0.05)
