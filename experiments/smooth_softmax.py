@@ -6,8 +6,8 @@ The vectors of rare words move towards their neighbours.
     python -m experiments.smooth_softmax TRAINED OUT 'TEXT/train/*.txt'
 
 The vector of a word that training has seen a few times fits these few places too closely. A word
-that occurs n times gets (1 - a) w + a m, where w is its vector, m the mean vector of its
-NUM_NEIGHBOURS nearest words, and a = STRENGTH / sqrt(n). Biases and the biLM stay as they are.
+that occurs n times gets (1 - a) w + a m, with a = STRENGTH / sqrt(n). Here w is its vector, and m
+the mean vector of its NUM_NEIGHBOURS nearest words. Biases and the biLM stay as they are.
 
 TRAINED has the files of an exported biLM. OUT gets the same files, in float16, with the new
 softmax. `--max-words` keeps the first words of the vocabulary only.

@@ -176,9 +176,9 @@ class BiattentiveClassificationNetwork(Model):
         if label is not None:
             label, seen = self._unseen_labels.find(label, self.training)
             # AllenNLP needs a loss from every batch or from none.
-            output["loss"] = logits.new_zeros(())
-            if seen.any():
-                output["loss"] = self.loss(logits[seen], label[seen])
+            output["loss"] = (
+                self.loss(logits[seen], label[seen]) if seen.any() else logits.new_zeros(())
+            )
             for metric in self.metrics.values():
                 metric(logits, label)
         return output

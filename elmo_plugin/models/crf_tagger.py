@@ -232,9 +232,11 @@ class CrfTagger(Model):
             # vocabulary.
             known = seen.all(dim=1)
             # AllenNLP needs a loss from every batch or from none.
-            output["loss"] = logits.new_zeros(())
-            if known.any():
-                output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
+            output["loss"] = (
+                -self.crf(logits[known], tags[known], loss_mask[known])
+                if known.any()
+                else logits.new_zeros(())
+            )
             self._score(output["tags"], logits, tags, mask)
         return output
 

@@ -184,9 +184,9 @@ class ESIM(Model):
         if label is not None:
             label, seen = self._unseen_labels.find(label.long().view(-1), self.training)
             # AllenNLP needs a loss from every batch or from none.
-            output["loss"] = logits.new_zeros(())
-            if seen.any():
-                output["loss"] = self._loss(logits[seen], label[seen])
+            output["loss"] = (
+                self._loss(logits[seen], label[seen]) if seen.any() else logits.new_zeros(())
+            )
             self._accuracy(logits, label)
         return output
 

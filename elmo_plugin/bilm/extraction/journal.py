@@ -67,7 +67,6 @@ class Journal:
         self.folder = output.with_name(output.name + ".partial")
         self.token_bytes = token_bytes
         self._progress: dict[str, Any] = dict(NOTHING)
-        is_new = not self.folder.exists()
         try:
             self.folder.mkdir(exist_ok=True)
         except FileExistsError as error:
@@ -76,15 +75,15 @@ class Journal:
             ) from error
         self._lock = lock_folder(self.folder)
         try:
-            self._begin(settings, is_new, resume, restart)
+            self._begin(settings, resume, restart)
         except BaseException:  # release the lock, so that the caller may try again
             self._unlock()
             raise
 
-    def _begin(self, settings: dict[str, Any], is_new: bool, resume: bool, restart: bool) -> None:
+    def _begin(self, settings: dict[str, Any], resume: bool, restart: bool) -> None:
         old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)
         # Without progress, nothing was committed.
-        is_new = is_new or not all((self.folder / one).exists() for one in (SETTINGS, PROGRESS))
+        is_new = not all((self.folder / one).exists() for one in (SETTINGS, PROGRESS))
         if is_new or (restart and not resume):
             remove_files(old_files)
             write_json(self.folder / SETTINGS, settings, indent=None)

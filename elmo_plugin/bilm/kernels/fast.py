@@ -263,16 +263,13 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     number_format = lstm_format(weights, dtype)
     if number_format is not None:
         return {"kernels": f"library {library.ABI}, {dtype or 'float32'} as {number_format}"}
+    about = {"kernels": "PyTorch", "torch": torch.__version__}
     if (device := weights.tensors[0].device).type == "cuda":
-        return {
-            "kernels": "PyTorch",
-            "torch": torch.__version__,
+        return about | {
             "processor": torch.cuda.get_device_name(device),
             "precision": torch.get_float32_matmul_precision(),
         }
-    return {
-        "kernels": "PyTorch",
-        "torch": torch.__version__,
+    return about | {
         "processor": machine.model_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),

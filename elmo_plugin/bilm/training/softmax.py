@@ -8,6 +8,7 @@ out. The log of a word's expected count is subtracted from its logit.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -251,13 +252,13 @@ def full_cross_entropy(
 
     Shapes are `(num_rows, projection_dim)` for `outputs`, `(num_rows,)` for the word ids `targets`,
     `(num_words, projection_dim)` for `weight` and `(num_words, 1)` for `bias`. With gradients, the
-    products are in `training_dtype`, see `LanguageModel`. Logits are computed
-    in blocks of `rows_at_once` rows and `words_at_once` words to save memory; the default block is
-    2 MB, which fits a CPU's cache.
+    products are in `training_dtype`, see `LanguageModel`. Logits are computed in blocks of
+    `rows_at_once` rows and `words_at_once` words to save memory; the default block is 2 MB, which
+    fits a CPU's cache.
     """
     with_grad = torch.is_grad_enabled()
-    linear = training_linear if with_grad else functional.linear
-    more = [training_dtype] if with_grad else []
+    in_training = partial(training_linear, training_dtype=training_dtype)
+    linear = in_training if with_grad else functional.linear
     blocks = list(zip(weight.split(words_at_once), bias.split(words_at_once)))
     # Allocate the results first, so that the logits of all blocks can reuse the same memory.
     results = [None] * len(blocks) if with_grad else outputs.new_empty(len(blocks), rows_at_once)
@@ -265,7 +266,7 @@ def full_cross_entropy(
     for rows, row_targets in zip(outputs.split(rows_at_once), targets.split(rows_at_once)):
         sums = [
             torch.logsumexp(
-                linear(rows, words, words_bias.squeeze(-1), *more),
+                linear(rows, words, words_bias.squeeze(-1)),
                 dim=1,
                 out=None if result is None else result[: len(rows)],
             )
