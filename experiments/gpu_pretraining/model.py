@@ -7,6 +7,7 @@ import torch
 from torch.nn import Parameter, functional
 
 from elmo_plugin.bilm.kernels import library, reference
+from elmo_plugin.bilm.kernels.gradients import stored_clip
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
@@ -70,7 +71,7 @@ class _LstmSteps(torch.autograd.Function):
         ctx.save_for_backward(
             inputs, input_weight, state_weight, projection, hiddens, cells, activations, gated
         )
-        ctx.clips = clips
+        ctx.clips = clips[0], stored_clip(clips[1], hiddens.dtype)
         finals = hiddens[:, -1].clone(), cells[:, -1].clone()
         ctx.mark_non_differentiable(*finals)
         return hiddens[:, 1:], *finals

@@ -110,6 +110,14 @@ def rounded(tensor: torch.Tensor, training_dtype: str | None) -> torch.Tensor:
     return tensor if training_dtype is None else tensor.to(getattr(torch, training_dtype))
 
 
+def stored_clip(clip: float | None, dtype: torch.dtype) -> float | None:
+    """
+    Return `clip` rounded as the clipped values are, in `dtype`. The backward pass compares both,
+    and an unrounded clip would let the gradient of clipped values through.
+    """
+    return None if clip is None else torch.tensor(clip, dtype=dtype, device="cpu").item()
+
+
 def linear_of_rounded(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, result_dtype: torch.dtype
 ) -> torch.Tensor:

@@ -13,6 +13,7 @@ from elmo_plugin.bilm.kernels.gradients import (
     linear_of_rounded,
     rounded,
     sigmoid_backward,
+    stored_clip,
     weight_gradient,
 )
 from elmo_plugin.bilm.kernels.interface import LstmWeights
@@ -193,6 +194,8 @@ class LstmLayerTraining(torch.autograd.Function):
         outputs = inputs.new_empty(len(inputs), len(projection))
         widths = len(weight), cell_size
         saved = Saved(*(cell.new_empty(len(inputs), width) for width in widths))
+        cell_clip = stored_clip(cell_clip, cell.dtype)
+        projection_clip = stored_clip(projection_clip, projection.dtype)
         step = steps(cell_clip)
         final_cell = cell.clone()
         ended = []

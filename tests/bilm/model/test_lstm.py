@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from allennlp.modules.lstm_cell_with_projection import (
@@ -97,6 +99,32 @@ def test_products_in_bfloat16_turn_gradients_by_little(training_dtype):
         else:
             assert cosine > 0.999
             assert not torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "training_dtype", "clip"),
+    [
+        (torch.float16, None, 0.2),
+        (torch.bfloat16, None, 0.7),
+        (torch.float32, None, 0.2),
+        (torch.float32, "bfloat16", 0.7),
+        (torch.float16, "bfloat16", 0.7),
+    ],
+)
+@pytest.mark.usefixtures("operators")
+def test_clipped_values_get_no_gradient_at_a_clip_that_is_rounded(dtype, training_dtype, clip):
+    cell, inputs, hidden, cell_state = cell_and_inputs(clip, clip, dtype)
+    exact = deepcopy(cell).double()
+    exact_inputs = [one.double() for one in (inputs, hidden, cell_state)]
+    cell.training_dtype = training_dtype
+    found = torch.autograd.grad(
+        cell(inputs, BATCH_SIZES, hidden, cell_state)[0].square().sum(), list(cell.parameters())
+    )
+    outputs = step_by_step(exact, *exact_inputs)[0]
+    assert outputs.abs().eq(clip).any()
+    expected = torch.autograd.grad(outputs.square().sum(), list(exact.parameters()))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours - theirs).norm() < 0.06 * theirs.norm()
 
 
 def test_inputs_and_states_are_left_alone():
