@@ -20,7 +20,7 @@ from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.model.state import WARM_UP_TEXT, StatePolicy
+from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 
 class BiLmOutput(NamedTuple):
@@ -68,8 +68,6 @@ class BiLm(WeightsModule):
         If `state` or `dtype` is unknown.
     """
 
-    lstm_class = BiLstm
-
     def __init__(
         self,
         options: ElmoOptions,
@@ -85,7 +83,7 @@ class BiLm(WeightsModule):
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
         self._boundary_ids = self.batch_to_ids([self._token_embedder.boundaries])[0]
-        self._elmo_lstm = self.lstm_class(
+        self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
             num_layers=options.num_layers,
@@ -96,7 +94,6 @@ class BiLm(WeightsModule):
         for module in self.modules():
             if isinstance(module, WeightsModule):
                 module.dtype = dtype
-        self._policy = self._elmo_lstm.policy
         self.register_load_state_dict_post_hook(warn_of_non_finite_weights)
         self.state = state
 
@@ -240,35 +237,35 @@ class BiLm(WeightsModule):
     @property
     def state(self) -> str:
         """Kind of initial state: `"carry"`, `"reset"` or `"primed"`; can be assigned."""
-        return self._policy.name
+        return self._elmo_lstm.policy.name
 
     @state.setter
     def state(self, name: str) -> None:
-        self._policy.name = name
+        self._elmo_lstm.policy.name = name
 
     @property
     def carried(self) -> BiLstmState | None:
         """LSTM states carried over from earlier batches; `None` if there are none."""
-        return self._policy.carried
+        return self._elmo_lstm.policy.carried
 
     @carried.setter
     def carried(self, state: BiLstmState | None) -> None:
-        self._policy.carried = state
+        self._elmo_lstm.policy.carried = state
 
     def start_states(self, rows: Sequence[int]) -> BiLstmState:
         """Return the initial states of these batch rows: all of a batch, or some to run a part."""
         single_thread_after_fork()
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
-        return self._policy.start(rows, begin)
+        return self._elmo_lstm.policy.start(rows, begin)
 
     def keep_states(self, rows: Sequence[int], *ends: LstmState) -> None:
         """Store these rows' forward and backward final states in state `"carry"`, and no others."""
-        self._policy.keep(rows, (ends[0], ends[1]))
+        self._elmo_lstm.policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:
         """Forget the carried state, so that the next batch starts with zeros."""
-        self._policy.carried = None
+        self._elmo_lstm.reset_states()
 
     def _primed_state(self) -> BiLstmState:
         """
@@ -294,18 +291,6 @@ class BiLm(WeightsModule):
         for line in WARM_UP_TEXT.splitlines():
             state = self.run(self.batch_to_ids([line.split()]).to(self.device), state).end
         return state
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
-        """Convert the weights and the carried state; `.to()`, `.double()` and others call this."""
-        super()._apply(fn, recurse)
-        self._policy.move(fn)
-        return self
-
-    def _replicate_for_data_parallel(self) -> "BiLm":
-        """Give the replica a carried state of its own: replicas run in parallel on other GPUs."""
-        replica = super()._replicate_for_data_parallel()
-        replica._policy = StatePolicy(self.state)
-        return replica
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""

@@ -8,6 +8,7 @@ same code over reversed sentences.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -224,7 +225,7 @@ class BiLstm(torch.nn.Module):
         """Return the layers of `"forward"` or `"backward"`, lowest first."""
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
 
-    # These two names are AllenNLP's: programs use them to make its ELMo deterministic.
+    # These names are AllenNLP's: programs use them to make its ELMo deterministic.
 
     @property
     def stateful(self) -> bool:
@@ -236,9 +237,38 @@ class BiLstm(torch.nn.Module):
         if stateful != self.stateful:
             self.policy.name = "carry" if stateful else "reset"
 
-    def reset_states(self) -> None:
-        """Forget the carried state, see `BiLm.reset_states`."""
-        self.policy.carried = None
+    @property
+    def _states(self) -> Sequence[torch.Tensor] | None:
+        """
+        Carried hidden and cell states, see `StatePolicy`; can be assigned. `None` before the first
+        batch; an empty tuple if no state is carried.
+        """
+        return () if self.policy.states is None and not self.stateful else self.policy.states
+
+    @_states.setter
+    def _states(self, states: Sequence[torch.Tensor] | None) -> None:
+        self.policy.states = states
+
+    def reset_states(self, mask: torch.Tensor | None = None) -> None:
+        """
+        Forget the carried state; with `mask`, bool, shape `(batch_size,)`, only that of these rows.
+        """
+        if mask is None or self.policy.states is None:
+            self.policy.states = None
+        else:
+            self.policy.states = tuple(one * ~mask.view(1, -1, 1) for one in self.policy.states)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "BiLstm":
+        """Convert the weights and the carried state; `.to()`, `.double()` and others call this."""
+        super()._apply(fn, recurse)
+        self.policy.move(fn)
+        return self
+
+    def _replicate_for_data_parallel(self) -> "BiLstm":
+        """Give the replica a carried state of its own: replicas run in parallel on other GPUs."""
+        replica = super()._replicate_for_data_parallel()
+        replica.policy = StatePolicy(self.policy.name)
+        return replica
 
     def initial_state(self, batch_size: int) -> LstmState:
         """Return a state of zeros for one direction."""

@@ -38,8 +38,10 @@ class StatePolicy:
 
     # Attributes
 
-    carried : `BiLstmState | None`
-        Latest final state of each batch row, stored while `name` is `"carry"`.
+    states : `Sequence[torch.Tensor] | None`
+        Latest hidden and cell states of each batch row, stored while `name` is `"carry"`. Their
+        format is that of AllenNLP's `_states`: shapes `(num_layers, batch_size, 2 *
+        projection_dim)` and `(num_layers, batch_size, 2 * cell_size)`, forward half first.
 
     # Raises
 
@@ -49,7 +51,7 @@ class StatePolicy:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.carried: BiLstmState | None = None
+        self.states: Sequence[torch.Tensor] | None = None
 
     @property
     def name(self) -> str:
@@ -62,48 +64,71 @@ class StatePolicy:
             raise ValueError(f"state is {name!r}, expected one of {STATE_MODES}")
         self._name = name
 
+    @property
+    def carried(self) -> BiLstmState | None:
+        """`states` as one state for each direction, which are views of it; can be assigned."""
+        return _by_direction(self.states) if self.states else None
+
+    @carried.setter
+    def carried(self, carried: BiLstmState | None) -> None:
+        self.states = None if carried is None else _joined(carried)
+
     def start(self, rows: Sequence[int], begin: BiLstmState) -> BiLstmState:
         """
         Return the initial states of these batch rows: with `"carry"`, the states carried for them.
         Otherwise, and before the first batch, every row gets `begin`, the state of one sentence.
+
+        Raise a `ValueError` if `states` was assigned, and does not fit the biLM.
         """
-        if self.name == "carry" and self.carried is not None:
-            index = torch.tensor(list(rows), dtype=torch.long, device=begin[0].hidden.device)
-            forward, backward = (
-                _with_rows(state, rows).map(lambda values: values[:, index])
-                for state in self.carried
-            )
-        else:
+        if self.name != "carry" or not self.states:
             forward, backward = (
                 state.map(lambda values: values.expand(-1, len(rows), -1)) for state in begin
             )
-        return forward, backward
+            return forward, backward
+        like = _joined(begin)
+        found = [tuple(values.shape) for values in self.states]
+        if [(one[0], *one[2:]) for one in found] != [(len(one), one.shape[2]) for one in like]:
+            raise ValueError(
+                f"the carried LSTM states have the shapes {found}, expected "
+                f"{[(len(one), 'batch_size', one.shape[2]) for one in like]}"
+            )
+        index = torch.tensor(list(rows), dtype=torch.long, device=like[0].device)
+        both = zip(self.states, like)
+        return _by_direction([_with_rows(old.to(one), rows)[:, index] for old, one in both])
 
     def keep(self, rows: Sequence[int], ends: BiLstmState) -> None:
         """Store the final states of these rows if `name` is `"carry"`; other rows keep theirs."""
         if self.name != "carry":
             return
-        known = 0 if self.carried is None else self.carried[0].hidden.shape[1]
-        if rows == range(max(known, len(rows))):  # the batch replaces all stored rows
-            self.carried = ends
-            return
-        index = torch.tensor(list(rows), dtype=torch.long, device=ends[0].hidden.device)
-        nothing = ends[0].map(lambda values: values[:, :0])
-        before = [_with_rows(state, rows) for state in self.carried or (nothing, nothing)]
-        forward, backward = (
-            LstmState(*(whole.index_copy(1, index, part) for whole, part in zip(*both)))
-            for both in zip(before, ends)
-        )
-        self.carried = forward, backward
+        new = _joined(ends)
+        known = self.states[0].shape[1] if self.states else 0
+        if rows != range(max(known, len(rows))):  # else the batch replaces all stored rows
+            index = torch.tensor(list(rows), dtype=torch.long, device=new[0].device)
+            before = self.states or [values[:, :0] for values in new]
+            new = tuple(
+                _with_rows(old.to(one), rows).index_copy(1, index, one)
+                for old, one in zip(before, new)
+            )
+        self.states = new
 
     def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Apply `function`, such as a change of device or dtype, to the carried state."""
-        if self.carried is not None:
-            forward, backward = (state.map(function) for state in self.carried)
-            self.carried = forward, backward
+        if self.states:
+            self.states = tuple(map(function, self.states))
 
 
-def _with_rows(state: LstmState, rows: Sequence[int]) -> LstmState:
-    """Append zero states, so that the state has every row whose index is in `rows`."""
-    missing = max(rows, default=-1) + 1 - state.hidden.shape[1]
-    return state.map(lambda values: functional.pad(values, (0, 0, 0, max(0, missing))))
+def _joined(states: BiLstmState) -> tuple[torch.Tensor, ...]:
+    """Return hidden and cell states, those of both directions along the last dimension."""
+    return tuple(torch.cat(both, dim=2) for both in zip(*states))
+
+
+def _by_direction(states: Sequence[torch.Tensor]) -> BiLstmState:
+    """Return the state of each direction: views, so that writes to them are writes to `states`."""
+    forward, backward = zip(*(both.chunk(2, dim=2) for both in states))
+    return LstmState(*forward), LstmState(*backward)
+
+
+def _with_rows(values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """Append zero states, so that there is every row whose index is in `rows`."""
+    missing = max(rows, default=-1) + 1 - values.shape[1]
+    return functional.pad(values, (0, 0, 0, max(0, missing)))

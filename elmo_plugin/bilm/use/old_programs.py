@@ -14,9 +14,7 @@ import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
-from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.state import STATE_MODES
 from elmo_plugin.bilm.use import elmo, embedder
 from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
@@ -50,41 +48,6 @@ def _say(caller: str, state: str) -> None:
     print(f"elmo_plugin: {caller} with state {state!r}: {about}", file=sys.stderr)
 
 
-class OldBiLstm(BiLstm):
-    """
-    `BiLstm` whose carried state can be read and set as `_states`, as in AllenNLP's `_EncoderBase`.
-    """
-
-    @property
-    def _states(self) -> tuple[torch.Tensor, ...] | None:
-        """
-        Carried hidden and cell states, both directions concatenated along the last dimension.
-
-        Shapes `(num_layers, batch_size, 2 * projection_dim)` and `(num_layers, batch_size, 2 *
-        cell_size)`. `None` before the first batch; an empty tuple if no state is carried.
-        """
-        if not self.stateful:
-            return ()
-        if self.policy.carried is None:
-            return None
-        forward, backward = self.policy.carried
-        return tuple(torch.cat(parts, dim=2) for parts in zip(forward, backward))
-
-    @_states.setter
-    def _states(self, states: Sequence[torch.Tensor] | None) -> None:
-        carried: BiLstmState | None = None
-        if states:
-            hidden, cell = (state.chunk(2, dim=2) for state in states)
-            carried = LstmState(hidden[0], cell[0]), LstmState(hidden[1], cell[1])
-        self.policy.carried = carried
-
-
-class OldBiLm(CachedVocabularyBiLm):
-    """`BiLm` with AllenNLP's private attribute `_elmo_lstm._states`."""
-
-    lstm_class = OldBiLstm
-
-
 class ElmoEmbedder(embedder.ElmoEmbedder):
     """
     AllenNLP 0.9's `ElmoEmbedder`, with its arguments and defaults.
@@ -112,7 +75,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         _say("ElmoEmbedder", state)
         if cuda_device is None:
             cuda_device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-        bilm = load_bilm(options_file, weight_file, state=state, bilm_class=OldBiLm)
+        bilm = load_bilm(options_file, weight_file, state=state, bilm_class=CachedVocabularyBiLm)
         self.place(bilm, cuda_device)
 
 
@@ -126,7 +89,7 @@ class Elmo(elmo.Elmo):
         See `elmo_plugin.Elmo`.
     """
 
-    bilm_class = OldBiLm
+    bilm_class = CachedVocabularyBiLm
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         if named.get("module") is None:
@@ -145,9 +108,13 @@ def _ElmoBiLm(
     state = chosen_state()
     _say("_ElmoBiLm", state)
     bilm = load_bilm(
-        options_file, weight_file, requires_grad=requires_grad, state=state, bilm_class=OldBiLm
+        options_file,
+        weight_file,
+        requires_grad=requires_grad,
+        state=state,
+        bilm_class=CachedVocabularyBiLm,
     )
     if vocab_to_cache:
-        assert isinstance(bilm, OldBiLm)
+        assert isinstance(bilm, CachedVocabularyBiLm)
         bilm.cache_vocabulary(vocab_to_cache, requires_grad)
     return bilm

@@ -9,6 +9,7 @@ from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
+from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.cases import first_quick
 
 pytestmark = pytest.mark.usefixtures("either_backend")
@@ -79,13 +80,75 @@ def test_arguments_over_carried_batches(arguments, files):
     assert_same_over_batches(ours, theirs)
 
 
-def test_both_forget_the_state_when_told(files):
+def forget(lstm):
+    lstm.reset_states()
+
+
+def forget_some_rows(lstm):
+    lstm.reset_states(torch.tensor([True, False, True]))
+
+
+def set_none(lstm):
+    lstm._states = None
+
+
+def set_a_list_and_assign_items(lstm):
+    lstm._states = list(lstm._states)
+    for index, states in enumerate(lstm._states):
+        lstm._states[index] = 0.5 * states[:, :2]
+
+
+def write_in_place(lstm):
+    hidden, cell = lstm._states
+    hidden[:, 1] = 0.1
+    cell.mul_(-0.5)
+
+
+def set_more_rows_than_a_batch_has(lstm):
+    lstm._states = tuple(states.repeat(1, 3, 1) for states in lstm._states)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        forget,
+        forget_some_rows,
+        set_none,
+        set_a_list_and_assign_items,
+        write_in_place,
+        set_more_rows_than_a_batch_has,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_what_programs_do_with_the_carried_state(change, files):
     ours, theirs = elmo_pair(files)
-    for elmo in (ours, theirs):
-        elmo(batch_to_ids(BATCHES[0]))
-    ours.reset_states()
-    theirs._elmo_lstm._elmo_lstm.reset_states()
+    embedder = ElmoEmbedder(*files, state="carry")
+    lstms = [bilm._elmo_lstm for bilm in (ours._elmo_lstm, theirs._elmo_lstm, embedder.elmo_bilm)]
+    assert [lstm._states for lstm in lstms] == [None] * 3
+    with torch.no_grad():
+        for elmo in (ours, theirs):
+            elmo(batch_to_ids(BATCHES[0]))
+        embedder.embed_batch(BATCHES[0])
+    for lstm in lstms:
+        change(lstm)
+    if lstms[1]._states is not None:
+        for found in (lstms[0]._states, lstms[2]._states):
+            for our, their in zip(found, lstms[1]._states, strict=True):
+                torch.testing.assert_close(our, their, atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        top = theirs._elmo_lstm(batch_to_ids(BATCHES[1]))["activations"][-1][0, 1:-1]
+        ours(batch_to_ids(BATCHES[1]))
+    found = torch.from_numpy(embedder.embed_batch(BATCHES[1])[0][-1])
+    torch.testing.assert_close(found, top, atol=1e-6, rtol=1e-5)
     assert_same_over_batches(ours, theirs)
+
+
+def test_states_that_do_not_fit_are_named(files):
+    bilm = load_bilm(*files)
+    for states in ([torch.zeros(2, 3, 12)], [torch.zeros(2, 3, 12), torch.zeros(2, 3, 12)]):
+        bilm.lstm._states = states
+        with pytest.raises(ValueError, match=r"\(2, 3, 12\).*\(2, 'batch_size', 20\)"):
+            bilm(batch_to_ids(BATCHES[0]))
 
 
 def test_all_padding_rows(files):
