@@ -1,6 +1,6 @@
 """Scores for spans, such as named entities, computed as in the CoNLL script `conlleval`."""
 
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -18,28 +18,33 @@ PREFIXES = {
     "BIOUL": {"B": "B", "I": "I", "L": "I", "U": "B"},
     "BMES": {"B": "B", "M": "I", "E": "I", "S": "B"},
 }
+ENDS = ("L", "U", "E", "S")
 
 
-def bio_tag(tag: str, label_encoding: str) -> str:
+def bio_tags(tags: Iterable[str], label_encoding: str) -> List[str]:
     """
-    Return a tag with its prefix mapped to `B`, `I` or `O`. For example, the BIOUL tag `U-PER`
-    becomes `B-PER`.
+    Convert a sentence's tags to BIO: the BIOUL tags `B-PER L-PER` become `B-PER I-PER`. After the
+    end of a span (`L`, `U`, `E`, `S`), the next one begins with `B`, as in `conlleval`.
 
     # Raises
 
     `ConfigurationError`
-        If the tag's prefix is not in the label encoding.
+        If a tag's prefix is not in the label encoding.
     """
-    prefix, hyphen, span_type = tag.partition("-")
-    if tag == "O":
-        return tag
-    if prefix not in PREFIXES[label_encoding]:
-        expected = ", ".join(f"{known}-X" for known in PREFIXES[label_encoding])
-        raise ConfigurationError(
-            f"found the tag {tag!r}, which is not in the label encoding {label_encoding}; "
-            f"expected O, {expected}"
-        )
-    return PREFIXES[label_encoding][prefix] + hyphen + span_type
+    prefixes, found, ended = PREFIXES[label_encoding], [], False
+    for tag in tags:
+        prefix = tag.partition("-")[0]
+        if tag != "O":
+            if prefix not in prefixes:
+                expected = ", ".join(f"{known}-X" for known in prefixes)
+                raise ConfigurationError(
+                    f"found the tag {tag!r}, which is not in the label encoding {label_encoding}; "
+                    f"expected O, {expected}"
+                )
+            tag = ("B" if ended else prefixes[prefix]) + tag[1:]
+        found.append(tag)
+        ended = prefix in ENDS
+    return found
 
 
 def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> Dict[str, float]:
@@ -96,14 +101,12 @@ class Conlleval(Metric):
             )
         self._label_encoding = label_encoding
         self._ignored = list(ignore_classes or [])
-        self._labels: Dict[int, str] = vocabulary.get_index_to_token_vocabulary(tag_namespace)
+        self._tags: Dict[int, str] = dict(vocabulary.get_index_to_token_vocabulary(tag_namespace))
         # The namespace may also hold labels that are not tags, such as the padding token.
-        self._tags: Dict[int, str] = {
-            index: bio_tag(label, label_encoding)
-            for index, label in self._labels.items()
-            if label == "O" or label.partition("-")[0] in PREFIXES[label_encoding]
-        }
-        self._types = sorted({tag[2:] for tag in self._tags.values()})
+        prefixes = PREFIXES[label_encoding]
+        self._types = sorted(
+            {t[2:] for t in self._tags.values() if t == "O" or t.partition("-")[0] in prefixes}
+        )
         for name in ("overall", "unseen"):
             if name in self._types:
                 raise ConfigurationError(
@@ -164,13 +167,10 @@ class Conlleval(Metric):
             if prefix == "O" or prefix in PREFIXES[self._label_encoding]:
                 # No prediction has a type named `unseen NUMBER`, so such a span counts as missed.
                 span_type = self._type_numbers.get(number, f"unseen {number}")
-                tag = "O" if prefix == "O" else f"{prefix}-{span_type}"
-                self._tags[i] = bio_tag(tag, self._label_encoding)
-        for i in ids:
-            if i not in self._tags:
-                name = self._labels.get(i, names_of_unseen.get(i, "one training never saw"))
-                bio_tag(name, self._label_encoding)  # raises a ConfigurationError
-        return set(bio_tags_to_spans([self._tags[i] for i in ids], self._ignored))
+                self._tags[i] = "O" if prefix == "O" else f"{prefix}-{span_type}"
+        # `bio_tags` refuses what is no tag of the encoding.
+        names = [self._tags.get(i) or names_of_unseen.get(i, "one training never saw") for i in ids]
+        return set(bio_tags_to_spans(bio_tags(names, self._label_encoding), self._ignored))
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """

@@ -10,7 +10,7 @@ from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTaggerPredictor
 
-from elmo_plugin.metrics.conlleval import bio_tag
+from elmo_plugin.metrics.conlleval import bio_tags
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 
@@ -49,7 +49,7 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
         encoding = getattr(self._model, "label_encoding", "BIOUL")
         spans = []
         if encoding is not None:
-            spans = [span for _, span in bio_tags_to_spans([bio_tag(t, encoding) for t in tags])]
+            spans = [span for _, span in bio_tags_to_spans(bio_tags(tags, encoding))]
         if not spans:
             return [self._labeled(instance, tags)]
         labeled = []

@@ -136,12 +136,25 @@ def test_equals_the_script_on_ill_formed_taggings():
         assert len(metrics) == 3 * len(names)
 
 
-def test_ill_formed_bioul_counts_like_its_letters_in_bio():
-    # AllenNLP's span_f1 raises InvalidTagSequence here
-    gold = [["B-PER", "L-PER", "O", "U-LOC"]]
-    predicted = [["I-PER", "I-PER", "O", "L-LOC"]]
-    metrics = score(list(zip(gold, predicted, strict=True)), label_encoding="BIOUL")
-    assert metrics["f1-measure-overall"] == 1.0
+@pytest.mark.parametrize(
+    ("encoding", "gold", "predicted", "counts"),
+    # AllenNLP's span_f1 raises InvalidTagSequence on these predictions.
+    [
+        ("BIOUL", "B-A L-A O U-B", "I-A I-A O L-B", [2, 2, 2]),
+        ("BIOUL", "B-A L-A", "U-A L-A", [0, 2, 1]),
+        ("BIOUL", "B-A L-A", "U-A I-A", [0, 2, 1]),
+        ("BIOUL", "B-A I-A L-A", "B-A L-A L-A", [0, 2, 1]),
+        ("BIOUL", "U-A U-A", "U-A L-A", [2, 2, 2]),
+        ("BIOUL", "U U", "U L", [2, 2, 2]),
+        ("BMES", "B-A E-A", "S-A E-A", [0, 2, 1]),
+        ("BMES", "B-A M-A E-A", "B-A E-A M-A", [0, 2, 1]),
+    ],
+)
+def test_an_end_tag_closes_its_span(encoding, gold, predicted, counts):
+    vocab = vocabulary({*gold.split(), *predicted.split()})
+    metric = Conlleval(vocab, label_encoding=encoding)
+    metric(*tensors(vocab, [(gold.split(), predicted.split())]))
+    assert metric.counts() == counts
 
 
 def test_reset_and_batches_add_up():
