@@ -34,7 +34,7 @@ def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:
             axes.text(column, layer, f"{weight:.2f}", ha="center", va="center", color=color)
     axes.set_yticks(range(layers), [layer_name(layer) for layer in range(layers)])
     labels = [f"{label}\nγ = {mix.gamma:.2f}" for label, mix in rows]
-    axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right")
+    axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
     axes.set_title("Learned weights of the biLM's layers")
     figure.colorbar(image, ax=axes)
     with atomic_write(path) as temporary:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
             f"--plot is {args.plot}, expected a name that ends with {', '.join(SUFFIXES[:-1])} or "
             f"{SUFFIXES[-1]}"
         )
-    from elmo_plugin.bilm.files.atomic_write import atomic_write
+    from elmo_plugin.bilm.use.html_page import write_page
     from elmo_plugin.bilm.use.learned_mixes import layer_name, learned_mixes, weights_page
     from elmo_plugin.commands.outputs import check_output
 
@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.plot:
         return
     if args.plot.endswith(".html"):
-        with atomic_write(args.plot) as temporary:
-            temporary.write_text(weights_page(rows), encoding="utf-8")
+        write_page(args.plot, [weights_page(rows)])
     else:
         from elmo_plugin.layer_plot import draw
 
@@ -73,4 +72,5 @@ def run(args: argparse.Namespace) -> None:
 
 def _name(path: Path) -> str:
     """Return the name of a run's folder, as its label. All runs name their files alike."""
-    return path.parent.resolve().name if path.is_file() else path.resolve().name
+    folder = path.parent if path.is_file() else path
+    return os.fsencode(folder.resolve().name).decode(errors="backslashreplace")

@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences
-    from elmo_plugin.bilm.files.atomic_write import atomic_write
     from elmo_plugin.bilm.files.text import read_lines
+    from elmo_plugin.bilm.use.html_page import write_page
     from elmo_plugin.bilm.use.neighbours import in_context, nearest_neighbours, neighbours_page
     from elmo_plugin.commands.outputs import check_output
 
@@ -87,6 +87,5 @@ def run(args: argparse.Namespace) -> None:
             context = in_context(one.tokens, one.position, room)
             print(f"{one.similarity:8.3f} {one.line:7d} {one.num_lines:6d}  {context}")
     if args.page:
-        with atomic_write(args.page) as temporary:
-            temporary.write_text(neighbours_page(query, position, found), encoding="utf-8")
+        write_page(args.page, [neighbours_page(query, position, found)])
         print(f"page in {args.page}")

@@ -28,19 +28,11 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the page exists and `--force` is not given, or a line is no supported prediction.
     """
-    from elmo_plugin.bilm.files.atomic_write import atomic_write
+    from elmo_plugin.bilm.use.html_page import write_page
     from elmo_plugin.bilm.use.predictions_page import page_of
     from elmo_plugin.commands.outputs import check_output, counted
 
     files = [args.predictions, *([args.inputs] if args.inputs else [])]
     check_output(args.page, files, args.force)
-    # Strings in JSON may have lone surrogates, which UTF-8 cannot encode.
-    with (
-        atomic_write(args.page) as temporary,
-        temporary.open("w", encoding="utf-8", errors="backslashreplace") as page,
-    ):
-        count = -2  # do not count the page's header and footer
-        for part in page_of(*files):
-            page.write(part)
-            count += 1
+    count = write_page(args.page, page_of(*files)) - 2  # without the beginning and the end
     print(f"{counted(count, 'prediction')} in {args.page}")

@@ -146,16 +146,21 @@ def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
     fails(capsys, ["layer-weights", ner, "--plot", str(tmp_path / plot)], "exists, expected a new")
 
 
-def test_layer_weights_as_a_page(tmp_path):
-    ner = archive(tmp_path / "<ner>" / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
-    page = str(tmp_path / "<ner>" / "page.html")
+@pytest.mark.parametrize(
+    "folder", ["<ner>", '<td><meta http-equiv="refresh" content="0">', "$\\x{$ &amp;", "\udcff"]
+)
+def test_a_folders_name_is_no_markup(tmp_path, folder, capsys):
+    ner = archive(tmp_path / folder / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
+    page = str(tmp_path / folder / "page.html")
     main(["layer-weights", ner, "--plot", page])
-    main(["layer-weights", str(tmp_path / "<ner>"), "--plot", page, "--force"])
+    main(["layer-weights", str(tmp_path / folder), "--plot", page, "--force"])
     text = Path(page).read_text(encoding="utf-8")
     body = xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
     header, row = body.iter("tr")
     assert [cell.text for cell in header] == [None, "token", "LSTM 1", "LSTM 2", "γ"]
-    assert [cell.text for cell in row] == ["<ner>: input", "0.250", "0.250", "0.500", "1.500"]
+    name = folder.replace("\udcff", "\\xff")
+    assert [cell.text for cell in row] == [f"{name}: input", "0.250", "0.250", "0.500", "1.500"]
+    main(["layer-weights", ner, "--plot", str(tmp_path / "weights.svg")])
 
 
 def test_the_title_of_a_single_mix_is_not_cut(tmp_path):

@@ -3,6 +3,10 @@ CSS and HTML elements of the pages that commands write, in the style of the docu
 """
 
 import html
+from collections.abc import Iterable
+from pathlib import Path
+
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 
 # Colours of the documentation site: Material's indigo, in the light and the slate scheme.
 CSS = """
@@ -57,13 +61,27 @@ def start(title: str) -> str:
     return _START.format(title=html.escape(title), css=CSS)
 
 
+class Markup(str):
+    """Text that is HTML already. Any other text is escaped before it becomes part of a page."""
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Return an HTML table; a cell that begins with `<td` is HTML, any other cell plain text."""
+    """Return an HTML table. A `Markup` cell is a whole `<td>` element, any other is text."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "".join(
         "<tr>"
-        + "".join(c if c.startswith("<td") else f"<td>{html.escape(c)}</td>" for c in row)
+        + "".join(c if isinstance(c, Markup) else f"<td>{html.escape(c)}</td>" for c in row)
         + "</tr>\n"
         for row in rows
     )
     return f'<div class="table"><table>\n<tr>{head}</tr>\n{body}</table></div>\n'
+
+
+def write_page(path: str | Path, parts: Iterable[str]) -> int:
+    """Write a page atomically, and return the number of its parts."""
+    # Names of files, arguments and strings in JSON may have lone surrogates, which UTF-8 lacks.
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace") as page,
+    ):
+        return sum(1 for part in parts if page.write(part))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_plugin.bilm.files.archive_member import read_member
-from elmo_plugin.bilm.use.html_page import END, start, table
+from elmo_plugin.bilm.use.html_page import END, Markup, start, table
 
 MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
 WEIGHTS = "weights.th"
@@ -133,13 +133,12 @@ def weights_page(rows: list[tuple[str, LearnedMix]]) -> str:
     for label, mix in rows:
         weights = [_cell(weight) for weight in mix.weights]
         weights += [""] * (num_layers - len(weights))
-        cells.append([label, *weights, f'<td class="number">{mix.gamma:.3f}</td>'])
+        cells.append([label, *weights, Markup(f'<td class="number">{mix.gamma:.3f}</td>')])
     header = ["", *map(layer_name, range(num_layers)), "γ"]
     return start("Learned weights of the biLM's layers") + table(header, cells) + END
 
 
 def _cell(weight: float) -> str:
     strong = " strong" if weight > 0.6 else ""
-    return (
-        f'<td class="number weight{strong}" style="--share: {100 * weight:.1f}%">{weight:.3f}</td>'
-    )
+    share = f"--share: {100 * weight:.1f}%"
+    return Markup(f'<td class="number weight{strong}" style="{share}">{weight:.3f}</td>')

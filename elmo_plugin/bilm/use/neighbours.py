@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.use.html_page import END, start, table
+from elmo_plugin.bilm.use.html_page import END, Markup, start, table
 
 
 class Neighbour(NamedTuple):
@@ -184,10 +184,15 @@ def neighbours_page(
     parts = [start(f"Nearest neighbours of “{query[position]}”"), _marked(query, position)]
     for layer, found in enumerate(neighbours):
         parts.append(f"<h2>{'Token layer' if layer == 0 else f'LSTM layer {layer}'}</h2>\n")
-        numbers = ((f"{one.similarity:.3f}", one.line, one.num_lines) for one in found)
         rows = [
-            [*(f'<td class="number">{number}</td>' for number in three), f"<td>{text}</td>"]
-            for three, text in zip(numbers, (_marked(one.tokens, one.position) for one in found))
+            [
+                *(
+                    Markup(f'<td class="number">{number}</td>')
+                    for number in (f"{one.similarity:.3f}", one.line, one.num_lines)
+                ),
+                Markup(f"<td>{_marked(one.tokens, one.position)}</td>"),
+            ]
+            for one in found
         ]
         parts.append(table(["cosine", "line", "lines", "in its sentence"], rows))
     return "".join([*parts, END])
