@@ -8,10 +8,12 @@ line, without a traceback, since it means wrong input.
 """
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
@@ -54,6 +56,7 @@ class Command(NamedTuple):
         Run the command. Wrong input or a missing optional package prints one line to stderr and
         exits with status 1, Ctrl-C with status 130.
         """
+        _open_missing_streams()
         keep_freed_memory()
         keep_to_cpu_quota()
         try:
@@ -69,6 +72,19 @@ class Command(NamedTuple):
             if error.name not in MISSING:
                 raise
             sys.exit(_say(f"error: {error.name} is not installed; {MISSING[error.name]}", status=1))
+
+
+def _open_missing_streams() -> None:
+    """
+    Open what a shell's `2>&-` closed, in the order of descriptors, so that no output file gets
+    number 2. Let stdout take names that UTF-8 cannot encode.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _say(text: str, status: int) -> int:

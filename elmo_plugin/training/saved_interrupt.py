@@ -7,6 +7,8 @@ from typing import Optional, Type
 
 from allennlp.common.util import SigTermReceived
 
+from elmo_plugin.bilm.files.stderr import stderr
+
 
 def saved_interrupt(number: int, message: str) -> BaseException:
     """
@@ -20,7 +22,7 @@ def saved_interrupt(number: int, message: str) -> BaseException:
         kind: Type[BaseException], error: BaseException, traceback: Optional[TracebackType]
     ) -> None:
         if issubclass(kind, (KeyboardInterrupt, SigTermReceived)) and str(error):
-            print(error, file=sys.stderr)
+            print(error, file=stderr())
         else:
             stock_hook(kind, error, traceback)
 

@@ -1,7 +1,6 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
 import multiprocessing
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
+from elmo_plugin.bilm.files.stderr import stderr
 
 ENGINES = ("local", "ray")
 # Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
@@ -253,7 +253,7 @@ def _show(progress: tqdm, text: str) -> None:
 
 
 def _note(progress: tqdm, text: str) -> None:
-    progress.write(text, file=sys.stderr)
+    progress.write(text, file=stderr())
 
 
 def _complete(plan: Plan, output: Path) -> dict[str, Any]:

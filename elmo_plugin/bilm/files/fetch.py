@@ -1,10 +1,11 @@
 """Download files into the cache of the package `cached_path`."""
 
 import socket
-import sys
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from elmo_plugin.bilm.files.stderr import stderr
 
 # Two addresses of the same files; AllenNLP 0.9 and earlier used the second.
 RELEASED = (
@@ -44,7 +45,7 @@ def fetch(url: str, argument: str) -> Path:
         cached = cached_path.find_latest_cached(address)
         if cached is None or _wrong_size(cached, url) is not None:
             return None
-        print(f"{argument}: {message} found in the cache: {cached}", file=sys.stderr)
+        print(f"{argument}: {message} found in the cache: {cached}", file=stderr())
         return Path(cached)
 
     if len(addresses) > 1:
@@ -53,7 +54,7 @@ def fetch(url: str, argument: str) -> Path:
                 return cached
     problems = []
     for address in addresses:
-        print(f"{argument}: {address}", file=sys.stderr)
+        print(f"{argument}: {address}", file=stderr())
         try:
             _check_reachable(address)
             path = Path(cached_path.cached_path(address))

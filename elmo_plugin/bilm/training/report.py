@@ -8,6 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
 
@@ -60,6 +61,7 @@ class Report:
             desc=f"epoch {number}",
             mininterval=5,
             disable=not self.shows,
+            file=stderr(),
         ) as self.bar:
             yield
 

@@ -1,7 +1,6 @@
 """`ElmoEmbedder`: a biLM's layers for tokenized sentences, as NumPy arrays or in an HDF5 file."""
 
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +11,7 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.extract import Extraction, extract
 from elmo_plugin.bilm.files.load import load_bilm
+from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
@@ -202,7 +202,9 @@ class ElmoEmbedder:
         iterator = self._tokenized(sentences)
         batches = iter(lambda: list(itertools.islice(iterator, batch_size)), [])
         layers = itertools.chain.from_iterable(map(self.embed_batch, batches))
-        return iter(tqdm(layers, total=total, unit=" sentences")) if progress else layers
+        if progress:
+            layers = iter(tqdm(layers, total=total, unit=" sentences", file=stderr()))
+        return layers
 
     def sentence_vectors(
         self,
@@ -292,6 +294,6 @@ def load_or_embedded(
     if options_file is None and weight_file is None:
         print(
             f"{caller}: no options_file and weight_file given, using the embedded biLM",
-            file=sys.stderr,
+            file=stderr(),
         )
     return load_bilm(options_file, weight_file, state=state, dtype=dtype, default="embedded")

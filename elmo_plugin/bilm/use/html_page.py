@@ -3,7 +3,7 @@ CSS and HTML elements of the pages that commands write, in the style of the docu
 """
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
@@ -65,7 +65,7 @@ class Markup(str):
     """Text that is HTML already. Any other text is escaped before it becomes part of a page."""
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table. A `Markup` cell is a whole `<td>` element, any other is text."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "".join(

@@ -5,7 +5,6 @@ Classes with the names, arguments and attributes of AllenNLP 0.9, for programs w
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import STATE_MODES
 from elmo_plugin.bilm.use import elmo, embedder
@@ -45,7 +45,7 @@ def _say(caller: str, state: str) -> None:
             "as in AllenNLP, a sentence's vectors depend on the sentences before it; "
             f"{STATE}=primed (or run --state primed) for the same ones each time"
         )
-    print(f"elmo_plugin: {caller} with state {state!r}: {about}", file=sys.stderr)
+    print(f"elmo_plugin: {caller} with state {state!r}: {about}", file=stderr())
 
 
 class ElmoEmbedder(embedder.ElmoEmbedder):

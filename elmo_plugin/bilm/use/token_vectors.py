@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
+from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.files.text import is_unicode, quoted, read_lines
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
@@ -131,7 +132,7 @@ def _write_text(
 def _batches(
     bilm: BiLm, tokens: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[str], numpy.ndarray]]:
-    with tqdm(total=len(tokens), unit=" tokens", mininterval=0.5) as bar:
+    with tqdm(total=len(tokens), unit=" tokens", mininterval=0.5, file=stderr()) as bar:
         for start in range(0, len(tokens), BATCH_SIZE):
             batch = tokens[start : start + BATCH_SIZE]
             with torch.no_grad():
