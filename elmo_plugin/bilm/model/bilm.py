@@ -17,7 +17,7 @@ from elmo_plugin.bilm.kernels.backend import (
     warn_of_non_finite_weights,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.characters import batch_to_ids, sentence_lengths, with_boundaries
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
@@ -148,10 +148,10 @@ class BiLm(WeightsModule):
         # Raises
 
         `ValueError`
-            If `inputs` has a wrong type or shape, or holds an unknown character id.
+            If `inputs` has a wrong type or shape, holds an unknown character id, or has padding
+            before a token.
         """
-        self.check(inputs)
-        lengths = (inputs > 0).any(dim=-1).sum(dim=1) + 2
+        lengths = self.check(inputs) + 2
         begin, end = self._boundary_ids.to(inputs)
         ids, mask = with_boundaries(inputs, lengths, begin, end)
         return self.run_vectors(self._token_embedder(ids[mask]), mask, start)
@@ -185,8 +185,11 @@ class BiLm(WeightsModule):
         upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
         return BiLmOutput([first, *upper], mask, end)
 
-    def check(self, inputs: torch.Tensor) -> None:
-        """Raise a `ValueError` if `inputs` is wrong, as described under `run`."""
+    def check(self, inputs: torch.Tensor) -> torch.Tensor:
+        """
+        Return the number of tokens of each sentence, shape `(batch_size,)`. Raise a `ValueError` if
+        `inputs` is wrong, as described under `run`.
+        """
         single_thread_after_fork()
         check_ids(inputs)
         if inputs.dim() != 3 or inputs.shape[-1] != self.options.num_characters:
@@ -199,6 +202,7 @@ class BiLm(WeightsModule):
             for found in map(int, inputs.aminmax()):
                 if not 0 <= found <= greatest:
                     raise ValueError(f"found the character id {found}, expected 0 to {greatest}")
+        return sentence_lengths((inputs > 0).any(dim=-1))
 
     @run_eagerly
     def forward(
@@ -299,31 +303,3 @@ class BiLm(WeightsModule):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])
             vectors.append(self._token_embedder(ids[0].to(self.device)))
         return torch.cat(vectors)
-
-
-def with_boundaries(
-    ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Put the ids of the sentence boundaries before and after each sentence.
-
-    # Parameters
-
-    ids : `torch.Tensor`
-        Shape `(batch_size, num_tokens, ...)`, padded on the right.
-    lengths : `torch.Tensor`
-        Number of tokens of each sentence, both boundaries included.
-    begin, end : `Any`
-        Ids of each boundary: a number, or a tensor with the shape of one token of `ids`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their bool mask, false at padding.
-    """
-    batch_size, num_tokens = ids.shape[:2]
-    padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])
-    padded[:, 1:-1] = ids
-    padded[:, 0] = begin
-    padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end
-    return padded, torch.arange(num_tokens + 2, device=ids.device) < lengths.unsqueeze(1)

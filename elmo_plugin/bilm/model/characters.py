@@ -111,3 +111,48 @@ def batch_to_ids(
         for position, token in enumerate(sentence):
             row[position] = row_of(token, num_characters)
     return torch.from_numpy(ids)
+
+
+def sentence_lengths(real: torch.Tensor) -> torch.Tensor:
+    """
+    Return the number of tokens of each sentence, int64, shape `(batch_size,)`.
+
+    `real` is bool, shape `(batch_size, num_tokens)`, false at padding. Raise a `ValueError` if a
+    token comes after padding.
+    """
+    late = real[:, 1:] & ~real[:, :-1]
+    if late.any():
+        row, position = late.nonzero()[0].tolist()
+        raise ValueError(
+            f"sentence {row} of the batch has a token at position {position + 1} after padding, "
+            "expected padding only behind the last token"
+        )
+    return real.sum(dim=1)
+
+
+def with_boundaries(
+    ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Put the ids of the sentence boundaries before and after each sentence.
+
+    # Parameters
+
+    ids : `torch.Tensor`
+        Shape `(batch_size, num_tokens, ...)`, padded on the right.
+    lengths : `torch.Tensor`
+        Number of tokens of each sentence, both boundaries included.
+    begin, end : `Any`
+        Ids of each boundary: a number, or a tensor with the shape of one token of `ids`.
+
+    # Returns
+
+    `tuple[torch.Tensor, torch.Tensor]`
+        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their bool mask, false at padding.
+    """
+    batch_size, num_tokens = ids.shape[:2]
+    padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])
+    padded[:, 1:-1] = ids
+    padded[:, 0] = begin
+    padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end
+    return padded, torch.arange(num_tokens + 2, device=ids.device) < lengths.unsqueeze(1)

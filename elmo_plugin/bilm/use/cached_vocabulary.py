@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from elmo_plugin.bilm.kernels.backend import BiLstmState, check_ids
-from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput, with_boundaries
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
+from elmo_plugin.bilm.model.characters import sentence_lengths, with_boundaries
 
 
 class CachedVocabularyBiLm(BiLm):
@@ -55,7 +56,7 @@ class CachedVocabularyBiLm(BiLm):
         if word_inputs.numel() and int(word_inputs.max()) >= known:
             return super().run(inputs, start)
         self.check(inputs)
-        lengths = (word_inputs > 0).sum(dim=1) + 2
+        lengths = sentence_lengths(word_inputs > 0) + 2
         ids, mask = with_boundaries(word_inputs, lengths, known, known + 1)
         return self.run_vectors(self._cached_vectors(ids[mask]), mask, start)
 

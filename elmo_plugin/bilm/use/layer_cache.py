@@ -65,13 +65,12 @@ class LayerCache:
         The biLM must be frozen. `inputs` are character ids, shape `(batch_size, num_tokens,
         num_characters)`. The result has `"activations"` and `"mask"` as in `BiLm.forward`.
         """
-        bilm.check(inputs)
+        lengths = bilm.check(inputs)
         # A replica of `DataParallel` has no parameters, so keys could not depend on its weights.
         # With a carried state, a sentence's layers depend on the batches before it.
         dtypes = {parameter.dtype for parameter in bilm.parameters()}
         if dtypes != {torch.float32} or bilm.state == "carry":
             return bilm(inputs)
-        lengths = (inputs > 0).any(dim=-1).sum(dim=1)
         id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]

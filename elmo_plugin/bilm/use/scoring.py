@@ -11,8 +11,8 @@ from torch.nn import functional
 from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, Sentence, batches, windows
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
-from elmo_plugin.bilm.model.bilm import BiLm, with_boundaries
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, with_boundaries
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, Packing
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.training.export import (

@@ -11,6 +11,7 @@ from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
+from elmo_plugin.bilm.use.elmo import Elmo
 from tests import peak_memory
 from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, replica_of
 
@@ -435,6 +436,23 @@ def test_refusals():
         ids[0, 0, 1] = wrong
         with pytest.raises(ValueError, match=rf"character id {wrong}, expected 0 to 261"):
             bilm(ids)
+
+
+@pytest.mark.parametrize(
+    ("row", "empty", "position"), [(1, [0], 1), (0, [0, 1], 2), (1, [1], 2), (1, [1, 3], 2)]
+)
+@pytest.mark.parametrize("form", ["characters", "words", "cache", "four dimensions"])
+def test_padding_before_a_token_names_the_sentence(row, empty, position, form, files):
+    words = ["@@PADDING@@", "the", "boat", "sank"]
+    word_ids = torch.tensor([[1, 2, 3, 0], [2, 3, 1, 2]])
+    ids = batch_to_ids([[words[one] for one in sentence if one] for sentence in word_ids.tolist()])
+    ids[row, empty] = word_ids[row, empty] = 0
+    arguments = {"words": {"vocab_to_cache": words}, "cache": {"cache": "memory", "state": "reset"}}
+    elmo = Elmo(*files, dropout=0, **arguments.get(form, {}))
+    if form == "four dimensions":
+        ids, word_ids = ids.unsqueeze(0), word_ids.unsqueeze(0)
+    with pytest.raises(ValueError, match=rf"sentence {row} .* position {position} after padding"):
+        elmo(ids, word_ids)
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32])
