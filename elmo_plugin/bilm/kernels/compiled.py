@@ -174,7 +174,7 @@ class CompiledLinear:
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Map rows, shape `(num_rows, input_dim)`, to outputs, shape `(num_rows, output_dim)`."""
-        rows = _padded_rows(rows, self._weight.input_dim).contiguous()
+        rows = padded_rows(rows, self._weight.input_dim).contiguous()
         outputs = rows.new_empty(len(rows), self._weight.output_dim)
         library.function("linear", self._number_format)(
             *self.arguments, library.pointer(rows), outputs.data_ptr(), *outputs.shape,
@@ -282,8 +282,8 @@ class CompiledTokenLayer:
 # --- the LSTM ------------------------------------------------------------------------------------
 
 
-class _Layer(ctypes.Structure):
-    """C struct `Layer` of `kernels.cpp`."""
+class Layer(ctypes.Structure):
+    """C struct `Layer` of `lstm.h`."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("input", "bias", "state", "projection")),
@@ -314,7 +314,7 @@ class CompiledLstm(FrozenLstm):
         )
         inputs, state, projection = self._weights
         self._bias = padded_vector(weights.bias, blocks=4)
-        self._layer = _Layer(
+        self._layer = Layer(
             inputs.pointer, library.pointer(self._bias), state.pointer, projection.pointer,
             projection.input_dim, projection.output_dim, inputs.input_dim, inputs.row_major,
             library.limit(weights.cell_clip), library.limit(weights.projection_clip),
@@ -329,10 +329,10 @@ class CompiledLstm(FrozenLstm):
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         layer, (dim, cell_size) = self._layer, (hidden.shape[1], cell.shape[1])
-        inputs = _padded_rows(inputs, layer.input_dim).contiguous()
+        inputs = padded_rows(inputs, layer.input_dim).contiguous()
         # Copied, because the kernel overwrites them with the final state.
         hidden, cell = (
-            _padded_rows(one, width).clone(memory_format=torch.contiguous_format)
+            padded_rows(one, width).clone(memory_format=torch.contiguous_format)
             for one, width in ((hidden, layer.dim), (cell, layer.width))
         )
         outputs = hidden.new_empty(len(inputs), layer.dim)
@@ -347,6 +347,7 @@ class CompiledLstm(FrozenLstm):
         return outputs, hidden, cell
 
 
-def _padded_rows(rows: torch.Tensor, width: int) -> torch.Tensor:
+def padded_rows(rows: torch.Tensor, width: int) -> torch.Tensor:
+    """Return rows with `width` columns, the missing ones filled with zeros."""
     missing = width - rows.shape[1]
     return functional.pad(rows, (0, missing)) if missing else rows

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import library, lstm_fused, machine, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
+from elmo_plugin.bilm.kernels.compiled_training import CompiledLstmTraining
 from elmo_plugin.bilm.kernels.derived import derived
 from elmo_plugin.bilm.kernels.gradients import training_linear, without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
@@ -110,6 +111,12 @@ def lstm_layer(
     tensors = weights.tensors
     with without_autocast(inputs.device):
         if wants_gradient([inputs, *tensors]):
+            number_format = training_format(inputs, precision.training_dtype)
+            if number_format is not None:
+                return CompiledLstmTraining.apply(
+                    inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
+                    weights.projection_clip, number_format,
+                )  # fmt: skip
             steps = training_steps(cell, precision.training_dtype)
             return LstmLayerTraining.apply(
                 inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
@@ -282,6 +289,13 @@ def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
     half = torch.float16 if like.is_cuda else like.dtype
     product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
     return lstm_fused.usable(like, product_dtype, training=False)
+
+
+def training_format(like: torch.Tensor, training_dtype: str | None) -> str | None:
+    """Return the library's number format for training; `None` if PyTorch's operators train."""
+    number_format = training_dtype or "float32"
+    found = runs_in_library(like) and number_format in library.TRAINED_FORMATS
+    return number_format if found else None
 
 
 def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:

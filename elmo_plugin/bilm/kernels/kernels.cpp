@@ -3,177 +3,9 @@
 // The caller pads widths to multiples of 32. Weights are packed into panels, in the number format that the entry point is named for. A float32 weight
 // is row-major instead if `row_major` is set.
 
-#include "gemm.h"
+#include "lstm_training.h"
 
 namespace {
-
-// Input products and cells are prefetched this many rows ahead.
-constexpr int64_t PREFETCH_ROWS = 4;
-// Number of input rows that are multiplied together: they stay in the L2 cache while the weight streams through it.
-constexpr int64_t BLOCK_ROWS = 256;
-
-template <class Format>
-constexpr int64_t panel_size(int64_t dim) {
-  return dim / Format::PER_LANE * COLUMNS + Format::SCALES;
-}
-
-// A frozen weight, shape `(output_dim, dim)`.
-template <class Format>
-struct Weight {
-  const float* data;
-  int64_t dim;
-  bool row_major;
-
-  Panels panels(int64_t column, int64_t column_stride = COLUMNS) const {
-    const int64_t size = panel_size<Format>(dim);
-    return {data + column / COLUMNS * size, column_stride / COLUMNS * size};
-  }
-
-  // Computes the 32 output columns from `column` on, for the first `count` rows.
-  void multiply_by(const Rows<Format>& rows, int64_t count, int64_t column, float* products, int64_t stride) const {
-    if constexpr (Format::PER_LANE == 1) {
-      if (row_major) return multiply_row_major(rows, count, data + column * dim, products, stride);
-    }
-    multiply<1>(rows, count, panels(column), products, stride);
-  }
-};
-
-// Copies rows, shape `(count, rows.dim)`, into `rows`, and packs them.
-template <class Format>
-void load_rows(const Team& team, const float* from, const Rows<Format>& rows, int64_t count) {
-  team.each(count, [&](int64_t row, int) {
-    rows.write(row, 0, from + row * rows.dim, rows.dim);
-    rows.pack(row);
-  });
-}
-
-template <class Format>
-void pack_rows(const Team& team, const Rows<Format>& rows, int64_t count) {
-  if constexpr (Rows<Format>::PACKED) team.each(count, [&](int64_t row, int) { rows.pack(row); });
-}
-
-// --- a frozen LSTM layer ---
-
-// Applies the gates to 32 cells of a row. `sums` holds products of the state weight, 32 for each of `i, f, g, o`; `added` those of the input weight.
-__attribute__((noinline)) void apply_gates(const float* sums, const float* added, int64_t added_stride, float* cell, float* gated, float clip) {
-#pragma omp simd
-  for (int64_t j = 0; j < COLUMNS; ++j) {
-    float i = sums[j] + added[j];
-    float f = sums[COLUMNS + j] + added[added_stride + j];
-    float g = sums[2 * COLUMNS + j] + added[2 * added_stride + j];
-    float o = sums[3 * COLUMNS + j] + added[3 * added_stride + j];
-    gated[j] = lstm_gates(i, f, g, o, cell[j], clip);
-  }
-}
-
-void prefetch_columns(const float* place) {
-  for (int64_t j = 0; j < COLUMNS; j += LINE / 4) __builtin_prefetch(place + j, 1, 3);
-}
-
-// Weights of an LSTM layer, and the widths of its cell, output and input. `compiled.py` declares the same structure.
-struct Layer {
-  const float *input, *bias, *state, *projection;
-  int64_t width, dim, input_dim, row_major;
-  float cell_clip, projection_clip;
-};
-
-// Computes `inputs W^T + bias` in the shape `(4 * width / 32, count, 32)`, in which the columns that a step reads together are contiguous.
-template <class Format>
-void multiply_inputs(const Team& team, const Layer& layer, const float* inputs, int64_t count, float* outputs, float* scratch) {
-  const int64_t max_rows = minimum(count, BLOCK_ROWS);
-  const Rows<Format> rows{scratch, max_rows, layer.input_dim};
-  const Weight<Format> weight{layer.input, layer.input_dim, layer.row_major != 0};
-  for (int64_t start = 0; start < count; start += max_rows) {
-    const int64_t size = minimum(count - start, max_rows);
-    load_rows(team, inputs + start * layer.input_dim, rows, size);
-    team.ranges(4 * layer.width / COLUMNS, [&](int64_t begin, int64_t end, int) {
-      [[maybe_unused]] const Tiles tiles;
-      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        float* output = outputs + column * count + start * COLUMNS;
-        weight.multiply_by(rows, size, column, output, COLUMNS);
-        for (int64_t row = 0; row < size; ++row)
-          for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += layer.bias[column + j];
-      }
-    });
-  }
-}
-
-// Runs `steps` steps from the input products of their `count` rows; step `t` has `sizes[t]` rows. `hidden`, shape `(sizes[0], dim)`, and `cell` hold
-// the states before the first step, and on return those after each row's last step.
-template <class Format>
-void run_steps(const Team& team, const Layer& layer, const float* products, int64_t count, float* hidden, float* cell, float* outputs,
-               const int64_t* sizes, int64_t steps, float* scratch) {
-  const int64_t width = layer.width, dim = layer.dim, max_rows = sizes[0];
-  const Rows<Format> before{scratch, max_rows, dim};
-  const Rows<Format> gated{scratch + Rows<Format>::size(max_rows, dim), max_rows, width};
-  constexpr int64_t WIDE = GATES * COLUMNS;
-  float* const all_sums = gated.data + Rows<Format>::size(max_rows, width);
-  const Weight<Format> state{layer.state, dim, false}, projection{layer.projection, width, false};
-  // Columns of the projection in an item of work: 128 if that leaves an item for each thread, else 32.
-  const int64_t columns = dim % WIDE == 0 && dim / WIDE >= team.threads ? WIDE : COLUMNS;
-  const int64_t gate_stride = width / COLUMNS * count * COLUMNS;
-  load_rows(team, hidden, before, max_rows);
-  for (int64_t step = 0; step < steps; ++step) {
-    const int64_t size = sizes[step], staying = step + 1 < steps ? sizes[step + 1] : 0;
-    team.ranges(width / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const sums = all_sums + thread * max_rows * WIDE;
-      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        multiply<GATES>(before, size, state.panels(column, width), sums, WIDE);
-        for (int64_t row = 0; row < size; ++row) {
-          const float* added = products + row * COLUMNS + column * count;
-          for (int64_t gate = 0; gate < 4; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
-          prefetch_columns(cell + (row + PREFETCH_ROWS) * width + column);
-          apply_gates(sums + row * WIDE, added, gate_stride, cell + row * width + column, gated.at(row, column), layer.cell_clip);
-        }
-      }
-    });
-    pack_rows(team, gated, size);
-    team.ranges(dim / columns, [&](int64_t begin, int64_t end, int) {
-      [[maybe_unused]] const Tiles tiles;
-      for (int64_t column = begin * columns; column < end * columns; column += columns) {
-        float* output = outputs + column;
-        if (columns > COLUMNS)
-          multiply<GATES>(gated, size, projection.panels(column), output, dim);
-        else
-          multiply<1>(gated, size, projection.panels(column), output, dim);
-        for (int64_t row = 0; row < size; ++row) {
-          float* place = output + row * dim;
-          for (int64_t j = 0; j < columns; ++j) place[j] = clamp(place[j], layer.projection_clip);
-          memcpy(row < staying ? before.at(row, column) : hidden + row * dim + column, place, columns * sizeof(float));
-        }
-      }
-    });
-    pack_rows(team, before, staying);
-    products += size * COLUMNS;
-    outputs += size * dim;
-  }
-}
-
-// Runs an LSTM layer over packed rows, shape `(count, input_dim)`; `outputs` has shape `(count, dim)`. Input products are computed for several steps
-// at a time, about `elements` numbers.
-template <class Format>
-void run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps,
-               int64_t elements, int threads) {
-  const Team team(threads);
-  const int64_t max_rows = maximum(elements / (4 * layer.width), steps > 0 ? sizes[0] : 0);
-  int64_t count = 0;
-  for (int64_t step = 0; step < steps; ++step) count += sizes[step];
-  const int64_t max_size = steps > 0 ? sizes[0] : 0, at_once = minimum(count, max_rows);
-  const int64_t inputs_size = Rows<Format>::size(minimum(at_once, BLOCK_ROWS), layer.input_dim);
-  const int64_t steps_size = Rows<Format>::size(max_size, layer.dim) + Rows<Format>::size(max_size, layer.width) +
-                           team.threads * max_size * GATES * COLUMNS;
-  const int64_t products_size = round_up(at_once * 4 * layer.width, LINE / 4);
-  float* const products = elmo_scratch(products_size + maximum(inputs_size, steps_size));
-  for (int64_t step = 0, next; step < steps; step = next) {
-    int64_t rows = 0;
-    for (next = step; next < steps && (next == step || rows + sizes[next] <= max_rows); ++next) rows += sizes[next];
-    multiply_inputs<Format>(team, layer, inputs, rows, products, products + products_size);
-    run_steps<Format>(team, layer, products, rows, hidden, cell, outputs, sizes + step, next - step, products + products_size);
-    inputs += rows * layer.input_dim;
-    outputs += rows * layer.dim;
-  }
-}
 
 // --- the token layer ---
 
@@ -442,6 +274,18 @@ FROZEN(int8, Int8)
 #if defined(__AMX_BF16__)
 FROZEN(bfloat16, BFloat16)
 #endif
+
+#define TRAINED(FORMAT, TYPE)                                                                                                             \
+  ENTRY(train_forward_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations,  \
+                                float* cells, const int64_t* sizes, int64_t steps, int threads) {                                         \
+    train_forward<TYPE>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                                \
+  }                                                                                                                                       \
+  ENTRY(train_backward_##FORMAT)(const Layer* layer, const Saved* saved, const Gradients* grad, const int64_t* sizes, int64_t steps,      \
+                                 int threads) {                                                                                           \
+    train_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                                   \
+  }
+
+TRAINED(float32, Float32)
 
 #define FORWARD_STEP(NAME, PRODUCT, GATED)                                                                                             \
   ENTRY(NAME)(const PRODUCT* products, const float* addend, float* cell, GATED* gated, float* activations, float* new_cell, float clip, \

@@ -32,6 +32,8 @@ VARIANTS = (
 )  # fmt: skip
 # Number formats, see `formats.h`; only the AMX variant has the last one.
 FORMATS = ("float32", "int16", "int8", "bfloat16")
+# Those in which layers train.
+TRAINED_FORMATS = ("float32",)
 PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
@@ -42,6 +44,8 @@ _POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
 _ARGUMENTS: dict[str, list[Any]] = {
     "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
     "lstm_layer": [*[_POINTER] * 6, _COUNT, _COUNT, _INT],
+    "train_forward": [*[_POINTER] * 8, _COUNT, _INT],
+    "train_backward": [*[_POINTER] * 4, _COUNT, _INT],
     "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _INT],
     "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _INT],
     "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],

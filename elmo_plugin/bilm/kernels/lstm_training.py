@@ -146,7 +146,7 @@ class TrainingSteps:
         return self._grad_bias
 
 
-def _definition(
+def definition(
     ctx: Any, saved: Sequence[torch.Tensor]
 ) -> tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]:
     """
@@ -222,7 +222,7 @@ class LstmLayerTraining(torch.autograd.Function):
         return outputs, final_hidden, final_cell
 
     @staticmethod
-    @hand_written(_definition)
+    @hand_written(definition)
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Return the gradients of `inputs` and of the four weights."""
         saved_tensors = ctx.saved_tensors  # with gradient checkpointing they can be read only once

@@ -1,9 +1,12 @@
 """Self-test of the C++ kernels: compares a small LSTM layer with its definition in PyTorch."""
 
+from typing import Any
+
 import torch
 
-from elmo_plugin.bilm.kernels import reference
+from elmo_plugin.bilm.kernels import library, reference
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm
+from elmo_plugin.bilm.kernels.compiled_training import CompiledLstmTraining
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.quantized import (
     BFloat16Linear,
@@ -35,14 +38,33 @@ def wrong_results(formats: tuple[str, ...]) -> list[str]:
     """
     # Weights must not be inference tensors, even if a caller is in inference mode.
     with torch.inference_mode(False), torch.no_grad():
-        return [
+        wrong = [
             f"{name} in {number_format}"
             for number_format in formats
             for name in _wrong_in_layer(number_format)
         ]
+    trained = (one for one in library.TRAINED_FORMATS if one in formats)
+    return [*wrong, *(f"gradients in {one}" for one in trained if _are_gradients_wrong(one))]
 
 
-def _wrong_in_layer(number_format: str) -> list[str]:
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _are_gradients_wrong(number_format: str) -> bool:
+    weights, start = _operands()
+    tensors = [one.requires_grad_() for one in (start[0], *weights.tensors)]
+    inputs, sizes, hidden, cell = start
+    clips = weights.cell_clip, weights.projection_clip
+    passes = (
+        CompiledLstmTraining.apply(*tensors, hidden, cell, sizes, *clips, number_format),
+        reference.lstm_layer(inputs, sizes, hidden, cell, weights),
+    )
+    found, expected = (torch.autograd.grad(one[0].sin().sum(), tensors) for one in passes)
+    error = TOLERANCE[number_format]
+    return any((a - b).abs().max() > error * b.abs().max() for a, b in zip(found, expected))
+
+
+def _operands() -> tuple[LstmWeights, tuple[Any, ...]]:
+    """Return a small layer, and the other arguments of `Backend.lstm_layer`."""
     generator = torch.Generator().manual_seed(0)
     # More columns than a block of int16 sums, and more rows than the kernels process at a time.
     batch_sizes, cell_size, dim = [14, 7, 3, 1], 9 * 32, 5 * 32
@@ -54,7 +76,12 @@ def _wrong_in_layer(number_format: str) -> list[str]:
     shapes = (4 * cell_size, dim), (4 * cell_size, dim), (dim, cell_size)
     inputs, state, projection = (random(*shape, scale=0.05) for shape in shapes)
     weights = LstmWeights(inputs, state, random(4 * cell_size), projection, 0.8, 0.2)
-    start = random(sum(batch_sizes), dim), batch_sizes, random(14, dim), random(14, cell_size)
+    start = random(14, dim), random(14, cell_size)
+    return weights, (random(sum(batch_sizes), dim), batch_sizes, *start)
+
+
+def _wrong_in_layer(number_format: str) -> list[str]:
+    weights, start = _operands()
     found = CompiledLstm(weights, number_format)(*start)
     expected = lstm_layer(weights, DEFINITIONS[number_format], *start)
     tolerance = TOLERANCE[number_format]

@@ -97,8 +97,8 @@ inline uint16_t bfloat16_bits(float value) {
   return static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
 }
 
-// Transposes `LANES` x `LANES` lanes. It reads rows whose starts are `stride` lanes apart, and writes rows of a panel.
-inline void transpose(const float* from, int64_t stride, float* to) {
+// Transposes `LANES` x `LANES` lanes. The starts of the rows that it reads are `stride` lanes apart, those that it writes `to_stride`.
+inline void transpose(const float* from, int64_t stride, float* to, int64_t to_stride = COLUMNS) {
 #if defined(__AVX512F__)
   Vector lines[LANES];
 #pragma GCC unroll 64
@@ -122,7 +122,7 @@ inline void transpose(const float* from, int64_t stride, float* to) {
     }
   }
 #pragma GCC unroll 64
-  for (int column = 0; column < LANES; ++column) store(to + column * COLUMNS, lines[column]);
+  for (int column = 0; column < LANES; ++column) store(to + column * to_stride, lines[column]);
 #elif defined(__AVX2__)
   __m256 a[LANES], b[LANES];
 #pragma GCC unroll 8
@@ -141,12 +141,12 @@ inline void transpose(const float* from, int64_t stride, float* to) {
   }
 #pragma GCC unroll 8
   for (int column = 0; column < 4; ++column) {
-    _mm256_storeu_ps(to + column * COLUMNS, _mm256_permute2f128_ps(a[column], a[column + 4], 0x20));
-    _mm256_storeu_ps(to + (column + 4) * COLUMNS, _mm256_permute2f128_ps(a[column], a[column + 4], 0x31));
+    _mm256_storeu_ps(to + column * to_stride, _mm256_permute2f128_ps(a[column], a[column + 4], 0x20));
+    _mm256_storeu_ps(to + (column + 4) * to_stride, _mm256_permute2f128_ps(a[column], a[column + 4], 0x31));
   }
 #else
   for (int column = 0; column < LANES; ++column)
-    for (int row = 0; row < LANES; ++row) to[column * COLUMNS + row] = from[row * stride + column];
+    for (int row = 0; row < LANES; ++row) to[column * to_stride + row] = from[row * stride + column];
 #endif
 }
 

@@ -192,6 +192,8 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
 @first_quick("cell_size", [33, 6])
 def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_size):
+    if fused == "C++" and training_dtype is None:
+        pytest.skip("the library runs the whole layer")
     cell, (inputs, *others) = layer(cell_size, clips)
     inputs.requires_grad_()
     cell.training_dtype = training_dtype
