@@ -80,6 +80,8 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         if projection_dim:
             self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
 
+    output_dim = property(lambda self: self.get_output_dim())  # AllenNLP's attribute
+
     def get_output_dim(self) -> int:
         """Return `projection_dim` if it was given, else the biLM's `embedding_dim`."""
         if self._projection is not None:

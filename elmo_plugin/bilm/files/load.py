@@ -11,7 +11,7 @@ import torch
 from elmo_plugin.bilm.files.folders import is_folder, unpacked, weights_in
 from elmo_plugin.bilm.files.many_langs import fill_from_pickles, is_many_langs, read_lexicon
 from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
-from elmo_plugin.bilm.files.options import num_parameters
+from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import check_weights, fill_weights
 from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
@@ -69,7 +69,7 @@ def load_bilm(
     if options_file is None and weight_file is None:
         options_file = default
     options = find_options(options_file, weight_file)
-    weights = find_weights(options_file, weight_file)
+    weights = found = find_weights(options_file, weight_file)
     # Parameters that are created in inference mode cannot be changed outside inference mode.
     with ExitStack() as stack, torch.inference_mode(False):
         if weights is not None and is_folder(weights):
@@ -79,6 +79,7 @@ def load_bilm(
             bilm = _many_langs(make, options, weights)
         else:
             bilm = _released(make, options, weights)
+    bilm.char_cnn.remember_files(options_dict(options), None if found is None else str(found))
     halved = [*bilm.lstm.parameters(), *(one.weight for one in bilm.char_cnn.highway_layers)]
     if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in halved):
         logger.warning(

@@ -82,7 +82,8 @@ class BiLm(WeightsModule):
         # AllenNLP's name for `mixture_size`. `Elmo(module=...)` reads this attribute.
         self.num_layers = options.num_layers + 1
         self._token_embedder = token_layer or CharCnn(options)
-        self._boundary_ids = self.batch_to_ids([self._token_embedder.boundaries])[0]
+        self._word_embedding: torch.nn.Embedding | None = None
+        self._boundary_ids = self._token_embedder.boundary_ids
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -121,6 +122,30 @@ class BiLm(WeightsModule):
         single_thread_after_fork()
         return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
 
+    def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
+        """
+        Compute and store the token vectors of a vocabulary, AllenNLP's `vocab_to_cache`. `run` then
+        looks them up by the ids in `word_inputs`. As in AllenNLP, they are parameters.
+
+        `tokens` are the words in the order of their ids. Id 0 is the padding token, whose vector is
+        zero. With `requires_grad`, the stored vectors are trained.
+        """
+        with torch.no_grad():
+            vectors = self.token_vectors(tokens)
+            vectors[0] = 0.0
+        self._word_embedding = torch.nn.Embedding.from_pretrained(
+            vectors, freeze=not requires_grad, padding_idx=0
+        )
+
+    def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
+        """AllenNLP's name for `cache_vocabulary`; the vectors are trained if the biLM is."""
+        self.cache_vocabulary(tokens, any(one.requires_grad for one in self.parameters()))
+
+    @property
+    def word_embedding(self) -> torch.nn.Embedding | None:
+        """Stored token vectors by word id; `None` before `cache_vocabulary`."""
+        return self._word_embedding
+
     @run_eagerly
     def run(
         self,
@@ -139,7 +164,8 @@ class BiLm(WeightsModule):
         start : `BiLstmState`
             Initial LSTM state of each sentence in both directions.
         word_inputs : `torch.Tensor | None`
-            Ignored here; the subclass `CachedVocabularyBiLm` uses it.
+            Ids of the words in `cache_vocabulary`, shape `(batch_size, num_tokens)`; 0 = padding.
+            If every id has a stored vector, `inputs` is not read.
 
         # Returns
 
@@ -148,13 +174,33 @@ class BiLm(WeightsModule):
         # Raises
 
         `ValueError`
-            If `inputs` has a wrong type or shape, holds an unknown character id, or has padding
-            before a token.
+            If ids have a wrong type or shape, `inputs` holds an unknown character id, or a token
+            comes after padding.
         """
+        if word_inputs is not None and self._word_embedding is not None:
+            check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
+            known = self._word_embedding.num_embeddings
+            bounds = word_inputs.aminmax() if word_inputs.numel() else ()
+            if all(0 <= int(one) < known for one in bounds):
+                return self._run_words(self._word_embedding, word_inputs, start)
         lengths = self.check(inputs) + 2
         begin, end = self._boundary_ids.to(inputs)
         ids, mask = with_boundaries(inputs, lengths, begin, end)
         return self.run_vectors(self._token_embedder(ids[mask]), mask, start)
+
+    def _run_words(
+        self, words: torch.nn.Embedding, word_inputs: torch.Tensor, start: BiLstmState
+    ) -> BiLmOutput:
+        begin, end = words.num_embeddings, words.num_embeddings + 1
+        lengths = sentence_lengths(word_inputs > 0) + 2
+        ids, mask = with_boundaries(word_inputs, lengths, begin, end)
+        rows = ids[mask]
+        vectors = words(rows.clamp(max=begin - 1))
+        with torch.no_grad():  # as in AllenNLP; computed here, because the weights may change
+            boundaries = self.token_vectors(self.char_cnn.boundaries)
+        for number, boundary in zip((begin, end), boundaries):
+            vectors = torch.where((rows == number).unsqueeze(1), boundary, vectors)
+        return self.run_vectors(vectors, mask, start)
 
     def run_vectors(
         self, vectors: torch.Tensor, mask: torch.Tensor, start: BiLstmState

@@ -6,6 +6,8 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as implemented in bil
 """
 
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 import numpy
 import torch
@@ -22,7 +24,10 @@ from elmo_plugin.bilm.model.characters import (
     END_OF_SENTENCE,
     NUM_CHARACTER_EMBEDDINGS,
     PADDING_CHARACTER_ID,
+    batch_to_ids,
+    sentence_lengths,
     token_row,
+    with_boundaries,
 )
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -53,6 +58,7 @@ class CharCnn(WeightsModule):
         self.widest_filter = max(width for width, _ in options.filters)
         self.num_convolutions = len(options.filters)
         self.projection_dim = options.projection_dim
+        self.num_characters = options.num_characters
         self.padding_id = PADDING_CHARACTER_ID
         self._activation = getattr(torch, options.activation)
         dim = options.char_embedding_dim
@@ -92,6 +98,27 @@ class CharCnn(WeightsModule):
                 self._projection.weight.normal_(0.0, self._projection.in_features**-0.5)
                 self._projection.bias.zero_()
 
+    # AllenNLP's names, which programs written for its `_ElmoCharacterEncoder` read.
+    output_dim = property(attrgetter("projection_dim"))
+    _convolutions = property(attrgetter("convolutions"))
+    _beginning_of_sentence_characters = property(lambda self: self.boundary_ids[0])
+    _end_of_sentence_characters = property(lambda self: self.boundary_ids[1])
+    _options: dict[str, Any] | None = None
+    _weight_file: str | None = None
+
+    def get_output_dim(self) -> int:
+        """Return the width of a token vector, `projection_dim`."""
+        return self.projection_dim
+
+    def remember_files(self, options: dict[str, Any], weight_file: str | None) -> None:
+        """Keep the content of `options.json` and the weight file's path, as AllenNLP does."""
+        self._options, self._weight_file = options, weight_file
+
+    @property
+    def boundary_ids(self) -> torch.Tensor:
+        """Character ids of the two boundary tokens, shape `(2, num_characters)`."""
+        return batch_to_ids([self.boundaries], self.num_characters, self.token_row)[0]
+
     @property
     def convolutions(self) -> list[torch.nn.Conv1d]:
         """Convolutions, one for each filter width, in the order of the options."""
@@ -129,7 +156,7 @@ class CharCnn(WeightsModule):
         """Free the cached token vectors."""
         forget_derived(list(self.parameters()), "token vectors")
 
-    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, character_ids: torch.Tensor) -> Any:
         """
         Compute token vectors.
 
@@ -141,13 +168,22 @@ class CharCnn(WeightsModule):
         # Returns
 
         `torch.Tensor`
-            Shape `(num_rows, projection_dim)`.
+            Shape `(num_rows, projection_dim)`. For a padded batch of ids, shape `(batch_size,
+            num_tokens, num_characters)`, AllenNLP's dictionary: `"token_embedding"`, shape
+            `(batch_size, num_tokens + 2, projection_dim)`, boundaries included, and `"mask"`.
 
         # Raises
 
         `ValueError`
             If `num_characters` is smaller than the width of the widest filter.
         """
+        if character_ids.dim() == 3:
+            lengths = sentence_lengths((character_ids > 0).any(dim=-1)) + 2
+            boundaries = self.boundary_ids.to(character_ids)
+            ids, mask = with_boundaries(character_ids, lengths, *boundaries)
+            vectors = self.char_embedding.new_zeros(*mask.shape, self.projection_dim)
+            vectors[mask] = self.forward(ids[mask])
+            return {"token_embedding": vectors, "mask": mask}
         if character_ids.shape[1] < self.widest_filter:
             raise ValueError(
                 f"tokens have {character_ids.shape[1]} character ids, expected at least "

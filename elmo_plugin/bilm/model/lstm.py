@@ -8,6 +8,7 @@ same code over reversed sentences.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -134,6 +135,16 @@ class LstmCellWithProjection(WeightsModule):
             self.state_linearity.bias[cell_size : 2 * cell_size] = 1.0
         torch.nn.init.xavier_uniform_(self.state_projection.weight)
 
+    # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.
+    input_size = property(attrgetter("input_linearity.in_features"))
+    hidden_size = property(attrgetter("projection_dim"))
+    memory_cell_clip_value = property(
+        attrgetter("cell_clip"), lambda self, clip: setattr(self, "cell_clip", clip)
+    )
+    state_projection_clip_value = property(
+        attrgetter("projection_clip"), lambda self, clip: setattr(self, "projection_clip", clip)
+    )
+
     @property
     def cell_size(self) -> int:
         """Width of the memory cell."""
@@ -225,7 +236,10 @@ class BiLstm(torch.nn.Module):
         """Return the layers of `"forward"` or `"backward"`, lowest first."""
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
 
-    # These names are AllenNLP's: programs use them to make its ELMo deterministic.
+    # AllenNLP's names, which programs written for its `ElmoLstm` read and set.
+    input_size = hidden_size = property(attrgetter("projection_dim"))
+    forward_layers = property(lambda self: self.layers("forward"))
+    backward_layers = property(lambda self: self.layers("backward"))
 
     @property
     def stateful(self) -> bool:

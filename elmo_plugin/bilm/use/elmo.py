@@ -10,7 +10,6 @@ import torch
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels.backend import check_ids
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
-from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
 
 logger = logging.getLogger(__name__)
@@ -74,8 +73,6 @@ class Elmo(torch.nn.Module):
         If arguments contradict each other, or the files do not hold a biLM.
     """
 
-    bilm_class: type[CachedVocabularyBiLm] = CachedVocabularyBiLm
-
     def __init__(
         self,
         options_file: Optional[Union[str, Dict[str, Any]]] = None,
@@ -111,16 +108,8 @@ class Elmo(torch.nn.Module):
             )
         if module is None:
             source, weights, cache = self._resolve(source, weights, cache)
-            bilm = load_bilm(
-                source,
-                weights,
-                requires_grad=requires_grad,
-                state=state,
-                dtype=dtype,
-                bilm_class=self.bilm_class,
-            )
+            bilm = load_bilm(source, weights, requires_grad=requires_grad, state=state, dtype=dtype)
             if vocab_to_cache:
-                assert isinstance(bilm, CachedVocabularyBiLm)
                 bilm.cache_vocabulary(vocab_to_cache, requires_grad)
             module = bilm
         elif source is not None or weights is not None:
@@ -229,16 +218,20 @@ class Elmo(torch.nn.Module):
             If ids have another shape or type.
         """
         check_ids(inputs)
-        leading = inputs.shape[:-2]
+        tokens = inputs.shape[:-1]
         if word_inputs is not None:
             check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
-            if word_inputs.shape != inputs.shape[:-1]:
+            # Programs also pass the word ids twice, as the character ids are then not read.
+            if word_inputs.shape == inputs.shape and self._has_cached_vocab:
+                tokens = inputs.shape
+            if word_inputs.shape != tokens:
                 raise ValueError(
                     f"word ids have shape {tuple(word_inputs.shape)}, expected one for each token: "
-                    f"{tuple(inputs.shape[:-1])}"
+                    f"{tuple(tokens)}"
                 )
-            word_inputs = word_inputs.reshape(leading.numel(), word_inputs.shape[-1])
-        inputs = inputs.reshape(leading.numel(), *inputs.shape[-2:])
+            word_inputs = word_inputs.reshape(tokens[:-1].numel(), tokens[-1])
+        leading = tokens[:-1]
+        inputs = inputs.reshape(leading.numel(), *inputs.shape[len(leading) :])
         output = self._layers(inputs, word_inputs)
         mask = output["mask"]
         mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]

@@ -17,7 +17,6 @@ from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import STATE_MODES
 from elmo_plugin.bilm.use import elmo, embedder
-from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
 
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = NAMED_BILMS["original"]
 DEFAULT_BATCH_SIZE = embedder.DEFAULT_BATCH_SIZE
@@ -75,7 +74,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         _say("ElmoEmbedder", state)
         if cuda_device is None:
             cuda_device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-        bilm = load_bilm(options_file, weight_file, state=state, bilm_class=CachedVocabularyBiLm)
+        bilm = load_bilm(options_file, weight_file, state=state)
         self.place(bilm, cuda_device)
 
 
@@ -88,8 +87,6 @@ class Elmo(elmo.Elmo):
     arguments, named : `Any`
         See `elmo_plugin.Elmo`.
     """
-
-    bilm_class = CachedVocabularyBiLm
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         if named.get("module") is None:
@@ -107,14 +104,7 @@ def _ElmoBiLm(
     """Load a biLM, with the arguments of AllenNLP's class `_ElmoBiLm`."""
     state = chosen_state()
     _say("_ElmoBiLm", state)
-    bilm = load_bilm(
-        options_file,
-        weight_file,
-        requires_grad=requires_grad,
-        state=state,
-        bilm_class=CachedVocabularyBiLm,
-    )
+    bilm = load_bilm(options_file, weight_file, requires_grad=requires_grad, state=state)
     if vocab_to_cache:
-        assert isinstance(bilm, CachedVocabularyBiLm)
         bilm.cache_vocabulary(vocab_to_cache, requires_grad)
     return bilm

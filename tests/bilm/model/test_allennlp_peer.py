@@ -1,5 +1,7 @@
 """`Elmo` against AllenNLP's, on weight files that `save_weights` wrote."""
 
+from operator import attrgetter
+
 import pytest
 import torch
 from allennlp.modules.elmo import _ElmoBiLm
@@ -80,6 +82,16 @@ def test_arguments_over_carried_batches(arguments, files):
     assert_same_over_batches(ours, theirs)
 
 
+def tensors_of(values):
+    """The tensors of a tensor, or of some modules."""
+    modules = [values] if isinstance(values, torch.Tensor) else values
+    return [
+        tensor
+        for one in modules
+        for tensor in ([one] if isinstance(one, torch.Tensor) else one.parameters())
+    ]
+
+
 def forget(lstm):
     lstm.reset_states()
 
@@ -141,6 +153,60 @@ def test_what_programs_do_with_the_carried_state(change, files):
     found = torch.from_numpy(embedder.embed_batch(BATCHES[1])[0][-1])
     torch.testing.assert_close(found, top, atol=1e-6, rtol=1e-5)
     assert_same_over_batches(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "num_layers",
+        "_token_embedder._weight_file",
+        "_token_embedder._options",
+        "_token_embedder.output_dim",
+        "_token_embedder._convolutions",
+        "_token_embedder._beginning_of_sentence_characters",
+        "_token_embedder._end_of_sentence_characters",
+        "_token_embedder._highways._layers",
+        "_word_embedding",
+        "_elmo_lstm.input_size",
+        "_elmo_lstm.hidden_size",
+        "_elmo_lstm.cell_size",
+        "_elmo_lstm.num_layers",
+        "_elmo_lstm.forward_layers",
+        "_elmo_lstm.backward_layers",
+        "_elmo_lstm.forward_layer_0.input_size",
+        "_elmo_lstm.forward_layer_0.hidden_size",
+        "_elmo_lstm.forward_layer_0.memory_cell_clip_value",
+        "_elmo_lstm.forward_layer_0.state_projection_clip_value",
+    ],
+)
+def test_attributes_that_programs_read(path, files):
+    found, expected = (attrgetter(path)(elmo._elmo_lstm) for elmo in elmo_pair(files))
+    if path.endswith("s") and "options" not in path and not isinstance(expected, int):
+        assert len(found) == len(expected)
+        found, expected = (
+            torch.cat([tensor.flatten() for tensor in tensors_of(one)]) for one in (found, expected)
+        )
+        torch.testing.assert_close(found, expected)
+    else:
+        assert found == expected
+
+
+def test_clips_that_programs_set(files):
+    ours, theirs = elmo_pair(files)
+    for elmo in (ours, theirs):
+        for layer in elmo._elmo_lstm._elmo_lstm.forward_layers:
+            layer.memory_cell_clip_value = layer.state_projection_clip_value = 0.1
+    assert_same_over_batches(ours, theirs)
+
+
+def test_the_token_layer_takes_a_padded_batch(files):
+    ours, theirs = (elmo._elmo_lstm._token_embedder for elmo in elmo_pair(files))
+    assert ours.get_output_dim() == theirs.get_output_dim()
+    found, expected = (layer(batch_to_ids(BATCHES[0])) for layer in (ours, theirs))
+    assert found.keys() == expected.keys()
+    assert torch.equal(found["mask"], expected["mask"])
+    real = expected["mask"].unsqueeze(-1)
+    torch.testing.assert_close(found["token_embedding"], expected["token_embedding"] * real)
 
 
 def test_states_that_do_not_fit_are_named(files):

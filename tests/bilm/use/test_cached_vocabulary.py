@@ -1,29 +1,63 @@
 """The token layer of a vocabulary, computed once: the same numbers, and who trains."""
 
+import pytest
 import torch
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.use.cached_vocabulary import CachedVocabularyBiLm
-from tests.tiny_bilm import random_bilm
+from tests.tiny_bilm import assert_same_output, elmo_pair, random_bilm
+
+WORDS = ["@@PADDING@@", "a", "b"]
+IDS, WORD_IDS = batch_to_ids([["a", "b"], ["b"]]), torch.tensor([[1, 2], [2, 0]])
 
 
 def test_a_cache_follows_new_weights():
     """Its words are parameters; the boundaries are computed from the characters."""
-    one, other = (random_bilm(seed=seed, bilm_class=CachedVocabularyBiLm) for seed in (1, 2))
-    words = ["@@PADDING@@", "a", "b"]
+    one, other = (random_bilm(seed=seed) for seed in (1, 2))
     for bilm in (one, other):
-        bilm.cache_vocabulary(words)
+        bilm.cache_vocabulary(WORDS)
     other.load_state_dict(one.state_dict())
-    ids, word_ids = batch_to_ids([["a", "b"], ["b"]]), torch.tensor([[1, 2], [2, 0]])
-    found, expected = (bilm(ids, word_ids)["activations"] for bilm in (other, one))
+    found, expected = (bilm(IDS, WORD_IDS)["activations"] for bilm in (other, one))
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours, theirs)
 
 
 def test_cached_words_train_only_where_the_bilm_does():
-    bilm = random_bilm(bilm_class=CachedVocabularyBiLm)
-    bilm.cache_vocabulary(["@@PADDING@@", "a"])
+    bilm = random_bilm()
+    bilm.cache_vocabulary(WORDS)
     assert not bilm.word_embedding.weight.requires_grad
-    bilm.cache_vocabulary(["@@PADDING@@", "a"], requires_grad=True)
+    bilm.create_cached_cnn_embeddings(WORDS)
     assert bilm.word_embedding.weight.requires_grad
     assert not bilm.word_embedding.weight[0].any()
+
+
+def test_with_cached_words_the_token_layer_gets_no_gradient(files):
+    """As in AllenNLP: not from the sentence boundaries either."""
+    pair = elmo_pair(files, vocab_to_cache=WORDS, requires_grad=True)
+    for elmo in pair:
+        elmo(IDS, WORD_IDS)["elmo_representations"][0].sum().backward()
+        token_layer = elmo._elmo_lstm._token_embedder
+        assert all(one.grad is None for one in token_layer.parameters())
+        elmo(IDS)["elmo_representations"][0].sum().backward()
+        assert all(one.grad.any() for one in token_layer.parameters())
+
+
+@pytest.mark.parametrize(
+    "word_ids",
+    [[[1, -1], [2, 0]], [[-1, -2], [2, 0]], [[1, 3], [2, 0]], [[-(1 << 40), 1], [2, 0]]],
+)
+def test_a_word_id_without_a_vector_makes_the_batch_use_characters(word_ids, files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
+    with torch.no_grad():
+        assert_same_output(*(elmo(IDS, torch.tensor(word_ids)) for elmo in (ours, theirs)))
+        assert_same_output(*(elmo(IDS) for elmo in (ours, theirs)))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 2, 2)])
+def test_word_ids_in_place_of_characters(shape, files):
+    """A public wrapper passes them twice."""
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
+    word_ids = WORD_IDS.view(shape)
+    inputs = word_ids if len(shape) == 2 else torch.zeros(*shape, 50)  # theirs needs this form
+    assert_same_output(ours(word_ids, word_ids), theirs(inputs, word_ids))
+    with pytest.raises(ValueError, match=r"character ids have shape \(2, 2\)"):
+        ours(word_ids, word_ids + 1)
