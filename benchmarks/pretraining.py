@@ -24,7 +24,7 @@ from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
+from elmo_plugin.bilm.training.streams import BatchPair
 
 BATCH_SIZE, NUM_STEPS = 128, 20
 NUM_WORDS, NUM_SAMPLES = 50_000, 2_048
@@ -115,13 +115,14 @@ def batch_of(
     sentences: Sentences, batch_size: int, num_steps: int, num_words: int, device: str = "cpu"
 ) -> BatchPair:
     """Return a batch of random tokens and targets with `num_steps` (at most 20) time steps."""
-    halves = []
-    for _ in range(2):
-        pairs = zip(sentences.tokens(batch_size), sentences.tokens(batch_size))
-        words = [(one + other)[:num_steps] for one, other in pairs]
-        targets = torch.randint(0, num_words, (batch_size, num_steps))
-        halves.append(StreamBatch(batch_to_ids(words).to(device), targets.to(device), None, []))
-    return BatchPair(*halves)
+    pairs = zip(sentences.tokens(2 * batch_size), sentences.tokens(2 * batch_size))
+    words = [word for one, other in pairs for word in (one + other)[:num_steps]]
+    types = sorted(set(words), key=lambda word: len(word.encode()))
+    places = {word: place for place, word in enumerate(types)}
+    tokens = torch.tensor([places[word] for word in words]).view(2, batch_size, num_steps)
+    targets = torch.randint(0, num_words, (2, num_steps, batch_size))
+    pair = BatchPair(batch_to_ids([types])[0], tokens.transpose(1, 2).contiguous(), targets)
+    return pair.to(torch.device(device))
 
 
 def run(rounds: int, clock: Clock) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import torch
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.bilm.use.elmo import Elmo
 
 # The clips are low, so that they are reached; the released files have 3.
@@ -45,6 +47,14 @@ BATCHES = [
     [["One"]],
     [["a", "b", "c"], ["of", "the"], ["moon", "moon", "moon", "moon"], [","], ["Dogs"]],
 ]
+
+
+def batch_pair(num_words=50):
+    """Two streams of three tokens for pretraining, the same in both directions."""
+    characters = batch_to_ids([["a", "b", "cat"], ["d", "sat", "x"]]).flatten(0, 1)
+    tokens = torch.arange(6).view(2, 3).t().expand(2, 3, 2)
+    targets = torch.randint(0, num_words, (3, 2)).expand(2, 3, 2)
+    return BatchPair(characters, tokens, targets)
 
 
 class Files(NamedTuple):

@@ -73,9 +73,9 @@ def sampled_loss(v, outputs, targets, negatives):
 
 def direction_loss(v, number, batch, state, options, masks, negatives):
     """One direction's loss; `state` is replaced by the final one."""
-    batch_size, num_steps, _ = batch.characters.shape
-    tokens = token_vectors(v, batch.characters.flatten(0, 1), options)
-    inputs = tokens.view(batch_size, num_steps, -1).transpose(0, 1)
+    num_steps, batch_size = batch.tokens[number].shape
+    tokens = token_vectors(v, batch.characters.long(), options)[batch.tokens[number]]
+    inputs = tokens.view(num_steps, batch_size, -1)
     for layer in range(options.num_layers):
         # DropoutWrapper: each layer's input, which the residual connection adds.
         inputs = inputs * next(masks).view(inputs.shape)
@@ -88,7 +88,7 @@ def direction_loss(v, number, batch, state, options, masks, negatives):
         outputs = torch.stack(outputs)
         inputs = outputs + inputs if layer else outputs
     top = inputs.flatten(0, 1) * next(masks)
-    return sampled_loss(v, top, batch.targets.t().flatten(), negatives)
+    return sampled_loss(v, top, batch.targets[number].flatten(), negatives)
 
 
 def reference(v, batches, options, masks, negatives, num_steps):
@@ -98,14 +98,14 @@ def reference(v, batches, options, masks, negatives, num_steps):
     losses = []
     for batch in batches:
         if states is None:
-            rows = len(batch.forward.targets)
+            rows = batch.targets.shape[2]
             zeros = [
                 torch.zeros(rows, size) for size in (options.cell_size, options.projection_dim)
             ]
             states = [[tuple(zeros)] * options.num_layers for _ in range(2)]
         directions = [
-            direction_loss(v, number, one, states[number], options, masks, next(negatives))
-            for number, one in enumerate(batch)
+            direction_loss(v, number, batch, states[number], options, masks, next(negatives))
+            for number in range(2)
         ]
         loss = 0.5 * (directions[0] + directions[1])
         gradients = torch.autograd.grad(loss * num_steps, list(v.values()))

@@ -110,7 +110,7 @@ class LanguageModel(torch.nn.Module):
         # Parameters
 
         batch : `BatchPair`
-            A forward and a backward batch, on any device.
+            Batches of both directions, on any device.
         states : `tuple[LstmState, LstmState] | None`
             Initial LSTM states of both directions; zeros if not given.
         negatives : `tuple[Negatives, Negatives] | None`
@@ -128,17 +128,17 @@ class LanguageModel(torch.nn.Module):
         """
         lstm = self.bilm.lstm
         device = self.softmax.weight.device
-        batch = BatchPair(*(one.to(device) for one in batch))
-        batch_size, num_steps, num_characters = batch.forward.characters.shape
-        expected = self.bilm.options.num_characters
+        batch = batch.to(device)
+        _, num_steps, batch_size = batch.tokens.shape
+        num_characters, expected = batch.characters.shape[1], self.bilm.options.num_characters
         if num_characters != expected:
             raise ValueError(
                 f"num_characters of the text is {num_characters}, expected {expected}, the biLM's "
                 "max_characters_per_token"
             )
         # Streams have no padding, so time-major rows are a packed sequence.
-        characters = torch.cat([one.characters.transpose(0, 1).flatten(0, 1) for one in batch])
-        tokens = self.bilm.char_cnn(characters).chunk(2)
+        vectors = self.bilm.char_cnn(batch.characters)
+        tokens = functional.embedding(batch.tokens.flatten(), vectors).chunk(2)
         if states is None:
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
@@ -149,8 +149,7 @@ class LanguageModel(torch.nn.Module):
             )
             tops.append(functional.dropout(layers[-1], self.dropout, self.training))
             finals.append(final)
-        targets = [one.targets.t().flatten() for one in batch]
-        forward_loss, backward_loss = self.softmax(tops, targets, negatives)
+        forward_loss, backward_loss = self.softmax(tops, batch.targets.flatten(1), negatives)
         return StepOutput(forward_loss, backward_loss, (finals[0], finals[1]))
 
 

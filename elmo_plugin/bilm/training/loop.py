@@ -90,7 +90,7 @@ class Pretraining:
         self.settings, self.on_step = settings, on_step
         self.processes = processes or Processes(model.softmax.weight.device)
         self.files = RunFiles(Path(directory), settings.checkpointer)
-        self.stepper = Stepper(model, settings, self.processes)
+        self.stepper = Stepper(model, settings, self.processes, text.paths)
         self.progress = Progress(
             rows=text.batch_size * self.processes.size,
             heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
@@ -205,7 +205,9 @@ class Pretraining:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
         self.progress = Progress(**saved["progress"])
-        forward, backward = (StreamPosition.from_dict(one) for one in saved["positions"])
+        forward, backward = (
+            StreamPosition.from_dict(one, self.text.paths) for one in saved["positions"]
+        )
         self.positions = (forward, backward)
         rows = self.processes.share(self.progress.rows)
         one, other = (
@@ -226,7 +228,7 @@ class Pretraining:
         progress = self.progress
         flags = [float(self.stop.number or 0), float(self._is_time_to_save())]
         losses, norm, flags = self.stepper.step(pairs, progress.steps + 1, self.num_steps, flags)
-        self.positions = (pairs[-1].forward.position, pairs[-1].backward.position)
+        self.positions = pairs[-1].positions
         progress.batches += 1
         progress.steps += 1
         progress.losses = [one + other * len(pairs) for one, other in zip(progress.losses, losses)]
@@ -272,7 +274,9 @@ class Pretraining:
                 "model": self.stepper.weights(),
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
-                "positions": [one.to_dict() for one in self.positions if one is not None],
+                "positions": [
+                    one.to_dict(self.text.paths) for one in self.positions if one is not None
+                ],
                 "states": all_rows,
                 "inputs": self.inputs,
             }

@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -50,10 +52,18 @@ class Stepper:
     model : `LanguageModel`
     settings : `LoopSettings`
     processes : `Processes`
+    paths : `Sequence[str | Path]`
+        Files of the training text, for error messages.
     """
 
-    def __init__(self, model: LanguageModel, settings: LoopSettings, processes: Processes) -> None:
-        self.model, self.settings, self.processes = model, settings, processes
+    def __init__(
+        self,
+        model: LanguageModel,
+        settings: LoopSettings,
+        processes: Processes,
+        paths: Sequence[str | Path] = (),
+    ) -> None:
+        self.model, self.settings, self.processes, self.paths = model, settings, processes, paths
         self.optimizer = make_optimizer(
             ((PREFIX + name, one) for name, one in model.named_parameters()), settings.optimizer
         )
@@ -114,7 +124,7 @@ class Stepper:
             raise ValueError(
                 f"the loss is {(forward + backward) / 2} at step {number}, expected a finite "
                 "number; checkpoints before it are intact. The batch was read "
-                f"{'from ' + _sources(pairs) if bad else 'by another process'}"
+                f"{'from ' + _sources(pairs, self.paths) if bad else 'by another process'}"
             )
         self._sum_gradients(drawn)
         norm = self._clip(number)
@@ -167,9 +177,14 @@ def _seed(occasion: str) -> int:
     return int.from_bytes(hashlib.blake2b(occasion.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _sources(pairs: list[BatchPair]) -> str:
+def _sources(pairs: list[BatchPair], paths: Sequence[str | Path]) -> str:
     lines = sorted(
-        {f"{path}:{line}" for pair in pairs for one in pair for path, line in one.sources}
+        {
+            f"{paths[file]}:{line}"
+            for pair in pairs
+            for one in pair.sources
+            for file, line in one.tolist()
+        }
     )
     shown = ", ".join(lines[:20])
     return shown if len(lines) <= 20 else f"{shown} and {len(lines) - 20} more"

@@ -11,6 +11,7 @@ import itertools
 import os
 import random
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,22 +21,17 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.text import read_lines
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, token_row
+from elmo_plugin.bilm.model.characters import (
+    BEGIN_OF_SENTENCE,
+    END_OF_SENTENCE,
+    PADDING_CHARACTER_ID,
+    token_to_ids,
+)
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_positive, count_targets
 
-
-class SentenceCursor(NamedTuple):
-    """
-    Sentence that one row of the batch is reading, and how far it has been read.
-
-    `tokens` are in reading order and include the sentence boundaries. `offset` is the index of the
-    next input token. `path` and `line` (from 1) say where the sentence was read.
-    """
-
-    tokens: tuple[str, ...]
-    offset: int
-    path: str
-    line: int
+BOUNDARIES = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
+# Number of sentences that are put in reading order at a time.
+SENTENCES_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -51,62 +47,88 @@ class StreamPosition:
         Number of file groups, of `files_at_once` files each, completed in the current pass.
     sentence : `int`, optional (default = `0`)
         Number of sentences already read from the current group, in shuffled order.
-    rows : `tuple[SentenceCursor, ...]`, optional (default = `()`)
-        Sentence that each row is reading; empty at the start.
+    rows : `str`, optional (default = `""`)
+        What each row has left of its sentence: tokens with spaces between, a line for each row.
+        Empty at the start.
+    sources : `Sequence[tuple[int, int]]`, optional (default = `()`)
+        Number of the file, in the text's order, and line (from 1) of each row's sentence.
     """
 
     epoch: int = 0
     file: int = 0
     sentence: int = 0
-    rows: tuple[SentenceCursor, ...] = ()
+    rows: str = ""
+    sources: Sequence[tuple[int, int]] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, paths: Sequence[str | Path]) -> dict[str, Any]:
         """Convert the position to numbers, strings and lists, for a checkpoint."""
-        rows = [[list(row.tokens[row.offset :]), row.path, row.line] for row in self.rows]
-        return {
-            "epoch": self.epoch,
-            "file": self.file,
-            "sentence": self.sentence,
-            "rows": rows,
-        }
+        rows = [
+            [tokens.split(" "), str(paths[file]), line]
+            for tokens, (file, line) in zip(self.rows.split("\n"), self.sources)
+        ]
+        return {"epoch": self.epoch, "file": self.file, "sentence": self.sentence, "rows": rows}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "StreamPosition":
+    def from_dict(cls, content: dict[str, Any], paths: Sequence[str | Path]) -> "StreamPosition":
         """Restore a position from the result of `to_dict`."""
-        rows = tuple(
-            SentenceCursor(tuple(tokens), 0, path, line) for tokens, path, line in content["rows"]
+        # The text may have been moved to another folder.
+        numbers = {name: number for number, path in enumerate(paths) for name in _names(path)}
+        rows = content["rows"]
+        return cls(
+            content["epoch"],
+            content["file"],
+            content["sentence"],
+            "\n".join(" ".join(tokens) for tokens, _, _ in rows),
+            [(numbers.get(path, numbers[Path(path).name]), line) for _, path, line in rows],
         )
-        return cls(content["epoch"], content["file"], content["sentence"], rows)
+
+
+def _names(path: str | Path) -> tuple[str, str]:
+    return Path(path).name, str(path)
 
 
 class StreamBatch(NamedTuple):
     """
     Input tokens of one direction, and the words to predict.
 
-    `characters`: int64, shape `(batch_size, num_steps, num_characters)`.
-    `targets`: int64 ids of the next words, shape `(batch_size, num_steps)`.
+    `tokens`: type of each input token, see `Types`, shape `(num_steps, batch_size)`.
+    `targets`: ids of the next words, shape `(num_steps, batch_size)`.
     `position`: position in the text after this batch.
-    `sources`: file and line number (from 1) of each sentence in the batch, for error messages.
+    `sources`: number of the file and line (from 1) of each sentence in the batch, for error
+    messages, shape `(num_sentences, 2)`.
     """
 
-    characters: torch.Tensor
-    targets: torch.Tensor
+    tokens: numpy.ndarray
+    targets: numpy.ndarray
     position: StreamPosition
-    sources: list[tuple[str, int]]
-
-    def to(self, device: torch.device) -> "StreamBatch":
-        """Return the batch with its tensors on a device."""
-        return self._replace(characters=self.characters.to(device), targets=self.targets.to(device))
-
-
-class BatchPair(NamedTuple):
-    """Input of one training step: a batch of the forward and one of the backward direction."""
-
-    forward: StreamBatch
-    backward: StreamBatch
+    sources: numpy.ndarray
 
 
 Positions = tuple[StreamPosition | None, StreamPosition | None]
+
+
+class BatchPair(NamedTuple):
+    """
+    Input of one training step: a batch of the forward and one of the backward direction.
+
+    `characters`: character ids of the distinct tokens of both directions, by rising length, shape
+    `(num_types, num_characters)`.
+    `tokens`: index of each input token in `characters`, int64, shape
+    `(2, num_steps, batch_size)`.
+    `targets`: ids of the words to predict, int64, same shape.
+    `positions`, `sources`: those of the two batches, see `StreamBatch`.
+    """
+
+    characters: torch.Tensor
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    positions: Positions = (None, None)
+    sources: tuple[Any, ...] = ()
+
+    def to(self, device: torch.device) -> "BatchPair":
+        """Return the batch with its tensors on a device."""
+        characters, tokens, targets = (one.to(device) for one in self[:3])
+        return BatchPair(characters, tokens, targets, self.positions, self.sources)
 
 
 @dataclass
@@ -225,8 +247,9 @@ class Text:
             If the text is shorter than one batch.
         """
         num_rows = num_rows or self.batch_size
+        types = Types(words, self.num_characters)
         streams = [
-            TokenStreams(self, words, direction, num_rows, own_rows)
+            TokenStreams(self, types, direction, num_rows, own_rows)
             for direction in ("forward", "backward")
         ]
         batches: Any = _PairedBatches(streams, positions, endless)
@@ -258,6 +281,117 @@ def _leave_process_group(_: int) -> None:
         os.setsid()
 
 
+class Types:
+    """
+    Distinct tokens of a text, numbered as they are read, and the text as their numbers.
+
+    The first two are the boundaries. A word of the text that is written like one is another type.
+
+    # Parameters
+
+    vocabulary : `WordVocabulary`
+        Vocabulary of the words to predict.
+    num_characters : `int`
+        Number of character ids of a token.
+    """
+
+    def __init__(self, vocabulary: WordVocabulary, num_characters: int) -> None:
+        self.vocabulary = vocabulary
+        # No token begins with a space.
+        self.ids = {f" {boundary}": number for number, boundary in enumerate(BOUNDARIES)}
+        self.tokens: list[str] = []
+        # For each type: character ids, how many are not padding, id as a word of the vocabulary.
+        self.characters = numpy.empty((0, num_characters), numpy.int16)
+        self.lengths = self.words = numpy.empty(0, numpy.int64)
+        self._texts: dict[frozenset[int], _Text] = {}
+
+    def read(self, paths: Sequence[str | Path], files: Sequence[int]) -> "_Text":
+        """Return the text of some of the files; the last two texts are kept in memory."""
+        key = frozenset(files)
+        if key not in self._texts:
+            while len(self._texts) > 1:  # each direction reads a text of its own
+                self._texts.pop(next(iter(self._texts)))
+            self._texts[key] = self._read({file: paths[file] for file in files})
+        text = self._texts[key] = self._texts.pop(key)
+        return text
+
+    def _read(self, paths: dict[int, str | Path]) -> "_Text":
+        ids, starts, numbers, places = array("i"), array("q", [0]), array("i"), {}
+        known = self.ids
+        for file, path in paths.items():
+            first = len(numbers)
+            for number, line in read_lines(path):
+                if tokens := line.split():
+                    ids.extend([known.setdefault(token, len(known)) for token in tokens])
+                    starts.append(len(ids))
+                    numbers.append(number)
+            places[file] = range(first, len(numbers))
+        self._describe_new()
+        arrays = numpy.asarray(ids), numpy.asarray(starts), numpy.asarray(numbers)
+        return _Text(*arrays, places)
+
+    def numbers(self, tokens: Sequence[str]) -> list[int]:
+        """Return the type of each token, new or not."""
+        found = [self.ids.setdefault(token, len(self.ids)) for token in tokens]
+        self._describe_new()
+        return found
+
+    def _describe_new(self) -> None:
+        new = [token.strip(" ") for token in itertools.islice(self.ids, len(self.tokens), None)]
+        if not new:
+            return
+        self.tokens += new
+        # Not `token_row`, which keeps each row that it has made.
+        width = self.characters.shape[1]
+        rows = numpy.array([token_to_ids(token, width) for token in new], numpy.int16)
+        words = numpy.array([self.vocabulary.id(token) for token in new], numpy.int64)
+        lengths = (rows != PADDING_CHARACTER_ID).sum(axis=1)
+        self.characters = numpy.concatenate([self.characters, rows])
+        self.lengths = numpy.concatenate([self.lengths, lengths])
+        self.words = numpy.concatenate([self.words, words])
+
+    def pair(self, batches: Sequence[StreamBatch]) -> BatchPair:
+        """Return the batches of both directions, with their distinct tokens by length."""
+        tokens = numpy.stack([one.tokens for one in batches])
+        distinct = numpy.unique(tokens)
+        distinct = distinct[numpy.argsort(self.lengths[distinct], kind="stable")]
+        places = numpy.empty(len(self.tokens), numpy.int64)
+        places[distinct] = numpy.arange(len(distinct))
+        return BatchPair(
+            torch.from_numpy(self.characters[distinct]),
+            torch.from_numpy(places[tokens]),
+            torch.from_numpy(numpy.stack([one.targets for one in batches])),
+            (batches[0].position, batches[1].position),
+            tuple(one.sources for one in batches),
+        )
+
+
+class _Text(NamedTuple):
+    """
+    Text of some files. `ids`: type of each token, without boundaries. `starts`: index of the first
+    token of each sentence, and the number of tokens. `lines`: line (from 1) of each sentence.
+    `places`: the sentences of each file.
+    """
+
+    ids: numpy.ndarray
+    starts: numpy.ndarray
+    lines: numpy.ndarray
+    places: dict[int, range]
+
+
+class _Chunk(NamedTuple):
+    """
+    Some sentences in reading order. `tokens`: all their inputs, each sentence with the boundary
+    at which it begins. `lengths`: number of inputs of each sentence. `sources`: see `StreamBatch`.
+    `position`: before the first one.
+    """
+
+    tokens: numpy.ndarray
+    lengths: numpy.ndarray
+    sources: numpy.ndarray
+    position: StreamPosition
+
+
 class TokenStreams:
     """
     Reader of a text in one direction, as `num_rows` parallel token streams.
@@ -269,8 +403,8 @@ class TokenStreams:
 
     text : `Text`
         Files, batch sizes and shuffling.
-    vocabulary : `WordVocabulary`
-        Vocabulary of the words to predict.
+    types : `Types`
+        Distinct tokens of the text; both directions share them.
     direction : `str`
         `"forward"` or `"backward"`.
     num_rows : `int`
@@ -282,14 +416,16 @@ class TokenStreams:
     def __init__(
         self,
         text: Text,
-        vocabulary: WordVocabulary,
+        types: Types,
         direction: str,
         num_rows: int,
         own_rows: range | None = None,
     ) -> None:
-        self.text, self.vocabulary, self.direction = text, vocabulary, direction
+        self.text, self.types, self.direction = text, types, direction
         self.num_rows = num_rows
         self.own_rows = range(num_rows) if own_rows is None else own_rows
+        # Types of the boundaries at which a sentence begins and ends.
+        self._begin, self._end = (0, 1) if direction == "forward" else (1, 0)
 
     def batches(
         self,
@@ -299,72 +435,59 @@ class TokenStreams:
         num_workers: int = 1,
     ) -> Iterator[StreamBatch]:
         """
-        Yield the batches of one pass over the text; an incomplete last batch is dropped.
+        Yield batches until the sentences run out, or without end.
 
-        `start` is the position to resume from. With `endless`, another pass follows when the
-        sentences run out. Only every `num_workers`-th batch is yielded, beginning with batch
-        `worker`. Raise a `ValueError` if `start` has another number of streams, or there is no
-        sentence in the text.
+        # Parameters
+
+        start : `StreamPosition | None`, optional (default = `None`)
+            Position to resume from; `None` for the beginning.
+        endless : `bool`, optional (default = `False`)
+            Start another pass over the text when the sentences run out.
+        worker, num_workers : `int`
+            With N workers, worker k yields the batches k, k + N, ...
+
+        # Raises
+
+        `ValueError`
+            If there is no sentence, a line is not UTF-8, or `start` has another number of streams.
         """
+        num_rows, num_steps = self.num_rows, self.text.num_steps
         position = start or StreamPosition()
-        rows: list[SentenceCursor | None] = list(position.rows) or [None] * self.num_rows
-        if len(rows) != self.num_rows:
+        if position.sources and len(position.sources) != num_rows:
             raise ValueError(
-                f"the position to resume from has {len(rows)} streams, expected {self.num_rows}"
+                f"the position has {len(position.sources)} streams, expected {num_rows}"
             )
-        sentences = self._sentences(position, endless)
+        chunks = self._chunks(position, endless)
+        reading = _Reading(self.types, self._begin, self._end, num_rows, position)
         for number in itertools.count():
-            pieces: list[tuple[SentenceCursor, int]] = []
-            for index, cursor in enumerate(rows):
-                missing = self.text.num_steps
-                while missing:
-                    if cursor is None or len(cursor.tokens) - cursor.offset < 2:
-                        following = next(sentences, None)
-                        if following is None:
-                            return
-                        cursor, position = following
-                    taken = min(missing, len(cursor.tokens) - cursor.offset - 1)
-                    if index in self.own_rows:
-                        pieces.append((cursor, taken))
-                    cursor = cursor._replace(offset=cursor.offset + taken)
-                    missing -= taken
-                rows[index] = cursor
-            if number % num_workers == worker:
-                now = tuple(cursor for cursor in rows if cursor is not None)
-                yield self._batch(pieces, replace(position, rows=now))
+            more = []
+            # A batch takes a sentence a token at most, so that none of it comes in two parts.
+            missing = num_rows * num_steps + 1 - reading.num_unread
+            while missing > 0 and (chunk := next(chunks, None)) is not None:
+                more.append(chunk)
+                missing -= len(chunk.lengths)
+            if more:
+                reading.append(more)
+            own = number % num_workers == worker
+            batch = reading.read(num_steps, self.own_rows if own else range(0))
+            if batch is None:
+                return
+            if own:
+                yield batch
 
-    def _batch(
-        self, pieces: list[tuple[SentenceCursor, int]], after: StreamPosition
-    ) -> StreamBatch:
-        inputs: list[str] = []
-        targets: list[str] = []
-        for cursor, taken in pieces:
-            end = cursor.offset + taken
-            inputs += cursor.tokens[cursor.offset : end]
-            targets += cursor.tokens[cursor.offset + 1 : end + 1]
-        shape = (len(self.own_rows), self.text.num_steps)
-        rows = numpy.stack([token_row(token, self.text.num_characters) for token in inputs])
-        characters = torch.from_numpy(rows.astype(numpy.int64)).view(*shape, rows.shape[1])
-        ids = torch.tensor([self.vocabulary.id(token) for token in targets]).view(shape)
-        return StreamBatch(characters, ids, after, [(c.path, c.line) for c, _ in pieces])
-
-    def _sentences(
-        self, position: StreamPosition, endless: bool
-    ) -> Iterator[tuple[SentenceCursor, StreamPosition]]:
-        """Yield each sentence, and the position after it; raise a `ValueError` if there is none."""
+    def _chunks(self, position: StreamPosition, endless: bool) -> Iterator[_Chunk]:
+        """Yield all sentences from a position on; raise a `ValueError` if there is none."""
         epoch, first_file, done = position.epoch, position.file, position.sentence
-        found = bool(position.rows)
+        found = bool(position.sources)
         while True:
             groups = self._groups(epoch)
             for file in range(first_file, len(groups)):
-                lines = self._lines(groups[file], f"{epoch} {file}")
-                for path, number, line in itertools.islice(lines, done, None):
-                    found = True
-                    done += 1
-                    tokens = (BEGIN_OF_SENTENCE, *line.split(), END_OF_SENTENCE)
-                    if self.direction == "backward":
-                        tokens = tokens[::-1]
-                    yield SentenceCursor(tokens, 0, path, number), StreamPosition(epoch, file, done)
+                text = self.types.read(self.text.paths, groups[file])
+                order = self._order(text, groups[file], f"{epoch} {file}")
+                found = found or len(order) > 0
+                for first in range(done, len(order), SENTENCES_AT_ONCE):
+                    some = order[first : first + SENTENCES_AT_ONCE]
+                    yield self._chunk(text, some, StreamPosition(epoch, file, first))
                 done = 0
             if not found:
                 paths = self.text.paths
@@ -376,28 +499,165 @@ class TokenStreams:
                 return
             epoch, first_file = epoch + 1, 0
 
-    def _groups(self, epoch: int) -> list[list[str | Path]]:
+    def _groups(self, epoch: int) -> list[list[int]]:
         """Divide the files of a pass into groups whose sentences are shuffled together."""
-        paths = list(self.text.paths)
+        files = list(range(len(self.text.paths)))
         if not self.text.shuffle:
-            return [[path] for path in paths]
-        random.Random(self._seed(f"{epoch}")).shuffle(paths)
+            return [[file] for file in files]
+        random.Random(self._seed(f"{epoch}")).shuffle(files)
         size = self.text.files_at_once
-        return [paths[start : start + size] for start in range(0, len(paths), size)]
+        return [files[start : start + size] for start in range(0, len(files), size)]
 
-    def _lines(self, paths: list[str | Path], occasion: str) -> Iterator[tuple[str, int, str]]:
+    def _order(self, text: _Text, files: Sequence[int], occasion: str) -> numpy.ndarray:
+        """Return the sentences' indices and files, shape `(num_sentences, 2)`, as they are read."""
+        places = [text.places[file] for file in files]
+        order = numpy.concatenate([numpy.arange(one.start, one.stop) for one in places])
+        owner = numpy.repeat(files, [len(one) for one in places])
         if self.text.shuffle:
-            return shuffled_lines(paths, self._seed(occasion))
-        return (
-            (str(path), number, line)
-            for path in paths
-            for number, line in read_lines(path)
-            if line.strip()
-        )
+            shuffled = array("q", range(len(order)))
+            random.Random(self._seed(occasion)).shuffle(shuffled)
+            order, owner = order[numpy.asarray(shuffled)], owner[numpy.asarray(shuffled)]
+        return numpy.stack([order, owner], axis=1)
+
+    def _chunk(self, text: _Text, order: numpy.ndarray, position: StreamPosition) -> _Chunk:
+        sentences, files = order.T
+        starts, ends = text.starts[sentences], text.starts[sentences + 1]
+        lengths = ends - starts + 1
+        firsts = numpy.cumsum(lengths) - lengths
+        offsets = numpy.arange(lengths.sum()) - numpy.repeat(firsts, lengths)
+        if self.direction == "forward":
+            places = numpy.repeat(starts - 1, lengths) + offsets
+        else:
+            places = numpy.repeat(ends, lengths) - offsets
+        tokens = text.ids[numpy.minimum(places, len(text.ids) - 1)]
+        tokens[firsts] = self._begin
+        sources = numpy.stack([files, text.lines[sentences]], axis=1)
+        return _Chunk(tokens, lengths, sources, position)
 
     def _seed(self, occasion: str) -> str:
         # Each shuffle has its own seed, so a resumed run need not repeat earlier shuffles.
         return f"{self.text.seed} {self.direction} {occasion}"
+
+
+class _Reading:
+    """
+    Sentences to read, one after the other in one array, and each row's place in it.
+
+    A row has a part of one sentence left, and continues with the first sentences that no row has.
+    All of these are in one piece, so two slices of the array are a row of a batch.
+    """
+
+    def __init__(
+        self, types: Types, begin: int, end: int, num_rows: int, position: StreamPosition
+    ) -> None:
+        self.types, self.begin, self.end = types, begin, end
+        rows = [types.numbers(row.split(" ")[:-1]) for row in position.rows.split("\n")]
+        rows = rows if position.sources else [[]] * num_rows
+        self.left = [len(row) for row in rows]
+        self.at = [0] * num_rows
+        self.tokens = numpy.empty(0, numpy.int32)
+        for row, ids in enumerate(rows):
+            self.at[row] = len(self.tokens)
+            self.tokens = numpy.concatenate([self.tokens, numpy.array(ids, numpy.int32)])
+        # Index of each row's sentence in `sources`; those that nobody has begun come after them.
+        self.sentences = list(range(num_rows))
+        self.sources = numpy.array(position.sources or [(0, 0)] * num_rows).reshape(-1, 2)
+        self.starts, self.next = array("q", [len(self.tokens)]), 0
+        # Index of the first sentence of each chunk, and its position.
+        self.positions = [(0, replace(position, rows="", sources=()))]
+        self._rebuild(self.tokens[:0], numpy.empty(0, numpy.int64), self.sources[:0])
+
+    @property
+    def num_unread(self) -> int:
+        """Number of sentences that no row has begun."""
+        return len(self.starts) - 1 - self.next
+
+    def append(self, chunks: Sequence[_Chunk]) -> None:
+        """Add sentences at the end, and drop what has been read."""
+        unread = self.num_unread
+        kept: list[tuple[int, StreamPosition]] = []
+        for index, position in self.positions if unread else ():
+            if index <= self.next:  # the last such one has the first unread sentence
+                sentence = position.sentence + self.next - index
+                kept = [(0, replace(position, sentence=sentence))]
+            else:
+                kept.append((index - self.next, position))
+        counts = itertools.accumulate((len(one.lengths) for one in chunks), initial=unread)
+        self._rebuild(*(numpy.concatenate(part) for part in list(zip(*chunks))[:3]))
+        self.positions = [*kept, *zip(counts, (one.position for one in chunks))]
+
+    def _rebuild(
+        self, tokens: numpy.ndarray, lengths: numpy.ndarray, sources: numpy.ndarray
+    ) -> None:
+        # A beginning follows each end: what comes before one is the last token of its sentence.
+        begin = numpy.array([self.begin], numpy.int32)
+        pieces: list[numpy.ndarray] = []
+        at, size = [], 0
+        for start, length in zip(self.at, self.left):
+            at.append(size)
+            pieces += [self.tokens[start : start + length], begin]
+            size += length + 1
+        unread = self.tokens[self.starts[self.next] : self.starts[-1]]
+        before = numpy.asarray(self.starts)[self.next :]
+        lengths = numpy.concatenate([[size], numpy.diff(before), lengths])
+        kept = [*self.sentences, *range(len(at) + self.next, len(at) + len(self.starts) - 1)]
+        self.sources = numpy.concatenate([self.sources[kept], sources])
+        self.tokens = numpy.concatenate([*pieces, unread, tokens, begin])
+        self.starts, self.next = array("q", numpy.cumsum(lengths).tolist()), 0
+        self.at, self.sentences = at, list(range(len(at)))
+
+    def _position(self) -> StreamPosition:
+        """Return the position after the last sentence that a row has begun, without the rows."""
+        begun = [one for one in self.positions if one[0] < self.next] or self.positions[:1]
+        first, position = begun[-1]
+        return replace(position, sentence=position.sentence + self.next - first)
+
+    def read(self, num_steps: int, own_rows: range) -> StreamBatch | None:
+        """Read a batch in all rows, and return it for some; `None` if the sentences run out."""
+        starts, at, left, num_rows = self.starts, self.at, self.left, len(self.at)
+        # Of each row: start and length of the first slice, and start of the second.
+        slices: list[tuple[int, int, int]] = []
+        sentences: list[int] = []
+        for row in range(num_rows):
+            taken = min(left[row], num_steps)
+            slices.append((at[row], taken, starts[self.next]))
+            if taken and row in own_rows:
+                sentences.append(self.sentences[row])
+            if taken == num_steps:
+                at[row] += taken
+                left[row] -= taken
+                continue
+            end = starts[self.next] + num_steps - taken
+            following = bisect_left(starts, end, self.next + 1)
+            if following == len(starts):
+                return None
+            if row in own_rows:
+                sentences += range(num_rows + self.next, num_rows + following)
+            at[row], left[row] = end, starts[following] - end
+            self.sentences[row] = num_rows + following - 1
+            self.next = following
+        if not own_rows:
+            return _NOTHING
+        first, taken_, second = numpy.array(slices)[own_rows.start : own_rows.stop].T
+        steps = numpy.arange(num_steps)[:, None]
+        # Shape: (num_steps, batch_size)
+        places = numpy.where(steps < taken_, first + steps, second + steps - taken_)
+        following_ = self.tokens[places + 1]
+        targets = numpy.where(following_ == self.begin, self.end, following_)
+        word, end_word = self.types.tokens.__getitem__, self.types.tokens[self.end]
+        rows = [
+            " ".join([*map(word, self.tokens[start : start + length].tolist()), end_word])
+            for start, length in zip(at, left)
+        ]
+        position = replace(
+            self._position(), rows="\n".join(rows), sources=self.sources[self.sentences].tolist()
+        )
+        return StreamBatch(
+            self.tokens[places], self.types.words[targets], position, self.sources[sentences]
+        )
+
+
+_NOTHING = StreamBatch(numpy.empty(0), numpy.empty(0), StreamPosition(), numpy.empty(0))
 
 
 class _PairedBatches(torch.utils.data.IterableDataset):
@@ -417,7 +677,7 @@ class _PairedBatches(torch.utils.data.IterableDataset):
             streams.batches(position, self.endless, *share)
             for streams, position in zip(self.streams, self.positions)
         )
-        pairs = itertools.starmap(BatchPair, zip(*batches))
+        pairs = map(self.streams[0].types.pair, zip(*batches))
         return pairs if worker is None else _yield_errors(pairs)
 
 
@@ -434,27 +694,3 @@ def _raise_errors(pairs: Iterable[BatchPair | ValueError]) -> Iterator[BatchPair
         if isinstance(pair, ValueError):
             raise pair
         yield pair
-
-
-def shuffled_lines(paths: Sequence[str | Path], seed: str) -> Iterator[tuple[str, int, str]]:
-    """
-    Yield file, line number (from 1) and text of all lines of the files, in one random order.
-
-    Blank lines are left out. The order depends on `seed` and the number of lines only. The text is
-    held in memory as UTF-8, plus 32 bytes per line. Raise a `ValueError` if a line is not UTF-8.
-    """
-    text, starts = bytearray(), array("q", [0])
-    files, numbers = array("q"), array("q")
-    for file, path in enumerate(paths):
-        for number, line in read_lines(path):
-            if not line.strip():
-                continue
-            text += line.encode("utf-8")
-            starts.append(len(text))
-            files.append(file)
-            numbers.append(number)
-    order = array("q", range(len(numbers)))
-    random.Random(seed).shuffle(order)
-    for index in order:
-        line = text[starts[index] : starts[index + 1]].decode("utf-8")
-        yield str(paths[files[index]]), numbers[index], line

@@ -20,12 +20,11 @@ from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair, StreamBatch
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 from tests.cases import first_quick
-from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, write
+from tests.tiny_bilm import BATCHES, OPTIONS, batch_pair, random_bilm, write
 
 GPU = "cuda:0"
 
@@ -225,10 +224,9 @@ def test_losses_of_pretraining(emulation, dtype, train):
         states = None
         for seed in range(2):
             torch.manual_seed(seed)
-            characters = batch_to_ids([["a", "b", "cat"], ["d", "sat", "x"]])
-            batch = StreamBatch(characters, torch.randint(0, 50, (2, 3)), None, [])
-            # From text as it comes, and moved before.
-            output = model(BatchPair(batch, batch.to(torch.device(device))), states)
+            batch = batch_pair()
+            # From text as it comes, or moved before.
+            output = model(batch if seed else batch.to(torch.device(device)), states)
             states = output.states
             yield from (output.loss, *states[0], *states[1])
 

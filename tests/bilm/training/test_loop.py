@@ -47,7 +47,7 @@ def test_the_loop_shuffles_as_many_files_together_as_its_settings_say(pretrainin
     for files_at_once in (1, 4):
         run = pretraining(str(files_at_once), files_at_once=files_at_once)
         run._begin()
-        seen = {path for one in next(run.pairs) for path, _ in one.sources}
+        seen = {file for one in next(run.pairs).sources for file, _ in one.tolist()}
         assert len(seen) <= 2 if files_at_once == 1 else len(seen) > 2
 
 

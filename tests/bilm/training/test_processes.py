@@ -124,7 +124,7 @@ def goes_on(rank, size, folder, out, begun_with, kwargs):
     step = run.stepper.step
 
     def watch(pairs, *arguments):
-        sources.extend(set(one.sources) for pair in pairs for one in pair)
+        sources.extend(set(map(tuple, one.tolist())) for pair in pairs for one in pair.sources)
         return step(pairs, *arguments)
 
     run.stepper.step = watch
