@@ -5,9 +5,10 @@ import logging
 import os
 import sqlite3
 import stat
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class BlobStore:
     def __init__(self, root: Path, most_bytes: int) -> None:
         self._root = root
         self._most_pages = most_bytes // PAGE_BYTES
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._connection: sqlite3.Connection | None = None
         self._process: int | None = None
         self._full = self._disabled = self._remade = False

@@ -1,11 +1,12 @@
 """Compute each token's vector once: per batch or, with frozen weights, across all batches."""
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 
 
 class TokenCache:
@@ -26,7 +27,7 @@ class TokenCache:
             self._table = torch.empty(capacity, dim, dtype=torch.float32, device="cpu")
         # Maps a token's bytes to its row of the table. The least recently used token comes first.
         self._slots: dict[bytes, int] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
 
     def __len__(self) -> int:
         return len(self._slots)

@@ -1,7 +1,6 @@
 """Cache of a frozen biLM's layers, so that training runs the biLM only once on each sentence."""
 
 import hashlib
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from elmo_plugin.bilm.files.blob_store import BlobStore
 from elmo_plugin.bilm.files.digest import WeightsDigest
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.model.bilm import BiLm
 
 # Default limits. A token of the Original biLM takes 10 kB, so CoNLL 2003's training sentences fit
@@ -54,7 +54,7 @@ class LayerCache:
         self._store: _Memory | BlobStore = (
             _Memory(most_bytes) if in_memory else BlobStore(Path(place).expanduser(), most_bytes)
         )
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self.weights = WeightsDigest()
 
     @torch.no_grad()
@@ -125,7 +125,7 @@ class _Memory:
     def __init__(self, most_bytes: int) -> None:
         self._left = most_bytes
         self._held: dict[bytes, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         return {key: self._held[key] for key in keys if key in self._held}

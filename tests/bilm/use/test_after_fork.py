@@ -1,5 +1,8 @@
 """A process that is forked after PyTorch's threads have started must not wait for them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.fresh_process import run
@@ -45,6 +48,66 @@ for work in (lambda: bilm.check(ids), lambda: bilm.batch_to_ids([["a"]]),
         os._exit(10 * torch.get_num_threads())
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.get_num_threads())
 """
+
+
+# While another thread of the parent is in each cache, a child uses all of them.
+INSIDE = """
+import os, signal, sys, threading
+from pathlib import Path
+import torch
+from elmo_plugin.bilm.files.blob_store import BlobStore
+from elmo_plugin.bilm.kernels.token_cache import TokenCache
+from elmo_plugin.bilm.use.layer_cache import LayerCache
+
+begun, tokens = threading.Event(), TokenCache(1, 9)
+ids = torch.ones(2, 3, dtype=torch.long)
+stores = [BlobStore(Path(sys.argv[1]), 1 << 20), LayerCache("memory")._store]
+digests = LayerCache("memory")
+
+def slowly(steps):
+    begun.set()
+    yield from steps
+    threading.Event().wait(0.2)
+
+class Slow(dict):
+    def items(self):
+        return slowly(super().items())
+
+def use_tokens(steps=list):
+    vectors = tokens.vectors(ids, lambda rows: torch.tensor([[7.0] for _ in steps(rows)]))
+    return vectors.tolist() == [[7.0]] * 2
+
+def use_stores(kind=dict):
+    for store in stores:
+        store.put(kind({b"key": memoryview(b"value")}))
+    return [store.get([b"key"]) for store in stores] == [{b"key": b"value"}] * 2
+
+def use_digest(steps=list):
+    digests.weights.of = lambda *_: bytes(steps([1]))
+    return len(digests._keys(None, [b"a"])) == 1
+
+for use, slow in ((use_tokens, slowly), (use_stores, Slow), (use_digest, slowly)):
+    begun.clear()
+    other = threading.Thread(target=use, args=(slow,))
+    other.start()
+    begun.wait()
+    if not (child := os.fork()):
+        signal.alarm(20)
+        os._exit(not use())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    other.join()
+"""
+
+
+def test_a_child_of_a_fork_finds_no_lock_held(tmp_path):
+    child = run(INSIDE, tmp_path)
+    assert child.stdout.split() == ["0"] * 3, child.stderr[-2000:]
+
+
+def test_every_lock_of_the_library_is_safe_after_a_fork():
+    for path in (Path(__file__).parents[3] / "elmo_plugin").rglob("*.py"):
+        plain = re.search(r"\b(threading\.)?(Lock|Condition|Semaphore)\(", path.read_text())
+        assert path.stem == "fork_safe_lock" or plain is None, path
 
 
 def test_a_forked_process_has_one_thread(tmp_path):
