@@ -10,17 +10,15 @@ import functools
 import gzip
 import inspect
 import io
-import logging
 import shutil
 import tarfile
 import tempfile
 import types
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, Set
 
 import numpy
-import spacy
 import torch
 from allennlp.common import Params, cached_transformers
 from allennlp.common import util as common_util
@@ -50,6 +48,7 @@ from allennlp.training.moving_average import MovingAverage
 from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.bilm.training.config import TYPE, is_pretraining
 from elmo_plugin.bilm.training.optimization import clip_grad_norm
+from elmo_plugin.data.spacy_model import split_by_rules
 from elmo_plugin.modules.archived_bilm import loading_from, write_options
 from elmo_plugin.old_configs import check_not_of_0_9
 from elmo_plugin.training.from_archive import (
@@ -57,8 +56,6 @@ from elmo_plugin.training.from_archive import (
     check_no_new_labels,
     remember_labels,
 )
-
-logger = logging.getLogger(__name__)
 
 _EMBEDDERS = "model.text_field_embedder.token_embedders"
 _INDEXERS = "dataset_reader.token_indexers"
@@ -72,7 +69,7 @@ def repair() -> None:
     _sparse_gradient_norm()
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
-    split_by_rules("en_core_web_sm")  # the default of readers and predictors
+    _spacy_models()
     _transformers_tokenizer()
     _archived_configs()
     _damaged_archives()
@@ -165,24 +162,14 @@ def _moving_average_after_recover() -> None:
     MovingAverage.load_state_dict = load_state_dict  # type: ignore[method-assign]
 
 
-def split_by_rules(model: str) -> None:
-    """
-    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
-    to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
-    same rules, but gives no part-of-speech tags.
-    """
-    if spacy.util.is_package(model) or Path(model).exists():
-        return
-    logger.info(
-        "spaCy's %s is not installed: text is split by the same rules, but gets no part-of-speech "
-        "tags, which few readers use (`python -m spacy download %s` installs it)",
-        model,
-        model,
-    )
-    for pos_tags in (True, False):
-        key: Tuple[str, bool, bool, bool] = (model, pos_tags, False, False)
-        if key not in common_util.LOADED_SPACY_MODELS:
-            common_util.LOADED_SPACY_MODELS[key] = spacy.blank(model.split("_")[0])
+def _spacy_models() -> None:
+    """Let AllenNLP's `SpacyTokenizer` split text without a download; see `split_by_rules`."""
+
+    def get_spacy_model(stock: Any, spacy_model_name: str, *args: Any, **kwargs: Any) -> Any:
+        split_by_rules(spacy_model_name)
+        return stock(spacy_model_name, *args, **kwargs)
+
+    _wrap_in_place(common_util.get_spacy_model, get_spacy_model)
 
 
 def _transformers_tokenizer() -> None:

@@ -3,7 +3,9 @@
 import re
 from typing import List, Optional
 
-from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
+from allennlp.data.tokenizers import Token, Tokenizer
+
+from elmo_plugin.data.spacy_model import spacy_tokenizer
 
 # Source: docqa/data_processing/text_utils.py, lines 14 to 20, of allenai/document-qa at 2f9fa68.
 SEPARATOR = re.compile(r"``|''|(?<=[^_])_(?=[^_])|[-£€¥¢₹−—–/~\"'’”‘°]")
@@ -31,7 +33,7 @@ class DocumentQaTokenizer(Tokenizer):
     """
 
     def __init__(self, tokenizer: Optional[Tokenizer] = None) -> None:
-        self._tokenizer = tokenizer or SpacyTokenizer(pos_tags=False)
+        self._tokenizer = tokenizer or spacy_tokenizer(pos_tags=False)
 
     def tokenize(self, text: str) -> List[Token]:
         """Split `text` into tokens. Each covers the characters `idx` to `idx_end - 1` of `text`."""

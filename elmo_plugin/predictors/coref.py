@@ -1,7 +1,6 @@
 """Predictor for coreference resolution: clusters mentions that refer to the same entity."""
 
 import logging
-from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy
@@ -13,6 +12,7 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
+from elmo_plugin.data.spacy_model import DEFAULT, is_installed
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 logger = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ class CorefPredictor(InterpretablePredictor):
     """
 
     def __init__(
-        self, model: Model, dataset_reader: DatasetReader, language: str = "en_core_web_sm"
+        self, model: Model, dataset_reader: DatasetReader, language: str = DEFAULT
     ) -> None:
         super().__init__(model, dataset_reader)
-        if spacy.util.is_package(language) or Path(language).exists():
+        if is_installed(language):
             self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
         else:
             logger.warning(

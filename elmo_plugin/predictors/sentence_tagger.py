@@ -3,13 +3,15 @@
 from typing import Any, Dict, List, Tuple
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Instance
+from allennlp.data import DatasetReader, Instance
 from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.data.fields import FlagField, SequenceLabelField
 from allennlp.data.tokenizers import Token
+from allennlp.models import Model
 from allennlp.predictors import Predictor
 from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTaggerPredictor
 
+from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
 from elmo_plugin.metrics.conlleval import bio_tags
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
@@ -23,6 +25,12 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
 
     Registered as a `Predictor` with name "sentence_tagger".
     """
+
+    def __init__(
+        self, model: Model, dataset_reader: DatasetReader, language: str = DEFAULT
+    ) -> None:
+        split_by_rules(language)
+        super().__init__(model, dataset_reader, language)
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
         if "tokens" not in json_dict:

@@ -11,7 +11,7 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
-from elmo_plugin.compat import split_by_rules
+from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 
@@ -50,7 +50,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         self,
         model: Model,
         dataset_reader: DatasetReader,
-        language: str = "en_core_web_sm",
+        language: str = DEFAULT,
         tagger: Optional[str] = None,
     ) -> None:
         super().__init__(model, dataset_reader)

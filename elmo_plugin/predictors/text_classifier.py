@@ -7,6 +7,7 @@ from allennlp.data import Instance
 from allennlp.predictors import Predictor
 from allennlp.predictors import TextClassifierPredictor as AllenNlpTextClassifierPredictor
 
+from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 
@@ -24,6 +25,7 @@ class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPred
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
         if not isinstance(json_dict.get("sentence"), str):
             raise ValueError(f"found the keys {sorted(json_dict)}, expected a string as `sentence`")
+        split_by_rules(DEFAULT)
         return super()._json_to_instance(json_dict)
 
     def predictions_to_labeled_instances(

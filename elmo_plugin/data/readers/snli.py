@@ -8,11 +8,12 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField
 from elmo_plugin.data.readers.sharding import ShardingReader
+from elmo_plugin.data.spacy_model import spacy_tokenizer
 
 LABELS = ("entailment", "neutral", "contradiction")
 # Value of `gold_label` in MultiNLI's test sets, whose labels are not public.
@@ -64,7 +65,7 @@ class SnliReader(ShardingReader):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._tokenizer = tokenizer or SpacyTokenizer()
+        self._tokenizer = tokenizer or spacy_tokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         if combine_input_fields is None:
             combine_input_fields = isinstance(self._tokenizer, PretrainedTransformerTokenizer)

@@ -12,10 +12,10 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.data.tokenizers import SpacyTokenizer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.readers.sharding import ShardingReader
+from elmo_plugin.data.spacy_model import spacy_tokenizer
 
 SQUAD2_NO_ANSWER_TOKEN = "@@<NO_ANSWER>@@"
 
@@ -87,7 +87,7 @@ class SquadReader(ShardingReader):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
         super().__init__(**kwargs)
-        self._tokenizer = tokenizer or SpacyTokenizer()
+        self._tokenizer = tokenizer or spacy_tokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self.passage_length_limit = passage_length_limit
         self.question_length_limit = question_length_limit

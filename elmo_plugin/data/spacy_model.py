@@ -1,0 +1,43 @@
+"""spaCy's pipeline for splitting text, without a download."""
+
+import logging
+from pathlib import Path
+
+import spacy
+from allennlp.common import util as common_util
+from allennlp.data.tokenizers import SpacyTokenizer
+
+logger = logging.getLogger(__name__)
+
+DEFAULT = "en_core_web_sm"  # of AllenNLP's readers and predictors
+
+
+def is_installed(model: str) -> bool:
+    """Return whether a spaCy model is an installed package or an existing folder."""
+    return spacy.util.is_package(model) or Path(model).exists()
+
+
+def split_by_rules(model: str) -> None:
+    """
+    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
+    to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
+    same rules, but gives no part-of-speech tags.
+    """
+    keys = [(model, pos_tags, False, False) for pos_tags in (True, False)]
+    missing = [key for key in keys if key not in common_util.LOADED_SPACY_MODELS]
+    if not missing or is_installed(model):
+        return
+    logger.info(
+        "spaCy's %s is not installed: text is split by the same rules, but gets no part-of-speech "
+        "tags, which few readers use (`python -m spacy download %s` installs it)",
+        model,
+        model,
+    )
+    for key in missing:
+        common_util.LOADED_SPACY_MODELS[key] = spacy.blank(model.split("_")[0])
+
+
+def spacy_tokenizer(pos_tags: bool = True) -> SpacyTokenizer:
+    """Return AllenNLP's default `SpacyTokenizer`, by rules alone if spaCy's model is missing."""
+    split_by_rules(DEFAULT)
+    return SpacyTokenizer(pos_tags=pos_tags)
