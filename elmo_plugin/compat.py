@@ -75,7 +75,7 @@ def repair() -> None:
     _damaged_archives()
     _archives_without_options()
     _new_labels_in_a_trained_model()
-    _configs_of_0_9()
+    _start_of_training()
     _best_weights_in_place()
     _pretraining_keeps_its_folder()
     _spawned_data_workers()
@@ -364,14 +364,16 @@ def _new_labels_in_a_trained_model() -> None:
     Model.extend_embedder_vocab = extend_embedder_vocab  # type: ignore[method-assign]
 
 
-def _configs_of_0_9() -> None:
+def _start_of_training() -> None:
     """
-    Make AllenNLP refuse a config of version 0.9, with an error that names the old keys and their
-    replacements.
-    AllenNLP 2 says only `key "data_loader" is required`, or ignores old keys.
+    Let `--recover` begin a run whose folder is absent or empty, as the script of a requeued job
+    needs it. Refuse a config of AllenNLP 0.9, with an error that names the old keys and their
+    replacements; AllenNLP 2 says only `key "data_loader" is required`, or ignores them.
     """
 
-    def create_serialization_dir(stock: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+    def create_serialization_dir(
+        stock: Any, params: Any, serialization_dir: Any, recover: bool, force: bool
+    ) -> None:
         # Check here, because `train` and `find-lr` call this function before any other work.
         config = params.as_dict(quiet=True)
         check_not_of_0_9(config)
@@ -380,7 +382,11 @@ def _configs_of_0_9() -> None:
                 "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
                 "train` run and no other command"
             )
-        stock(params, *args, **kwargs)
+        folder = Path(serialization_dir)
+        if recover and not force and not (folder.exists() and any(folder.iterdir())):
+            training_util.logger.info("%s holds no run to recover: a new one begins", folder)
+            recover = False
+        stock(params, serialization_dir, recover, force)
 
     _wrap_in_place(training_util.create_serialization_dir, create_serialization_dir)
 

@@ -19,6 +19,7 @@ import spacy
 import torch
 from allennlp.common import Params
 from allennlp.common import util as common_util
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
@@ -260,3 +261,15 @@ if __name__ == "__main__":
 def test_include_package_imports_what_is_not_installed_too():
     """`allennlp train --include-package elmo_plugin` imports every module of the package."""
     common_util.import_module_and_submodules("elmo_plugin")
+
+
+def test_recover_begins_a_run_where_there_is_none(tmp_path, caplog):
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "absent", tmp_path / "empty"):
+        with caplog.at_level("INFO"):
+            training_util.create_serialization_dir(Params({}), folder, recover=True, force=False)
+        assert folder.is_dir()
+        assert f"{folder} holds no run to recover: a new one begins" in caplog.messages
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(ConfigurationError, match="probably gave the wrong directory"):
+        training_util.create_serialization_dir(Params({}), folder, recover=True, force=False)

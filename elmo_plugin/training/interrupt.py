@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: save a checkpoint after the batch, then stop."""
+"""Ctrl-C, SIGTERM and SIGUSR1 during training: save a checkpoint after the batch, then stop."""
 
 import atexit
 from contextlib import ExitStack
@@ -15,8 +15,8 @@ from elmo_plugin.training.checkpointer import AtomicCheckpointer
 @TrainerCallback.register("interrupt", exist_ok=True)
 class Interrupt(TrainerCallback):
     """
-    Trainer callback that, at the first Ctrl-C or SIGTERM, saves a checkpoint after the current
-    batch and stops the run.
+    Trainer callback that, at the first Ctrl-C, SIGTERM or SIGUSR1, saves a checkpoint after the
+    current batch and stops the run.
 
     A second signal stops the run at once. So does the first signal while a resumed run is still
     skipping batches, because nothing is lost. A signal during a validation ends the validation. The

@@ -78,7 +78,12 @@ def by_ourselves(config, directory, recover):
     try:
         main(["pretrain", str(path), "-s", str(directory), *["--recover"] * recover])
     except SystemExit as end:
-        raise {130: KeyboardInterrupt, 143: SigTermReceived}[end.code] from end
+        kinds = {
+            130: KeyboardInterrupt,
+            143: SigTermReceived,
+            128 + signal.SIGUSR1: SigTermReceived,
+        }
+        raise kinds[end.code] from end
 
 
 @pytest.fixture(params=[pytest.param(by_allennlp, marks=pytest.mark.slow), by_ourselves])
@@ -159,11 +164,12 @@ def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, 
     assert_same_end(undisturbed[optimizer], steps_seen | last, tmp_path / "out")
 
 
-def test_sigterm_is_as_good(run, config, undisturbed, tmp_path):
-    WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGTERM))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_sigterm_and_slurms_signal_are_as_good(run, config, undisturbed, tmp_path, number):
+    WatchLosses.action = staticmethod(lambda: signal.raise_signal(number))
     WatchLosses.point = (1, 3)
     with pytest.raises(SigTermReceived):
-        run(config(), tmp_path / "out")
+        run(config(), tmp_path / "out", recover=True)  # without a run, it begins one
     losses = run(config(), tmp_path / "out", recover=True)
     assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
 

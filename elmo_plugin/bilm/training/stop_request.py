@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop after the current training step."""
+"""Ctrl-C, SIGTERM and SIGUSR1 as requests to stop after the current training step."""
 
 import logging
 import os
@@ -10,10 +10,13 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+# Slurm's `--signal` is often SIGUSR1, which Windows lacks.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *filter(None, [getattr(signal, "SIGUSR1", None)]))
+
 
 class Stopped(Exception):
     """
-    Exception that ends a run after Ctrl-C or SIGTERM, once a checkpoint is saved.
+    Exception that ends a run after a signal, once a checkpoint is saved.
 
     # Parameters
 
@@ -28,8 +31,8 @@ class Stopped(Exception):
 
 class StopRequest:
     """
-    Context manager that records the first Ctrl-C or SIGTERM in `number`; a second signal has its
-    usual effect.
+    Context manager that records the first of `SIGNALS` in `number`; a second signal has its usual
+    effect.
 
     Outside the main thread it does nothing.
 
@@ -47,7 +50,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup: leave it so
                     self._previous[number] = signal.signal(number, self._handle)
         return self
@@ -58,9 +61,9 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # This is a data loader's worker, which inherited the handler. Ctrl-C may reach it
-            # before it leaves the process group, but it must complete the batch. SIGTERM ends it.
-            if number == signal.SIGINT:
+            # This is a data loader's worker, which inherited the handler. Signals to the whole
+            # process group may reach it, but it must complete the batch. SIGTERM ends it.
+            if number != signal.SIGTERM:
                 return
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)

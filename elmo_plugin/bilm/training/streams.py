@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import random
+import signal
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -275,10 +276,12 @@ class Text:
 def _leave_process_group(_: int) -> None:
     """
     Begin a session of this worker's own. Ctrl-C and torchrun's SIGTERM, which go to the whole
-    process group, must not end it: the run needs its next batch, to save a checkpoint.
+    process group, must not end it, nor Slurm's SIGUSR1 to all processes: the run needs its next
+    batch, to save a checkpoint.
     """
     if hasattr(os, "setsid"):  # not on Windows
         os.setsid()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 class Types:

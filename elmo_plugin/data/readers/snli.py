@@ -1,7 +1,7 @@
 """Dataset reader of SNLI's jsonl files: sentence pairs with entailment labels."""
 
 import json
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
@@ -43,7 +43,8 @@ class SnliReader(ShardingReader):
     collapse_labels : `bool`, optional (default = `False`)
         If true, every label but "entailment" becomes "non-entailment".
     labels : `List[str]`, optional (default = `["entailment", "neutral", "contradiction"]`)
-        Labels that the file may have, such as `["entails", "neutral"]` for SciTail.
+        Labels that the file may have, such as `["entails", "neutral"]` for SciTail. Whole numbers
+        count as strings.
 
     # Raises
 
@@ -61,7 +62,7 @@ class SnliReader(ShardingReader):
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         combine_input_fields: Optional[bool] = None,
         collapse_labels: Optional[bool] = False,
-        labels: Optional[List[str]] = None,
+        labels: Optional[List[Union[str, int]]] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -76,7 +77,7 @@ class SnliReader(ShardingReader):
                 "add_special_tokens: false: the reader adds them to the pair"
             )
         self.collapse_labels = collapse_labels
-        self._labels = tuple(labels or LABELS)
+        self._labels = tuple(map(str, labels or LABELS))
         if collapse_labels and "entailment" not in self._labels:
             raise ConfigurationError(
                 f"found collapse_labels and the labels {list(self._labels)}, expected 'entailment' "
@@ -101,6 +102,8 @@ class SnliReader(ShardingReader):
             where = f"{file_path}, line {number}"
             pair = _parse_pair(line, where)
             label = pair.get("gold_label")
+            if type(label) is int:
+                pair["gold_label"] = label = str(label)
             if label == HIDDEN and HIDDEN not in self._labels:
                 del pair["gold_label"]
             elif label not in (*self._labels, "-", None):
@@ -117,7 +120,7 @@ class SnliReader(ShardingReader):
             )
 
     def text_to_instance(
-        self, premise: str, hypothesis: str, label: Optional[str] = None
+        self, premise: str, hypothesis: str, label: Optional[Union[str, int]] = None
     ) -> Instance:
         """
         Make an instance from an untokenized sentence pair.
@@ -154,7 +157,8 @@ class SnliReader(ShardingReader):
                     "hypothesis_tokens": [token.text for token in hypothesis_tokens],
                 }
             )
-        if label:
+        if label not in (None, ""):
+            label = str(label)
             if self.collapse_labels and label != "entailment":
                 label = "non-entailment"
             fields["label"] = GoldLabelField(label)

@@ -117,7 +117,9 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         return [instance for instance in instances if instance is not None]
 
     def text_to_instance(  # type: ignore[override]
-        self, tokens: Union[str, Sequence[Union[str, Token]]], sentiment: Optional[str] = None
+        self,
+        tokens: Union[str, Sequence[Union[str, Token]]],
+        sentiment: Optional[Union[str, int]] = None,
     ) -> Optional[Instance]:
         """
         Make an instance with the fields `tokens` and `label` from a sentence or phrase. `sentiment`
@@ -142,7 +144,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             raise ValueError("the sentence is empty, expected at least one token")
         fields: Dict[str, Field] = {"tokens": field}
         if sentiment is not None:
-            label = self._coarsen(sentiment)
+            label = self._coarsen(str(sentiment))
             if label is None:
                 return None
             fields["label"] = GoldLabelField(label)

@@ -115,16 +115,19 @@ def test_a_worker_that_reads_unreadable_bytes_gives_the_same_error(text):
 
 
 SIGNALLED = """
-import os, signal, sys
+import multiprocessing, os, signal, sys
 from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 words = WordVocabulary([*SPECIAL_WORDS, "a"])
 pairs = Text([sys.argv[1]], 2, num_steps=3, num_workers=1).pairs(words, endless=True)
-signal.signal(signal.SIGTERM, lambda *_: None)
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: None)
 for _ in range(9):
     next(pairs)
     os.killpg(0, signal.SIGTERM)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGUSR1)
 print("read")
 """
 

@@ -4,7 +4,7 @@ import pytest
 from allennlp.common import Params
 from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
+from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from elmo_plugin import compat
@@ -117,6 +117,24 @@ def test_files_are_streamed(tmp_path):
     path.write_text(json.dumps(PAIRS[0]) + "\nbroken\n", encoding="utf-8")
     instances = iter(SnliReader(tokenizer=WhitespaceTokenizer()).read(str(path)))
     assert label(next(instances)) == "neutral"
+
+
+def test_labels_may_be_whole_numbers(tmp_path):
+    path = tmp_path / "numbers.jsonl"
+    pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-")]
+    path.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    from_config = Params({"type": "snli", "labels": [0, 1], "tokenizer": "whitespace"})
+    for reader in (
+        SnliReader(tokenizer=WhitespaceTokenizer(), labels=[0, 1]),
+        DatasetReader.from_params(from_config),
+    ):
+        found = list(reader.read(path))
+        assert list(map(label, found)) == ["0", "1", "1", None]
+        Vocabulary.from_instances(found)
+    assert label(reader.text_to_instance("A", "B", 0)) == "0"
+    path.write_text(json.dumps({**PAIRS[0], "gold_label": True}), encoding="utf-8")
+    with pytest.raises(ValueError, match="gold_label is True, expected one of"):
+        list(reader.read(path))
 
 
 def test_other_corpora_have_labels_of_their_own(tmp_path):
