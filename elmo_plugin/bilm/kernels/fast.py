@@ -5,6 +5,7 @@ operators where neither is available.
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch.nn import functional
@@ -30,6 +31,8 @@ from elmo_plugin.bilm.kernels.token_layer import (
 PREPACKED = "prepacked"
 TOKEN_VECTORS = "token vectors"
 
+Weights = TypeVar("Weights", LstmWeights, TokenWeights)
+
 
 def token_layer(
     character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
@@ -37,15 +40,19 @@ def token_layer(
     """Compute token vectors, once for each distinct token, see `Backend.token_layer`."""
     parameters, num_characters = weights.tensors, character_ids.shape[1]
     trains = wants_gradient(parameters)
-    if not trains and _is_float32_on_cpu(weights.embedding):  # the cache is float32 on the CPU
+    like = weights.embedding
+    if trains and _is_half_on_cpu(like):
+        return token_layer(character_ids, weights.float(), precision).to(like.dtype)
+    if not trains and (_is_float32_on_cpu(like) or _is_half_on_cpu(like)):
         cache = derived(
             parameters,
             (TOKEN_VECTORS, precision.dtype, num_characters),
             lambda: _token_cache(weights, num_characters),
         )
-        return cache.vectors(
+        vectors = cache.vectors(
             character_ids, lambda ids: _encode_frozen(ids, weights, precision.dtype)
         )
+        return vectors.to(like.dtype)
     distinct, inverse = distinct_rows(character_ids)
     if trains:
         linear = functools.partial(training_linear, training_dtype=precision.training_dtype)
@@ -64,16 +71,17 @@ def _encode_frozen(
     )
     if frozen is not None:
         return frozen(character_ids)
-    with without_autocast(character_ids.device):
-        linears: Linears = derived(
-            weights.tensors,
-            (PREPACKED, dtype, "plain"),
-            lambda: prepacked_linears(
-                weights, lambda weight, precise: linear_kernel(weight, dtype, precise)
-            ),
+
+    def prepacked() -> tuple[TokenWeights, Linears]:
+        wide, product_dtype = _widened(weights, dtype)
+        return wide, prepacked_linears(
+            wide, lambda weight, precise: linear_kernel(weight, product_dtype, precise)
         )
+
+    with without_autocast(character_ids.device):
+        wide, linears = derived(weights.tensors, (PREPACKED, dtype, "plain"), prepacked)
         at_once = tokens_at_once(character_ids, trains=False)
-        return encode(character_ids, weights, linears, at_once)
+        return encode(character_ids, wide, linears, at_once)
 
 
 def linear(rows: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
@@ -106,7 +114,24 @@ def lstm_layer(
     precision: Precision,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
-    inputs = inputs.to(weights.input.dtype)
+    dtype = weights.input.dtype
+    if not _is_half_on_cpu(weights.bias):
+        return _lstm_layer(inputs.to(dtype), batch_sizes, hidden, cell, weights, precision)
+    if wants_gradient([inputs, *weights.tensors]):
+        weights = weights.float()
+    states = inputs.float(), batch_sizes, hidden.float(), cell.float()
+    outputs, hidden, cell = _lstm_layer(*states, weights, precision)
+    return outputs.to(dtype), hidden.to(dtype), cell.to(dtype)
+
+
+def _lstm_layer(
+    inputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: LstmWeights,
+    precision: Precision,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     hidden, cell = hidden.detach(), cell.detach().contiguous()
     tensors = weights.tensors
     with without_autocast(inputs.device):
@@ -192,6 +217,7 @@ def runs_in_library(like: torch.Tensor) -> bool:
 
 def lstm_format(weights: LstmWeights, dtype: str | None) -> str | None:
     """Return the library's number format for a frozen LSTM layer; `None` without the library."""
+    weights, dtype = _widened(weights, dtype)
     if not runs_in_library(weights.bias):
         return None
     size = weights.state.numel()
@@ -228,8 +254,9 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     dtype : `str | None`
         See `Precision`.
     """
-    bias = weights.bias
     number_format = lstm_format(weights, dtype)
+    weights, dtype = _widened(weights, dtype)
+    bias = weights.bias
     if number_format is not None:
         return CompiledLstm(weights, number_format)
     on_gpu = bias.is_cuda
@@ -243,6 +270,7 @@ def frozen_token_layer(weights: TokenWeights, dtype: str | None) -> CompiledToke
     Return the library's frozen token layer; `None` without the library. See `Precision` for
     `dtype`; of its matrices, only the highways are ever in int8.
     """
+    weights, dtype = _widened(weights, dtype)
     if not runs_in_library(weights.embedding):
         return None
     size = max((weight.numel() for weight, _ in weights.highways), default=0)
@@ -314,3 +342,17 @@ def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:
 
 def _is_float32_on_cpu(like: torch.Tensor) -> bool:
     return like.device.type == "cpu" and like.dtype == torch.float32
+
+
+def _is_half_on_cpu(like: torch.Tensor) -> bool:
+    return like.device.type == "cpu" and like.dtype in (torch.float16, torch.bfloat16)
+
+
+def _widened(weights: Weights, dtype: str | None) -> tuple[Weights, str | None]:
+    """
+    Return the weights and the `dtype` to compute with. On a CPU, weights in half precision are
+    converted to float32: PyTorch's operators would be slow, and would round every step's sums.
+    """
+    if not _is_half_on_cpu(weights.tensors[0]):
+        return weights, dtype
+    return weights.float(), dtype or "float16"

@@ -47,6 +47,11 @@ class LstmWeights(NamedTuple):
         """The four weight tensors."""
         return [self.input, self.state, self.bias, self.projection]
 
+    def float(self) -> "LstmWeights":
+        """Return the weights in float32."""
+        first, state, bias, projection = (one.float() for one in self.tensors)
+        return self._replace(input=first, state=state, bias=bias, projection=projection)
+
 
 class Affine(NamedTuple):
     """
@@ -58,6 +63,10 @@ class Affine(NamedTuple):
 
     weight: torch.Tensor
     bias: torch.Tensor
+
+    def float(self) -> "Affine":
+        """Return the weights in float32."""
+        return Affine(self.weight.float(), self.bias.float())
 
 
 class TokenWeights(NamedTuple):
@@ -88,6 +97,15 @@ class TokenWeights(NamedTuple):
         if self.projection is not None:
             affine.append(self.projection)
         return [self.embedding, *(tensor for one in affine for tensor in one)]
+
+    def float(self) -> "TokenWeights":
+        """Return the weights in float32."""
+        return self._replace(
+            embedding=self.embedding.float(),
+            convolutions=[one.float() for one in self.convolutions],
+            highways=[one.float() for one in self.highways],
+            projection=self.projection and self.projection.float(),
+        )
 
 
 class LstmState(NamedTuple):

@@ -1,3 +1,4 @@
+import copy
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels import library, tuning
+from elmo_plugin.bilm.kernels.backend import use_backend
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -69,6 +71,25 @@ def test_on_trained_weights_too(dtype, monkeypatch):
     for theirs, ours in zip(exact["activations"], lower["activations"], strict=True):
         cosine = torch.cosine_similarity(ours, theirs, dim=-1)[exact["mask"]]
         assert cosine.min() >= TRAINED_COSINE[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.usefixtures("operators")
+def test_weights_in_half_precision_are_as_exact_as_the_reference(dtype, requires_grad):
+    bilm = load_bilm("embedded", state="reset", requires_grad=requires_grad).to(dtype)
+    ids = batch_to_ids(BATCHES[0])
+    with use_backend("reference"), torch.no_grad():
+        expected = bilm(ids)
+        exact = copy.deepcopy(bilm).double()(ids)
+    found = bilm(ids)
+    for true, theirs, ours in zip(*(one["activations"] for one in (exact, expected, found))):
+        assert ours.dtype == dtype
+        error, usual = ((one.double() - true).abs().mean() for one in (ours.detach(), theirs))
+        assert error < 0.6 * usual
+    if requires_grad:
+        found["activations"][-1].sum().backward()
+        assert {one.grad.dtype for one in bilm.parameters()} == {dtype}
 
 
 def test_int8_vectors_do_not_depend_on_the_batch():
