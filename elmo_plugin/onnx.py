@@ -12,6 +12,7 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import reference
+from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
@@ -99,14 +100,12 @@ class OnnxBilm(torch.nn.Module):
         Return the output of the token layer. `reference.token_layer` is not used: it calls `len`,
         which would make the number of tokens a constant in the exported graph.
         """
-        weights = self.bilm.char_cnn.weights
-        characters = functional.embedding(ids.flatten(0, 1), weights.embedding).transpose(1, 2)
-        maxima = [functional.conv1d(characters, *one).amax(dim=2) for one in weights.convolutions]
-        tokens = weights.activation(torch.cat(maxima, dim=1))
-        for weight, bias in weights.highways:
-            tokens = reference.highway(tokens, weight, bias)
-        if weights.projection is not None:
-            tokens = functional.linear(tokens, *weights.projection)
+        layers = reference.token_modules(self.bilm.char_cnn.weights)
+        characters = functional.embedding(ids.flatten(0, 1), layers.embedding).transpose(1, 2)
+        maxima = [convolve(characters).amax(dim=2) for convolve in layers.convolutions]
+        tokens = layers.highways(layers.activation(torch.cat(maxima, dim=1)))
+        if layers.projection is not None:
+            tokens = layers.projection(tokens)
         return tokens.unflatten(0, ids.shape[:2])
 
     def _stack(
@@ -172,9 +171,9 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     # Raises
 
     `ValueError`
-        If the biLM is a model of ELMoForManyLangs, its `state` is `"carry"`, it is not in float32
-        or not on the CPU, or the exported graph has a fixed `batch_size` or `num_tokens`. No file
-        is written.
+        If the biLM is a model of ELMoForManyLangs, a layer was replaced or hooked, its `state` is
+        `"carry"`, it is not in float32 or not on the CPU, or the exported graph has a fixed
+        `batch_size` or `num_tokens`. No file is written.
     `FileNotFoundError`
         If the output's folder does not exist.
     `ModuleNotFoundError`
@@ -185,6 +184,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
             "found an ELMoForManyLangs model, whose token layer looks words up in a dictionary; "
             "expected a biLM in the format of bilm-tf, such as the released ones"
         )
+    check_plain(bilm)
     if bilm.state == "carry":
         raise ValueError(
             "state is 'carry', expected 'primed' or 'reset'; to carry the state, pass the states "

@@ -9,6 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from elmo_plugin.bilm.kernels import plain
+
 GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
 # These take tensors of both devices.
@@ -125,6 +127,7 @@ def emulated_gpu(monkeypatch):
     torch.ones((), requires_grad=True).backward()
     torch._C._ensureCUDADeviceGuardSet()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(plain, "TENSORS", plain.TENSORS | {GpuTensor})
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "emulated")
     # Tensors of a class of our own cannot be made in inference mode.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())

@@ -17,6 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
+from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -151,10 +152,12 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     # Raises
 
     `ValueError`
-        If `dtype` is unknown, or the biLM is an ELMoForManyLangs model. `path` is then unchanged.
+        If `dtype` is unknown, a layer was replaced or hooked, or the biLM is an ELMoForManyLangs
+        model. `path` is then unchanged.
     """
     if dtype not in STORED_TYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {STORED_TYPES}")
+    check_plain(bilm)
     checksum = 0
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for entry in layout(bilm):

@@ -25,36 +25,61 @@ from elmo_plugin.bilm.kernels.fast import auto_training_dtype
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,
-    Affine,
     Backend,
     BiLstmState,
+    LstmModules,
     LstmState,
     LstmWeights,
     Precision,
+    TokenModules,
     TokenWeights,
 )
 from elmo_plugin.bilm.kernels.machine import single_thread_after_fork
+from elmo_plugin.bilm.kernels.plain import (
+    depends_on_parameters_alone,
+    is_plain,
+    plain_affines,
+    say_slower,
+)
+from elmo_plugin.bilm.kernels.reference import highways
+from elmo_plugin.bilm.kernels.reference import lstm_layer as call_lstm_modules
+from elmo_plugin.bilm.kernels.reference import token_layer as call_token_modules
 
 __all__ = [
     "DTYPES",
     "TRAINING_DTYPES",
-    "Affine",
     "BiLstmState",
+    "LstmModules",
     "LstmState",
     "LstmWeights",
     "Precision",
+    "TokenModules",
     "TokenWeights",
     "WeightsModule",
+    "any_weight",
     "auto_training_dtype",
     "backend",
-    "current_affine",
+    "call_lstm_modules",
+    "call_token_modules",
+    "check_plain",
+    "depends_on_parameters_alone",
     "derived_by_backend",
     "forget_derived",
+    "highways",
+    "is_plain",
+    "plain",
+    "plain_affines",
     "run_eagerly",
+    "say_slower",
     "single_thread_after_fork",
     "use_backend",
     "warn_of_non_finite_weights",
 ]
+NOT_PLAIN = (
+    "a layer of the biLM was replaced, hooked, parametrized or given other settings, expected the "
+    "biLM as it was made, because its weights alone are read here; adapters can be merged into the "
+    "weights, hooks and pruning removed (torch.nn.utils.prune.remove)"
+)
 BACKENDS: dict[str, Backend] = {"fast": fast, "reference": reference}
 
 _name: ContextVar[str] = ContextVar("backend", default="fast")
@@ -154,6 +179,32 @@ def check_ids(
         raise ValueError(f"found ids of dtype {ids.dtype}, expected a torch.int64 tensor")
 
 
+def plain(weights: Derived | None) -> Derived:
+    """Return the weights of a plain layer; raise a `ValueError` for `None`, one that is not."""
+    if weights is None:
+        raise ValueError(NOT_PLAIN)
+    return weights
+
+
+def check_plain(module: torch.nn.Module) -> None:
+    """Raise a `ValueError` if the weights do not say all about what a module computes."""
+    if not depends_on_parameters_alone(module):
+        raise ValueError(NOT_PLAIN)
+
+
+def any_weight(module: torch.nn.Module) -> torch.Tensor:
+    """
+    Return one of a module's weights, whose device and dtype are those of its states; an empty
+    tensor if it has none, as after `torch.ao.quantization.quantize_dynamic`.
+    """
+    for one in module.modules():
+        # In a replica made by `DataParallel`, weights are attributes.
+        for weight in (*one._parameters.values(), *vars(one).values()):
+            if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+                return weight
+    return torch.empty(0)
+
+
 class WeightsModule(torch.nn.Module):
     """
     Base class of modules whose weights the kernels use. The kernels cache values that they derive
@@ -201,30 +252,6 @@ class WeightsModule(torch.nn.Module):
             "torch.jit.script cannot compile a biLM, whose loops depend on sentence lengths; "
             "`python -m elmo_plugin export-onnx` writes one that runs without Python"
         )
-
-
-def current_affine(layer: torch.nn.Module) -> Affine:
-    """
-    Return the current weight and bias of a linear or convolution layer.
-
-    The kernels never call the layer's `forward`. This function therefore runs the hooks in which
-    `torch.nn.utils.prune`, `weight_norm` and `spectral_norm` compute the weight before `forward`.
-
-    # Raises
-
-    `TypeError`
-        If the weight is not a tensor, as after `torch.ao.quantization.quantize_dynamic`.
-    """
-    for hook in layer._forward_pre_hooks.values():
-        if type(hook).__module__.startswith("torch.nn.utils."):
-            hook(layer, ())
-    weight, bias = layer.weight, layer.bias
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"a layer of the biLM was replaced by {type(layer).__module__}."
-            f"{type(layer).__qualname__}; for 8-bit weights give the biLM dtype='int8' instead"
-        )
-    return Affine(weight, bias)  # type: ignore[arg-type]
 
 
 def warn_of_non_finite_weights(module: torch.nn.Module, _: Any = None) -> None:

@@ -46,7 +46,7 @@ def token_layer(
     if not trains and (_is_float32_on_cpu(like) or _is_half_on_cpu(like)):
         cache = derived(
             parameters,
-            (TOKEN_VECTORS, precision.dtype, num_characters),
+            (TOKEN_VECTORS, precision.dtype, num_characters, weights.activation),
             lambda: _token_cache(weights, num_characters),
         )
         vectors = cache.vectors(
@@ -67,7 +67,9 @@ def _encode_frozen(
     character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
 ) -> torch.Tensor:
     frozen = derived(
-        weights.tensors, (PREPACKED, dtype), lambda: frozen_token_layer(weights, dtype)
+        weights.tensors,
+        (PREPACKED, dtype, weights.activation),
+        lambda: frozen_token_layer(weights, dtype),
     )
     if frozen is not None:
         return frozen(character_ids)

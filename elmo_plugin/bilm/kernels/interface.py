@@ -53,6 +53,21 @@ class LstmWeights(NamedTuple):
         return self._replace(input=first, state=state, bias=bias, projection=projection)
 
 
+class LstmModules(NamedTuple):
+    """
+    Layers to call in place of the weights in `LstmWeights`, if one of them is not plain.
+
+    `input`, `state`: maps from the input and the previous output to the gates' pre-activations.
+    `projection`: map from the gated cell state to the output, before the clip.
+    """
+
+    input: Callable[[torch.Tensor], torch.Tensor]
+    state: Callable[[torch.Tensor], torch.Tensor]
+    projection: Callable[[torch.Tensor], torch.Tensor]
+    cell_clip: float | None
+    projection_clip: float | None
+
+
 class Affine(NamedTuple):
     """
     Weights of a linear or convolution layer.
@@ -106,6 +121,24 @@ class TokenWeights(NamedTuple):
             highways=[one.float() for one in self.highways],
             projection=self.projection and self.projection.float(),
         )
+
+
+class TokenModules(NamedTuple):
+    """
+    Layers to call in place of the weights in `TokenWeights`, if one of them is not plain.
+
+    `embedding`, `activation`: as there.
+    `convolutions`: maps from embedded characters, shape `(num_rows, char_embedding_dim,
+    num_characters)`, to the filters' values, shape `(num_rows, number of filters, positions)`.
+    `highways`: all highway layers, one after the other.
+    `projection`: `None` if there is none.
+    """
+
+    embedding: torch.Tensor
+    convolutions: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    activation: Callable[[torch.Tensor], torch.Tensor]
+    highways: Callable[[torch.Tensor], torch.Tensor]
+    projection: Callable[[torch.Tensor], torch.Tensor] | None
 
 
 class LstmState(NamedTuple):

@@ -3,12 +3,20 @@ Reference backend: the definition of the biLM's computations in plain, different
 every device, inference and training. Other kernels are faster and agree with it up to rounding.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.interface import LstmWeights, Precision, TokenWeights
+from elmo_plugin.bilm.kernels.interface import (
+    Affine,
+    LstmModules,
+    LstmWeights,
+    Precision,
+    TokenModules,
+    TokenWeights,
+)
 
 # If several threads make a process's first call of MKL's tanh, one of them may get a less exact
 # result, with errors of 5e-5. So make the first call here, in one thread.
@@ -16,7 +24,7 @@ torch.tanh(torch.zeros(1, dtype=torch.float32, device="cpu"))
 
 
 def lstm_step(
-    x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, weights: LstmWeights
+    x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, weights: LstmWeights | LstmModules
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Compute one step of an LSTM with projection (Sak et al. 2014), clipped as in TensorFlow 1's
@@ -27,17 +35,27 @@ def lstm_step(
     x, h, c : `torch.Tensor`
         Input, previous output and previous cell state, shapes `(batch_size, input_dim)`,
         `(batch_size, projection_dim)` and `(batch_size, cell_size)`.
-    weights : `LstmWeights`
+    weights : `LstmWeights | LstmModules`
 
     # Returns
 
     `tuple[torch.Tensor, torch.Tensor]`
         The new `h` and `c`.
     """
-    z = functional.linear(x, weights.input) + functional.linear(h, weights.state, weights.bias)
-    gated, c = lstm_gates(z, c, weights.cell_clip)
-    h = functional.linear(gated, weights.projection)
-    return _clip(h, weights.projection_clip), c
+    if isinstance(weights, LstmWeights):
+        weights = _lstm_modules(weights)
+    gated, c = lstm_gates(weights.input(x) + weights.state(h), c, weights.cell_clip)
+    return _clip(weights.projection(gated), weights.projection_clip), c
+
+
+def _lstm_modules(weights: LstmWeights) -> LstmModules:
+    return LstmModules(
+        functools.partial(functional.linear, weight=weights.input),
+        functools.partial(functional.linear, weight=weights.state, bias=weights.bias),
+        functools.partial(functional.linear, weight=weights.projection),
+        weights.cell_clip,
+        weights.projection_clip,
+    )
 
 
 def lstm_gates(
@@ -58,7 +76,7 @@ def lstm_layer(
     batch_sizes: Sequence[int],
     hidden: torch.Tensor,
     cell: torch.Tensor,
-    weights: LstmWeights,
+    weights: LstmWeights | LstmModules,
     precision: Precision = Precision(),  # noqa: B008 (it is a tuple)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
@@ -75,31 +93,53 @@ def lstm_layer(
 
 def token_layer(
     character_ids: torch.Tensor,
-    weights: TokenWeights,
+    weights: TokenWeights | TokenModules,
     precision: Precision = Precision(),  # noqa: B008
 ) -> torch.Tensor:
     """Compute `Backend.token_layer` (Kim et al. 2016) as bilm-tf does (bilm/model.py, 7cffee2)."""
+    if isinstance(weights, TokenWeights):
+        weights = token_modules(weights)
     # Shape: (num_rows, char_embedding_dim, num_characters)
     characters = functional.embedding(character_ids, weights.embedding).transpose(1, 2)
     if len(character_ids) == 0:
         characters = characters.new_zeros(1, *characters.shape[1:])  # conv1d takes no empty batch
-    maxima = [functional.conv1d(characters, *one).amax(dim=2) for one in weights.convolutions]
+    maxima = [convolve(characters).amax(dim=2) for convolve in weights.convolutions]
     # Shape: (num_rows, num_filters)
     tokens = weights.activation(torch.cat(maxima, dim=1))[: len(character_ids)]
-    for weight, bias in weights.highways:
-        tokens = highway(tokens, weight, bias)
-    if weights.projection is not None:
-        tokens = functional.linear(tokens, *weights.projection)
-    return tokens
+    tokens = weights.highways(tokens)
+    return tokens if weights.projection is None else weights.projection(tokens)
 
 
-def highway(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def token_modules(weights: TokenWeights) -> TokenModules:
+    """Return functions that compute with the weights what plain layers compute."""
+
+    def linear(one: Affine) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: functional.linear(x, *one)
+
+    def convolution(one: Affine) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: functional.conv1d(x, *one)
+
+    return TokenModules(
+        weights.embedding,
+        [convolution(one) for one in weights.convolutions],
+        weights.activation,
+        lambda x: highways(x, [linear(one) for one in weights.highways]),
+        None if weights.projection is None else linear(weights.projection),
+    )
+
+
+def highways(
+    x: torch.Tensor, linears: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+) -> torch.Tensor:
     """
-    Compute `gate * x + (1 - gate) * relu(W x + b)` (Srivastava et al. 2015), shape `(..., dim)`.
+    Compute `gate * x + (1 - gate) * relu(transform)` for each highway layer (Srivastava et al.
+    2015). A layer's linear map gives `transform` and `gate`; `x` has shape `(..., dim)`.
     """
-    transform, gate = functional.linear(x, weight, bias).chunk(2, dim=-1)
-    gate = torch.sigmoid(gate)
-    return gate * x + (1 - gate) * torch.relu(transform)
+    for linear in linears:
+        transform, gate = linear(x).chunk(2, dim=-1)
+        gate = torch.sigmoid(gate)
+        x = gate * x + (1 - gate) * torch.relu(transform)
+    return x
 
 
 def linear(

@@ -8,7 +8,7 @@ https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/modules/token_emb
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import backend
+from elmo_plugin.bilm.kernels.backend import backend, plain_affines
 from elmo_plugin.bilm.manylangs import code_points
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
@@ -113,4 +113,7 @@ class ManyLangsTokenLayer(CharCnn):
             return tokens
         words = torch.from_numpy(self._lexicon.word_ids(rows)).to(character_ids.device)
         vectors = functional.embedding(words, self._word_vectors)
-        return tokens + backend().linear(vectors, self._word_projection.weight, self.precision)
+        affines = plain_affines([(self._word_projection, torch.nn.Linear, False)])
+        if affines is None:
+            return tokens + self._word_projection(vectors)
+        return tokens + backend().linear(vectors, affines[0].weight, self.precision)

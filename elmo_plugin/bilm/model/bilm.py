@@ -10,7 +10,9 @@ from elmo_plugin.bilm.kernels.backend import (
     BiLstmState,
     LstmState,
     WeightsModule,
+    any_weight,
     check_ids,
+    depends_on_parameters_alone,
     derived_by_backend,
     run_eagerly,
     single_thread_after_fork,
@@ -81,9 +83,10 @@ class BiLm(WeightsModule):
         self.options = options
         # AllenNLP's name for `mixture_size`. `Elmo(module=...)` reads this attribute.
         self.num_layers = options.num_layers + 1
-        self._token_embedder = token_layer or CharCnn(options)
+        self._token_embedder = layer = token_layer or CharCnn(options)
+        self._greatest_id, self._token_row = layer.greatest_id, layer.token_row
         self._word_embedding: torch.nn.Embedding | None = None
-        self._boundary_ids = self._token_embedder.boundary_ids
+        self._boundary_ids = layer.boundary_ids
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -111,7 +114,7 @@ class BiLm(WeightsModule):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self._token_embedder.char_embedding.device
+        return any_weight(self).device
 
     def get_output_dim(self) -> int:
         """Return the width of a layer, `embedding_dim`."""
@@ -120,7 +123,7 @@ class BiLm(WeightsModule):
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
         """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""
         single_thread_after_fork()
-        return batch_to_ids(batch, self.options.num_characters, self._token_embedder.token_row)
+        return batch_to_ids(batch, self.options.num_characters, self._token_row)
 
     def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
         """
@@ -223,7 +226,7 @@ class BiLm(WeightsModule):
         """
         # Both halves of the first layer are the token's vector.
         projection_dim = self.options.projection_dim
-        first = self._token_embedder.char_embedding.new_zeros(*mask.shape, 2 * projection_dim)
+        first = any_weight(self).new_zeros(*mask.shape, 2 * projection_dim)
         tokens = first[..., :projection_dim]
         tokens[mask] = vectors.to(first.dtype)
         del vectors  # free memory for the LSTM
@@ -243,7 +246,7 @@ class BiLm(WeightsModule):
                 f"character ids have shape {tuple(inputs.shape)}, expected "
                 f"(batch_size, num_tokens, {self.options.num_characters})"
             )
-        greatest = self._token_embedder.greatest_id
+        greatest = self._greatest_id
         if inputs.numel() > 0:
             for found in map(int, inputs.aminmax()):
                 if not 0 <= found <= greatest:
@@ -319,20 +322,17 @@ class BiLm(WeightsModule):
 
     def _primed_state(self) -> BiLstmState:
         """
-        Return the state after the warm-up text. In training it is computed at every call. Otherwise
-        it is cached until a weight, a clip or the precision changes.
+        Return the state after the warm-up text. It is computed at every call in training, and if a
+        layer is not plain. Otherwise it is cached until a weight or a setting changes.
         """
-        cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
-        # The state depends on `parameters()` and `used`: only `used` has pruned weights, and only
-        # `parameters()` has the word vectors of ELMoForManyLangs.
-        used = [*self.char_cnn.weights.tensors, *(one for c in cells for one in c.weights.tensors)]
-        weights = list(dict.fromkeys([*self.parameters(), *used]))
-        if torch.is_grad_enabled() and any(one.requires_grad for one in weights):
+        weights = list(self.parameters())
+        trains = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
+        if trains or not depends_on_parameters_alone(self):
             return self._run_warm_up()
+        cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
-        return derived_by_backend(
-            weights, "primed state", (self.precision, clips), self._run_warm_up
-        )
+        settings = self.precision, clips, self.lstm.use_skip_connections, self.char_cnn.activation
+        return derived_by_backend(weights, "primed state", settings, self._run_warm_up)
 
     @torch.inference_mode(False)  # the state is used outside inference mode too
     @torch.no_grad()

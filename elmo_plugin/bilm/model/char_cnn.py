@@ -5,7 +5,7 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as implemented in bil
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -13,11 +13,17 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.kernels.backend import (
+    TokenModules,
     TokenWeights,
     WeightsModule,
     backend,
-    current_affine,
+    call_token_modules,
     forget_derived,
+    highways,
+    is_plain,
+    plain,
+    plain_affines,
+    say_slower,
 )
 from elmo_plugin.bilm.model.characters import (
     BEGIN_OF_SENTENCE,
@@ -30,6 +36,24 @@ from elmo_plugin.bilm.model.characters import (
     with_boundaries,
 )
 from elmo_plugin.bilm.model.options import ElmoOptions
+
+
+class Highways(torch.nn.Module):
+    """
+    Highway layers. The parameters have the names and order of AllenNLP's `Highway`: `_layers.K` has
+    the rows of the transform, then of the gate. bilm-tf's gate "carry" is 1 minus this gate.
+    """
+
+    def __init__(self, dim: int, num_layers: int) -> None:
+        super().__init__()
+        self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(num_layers))
+
+    def __iter__(self) -> Iterator[torch.nn.Linear]:
+        return iter(self._layers)  # type: ignore[arg-type]
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the output of the last layer, which has the shape of `tokens`."""
+        return highways(tokens, list(self))
 
 
 class CharCnn(WeightsModule):
@@ -67,11 +91,7 @@ class CharCnn(WeightsModule):
         for index, (width, number) in enumerate(options.filters):
             self.add_module(f"char_conv_{index}", torch.nn.Conv1d(dim, number, width))
         num_filters = options.num_filters
-        # As in AllenNLP's `Highway`, `_layers.K` has the rows of the transform, then of the gate.
-        # bilm-tf's gate "carry" is 1 minus this gate.
-        sizes = [(num_filters, 2 * num_filters)] * options.num_highways
-        highways = torch.nn.ModuleList(torch.nn.Linear(*one) for one in sizes)
-        self._highways = torch.nn.ModuleDict({"_layers": highways})
+        self._highways = Highways(num_filters, options.num_highways)
         self._projection: torch.nn.Linear | None = None
         if num_filters != self.projection_dim:
             self._projection = torch.nn.Linear(num_filters, self.projection_dim)
@@ -132,7 +152,7 @@ class CharCnn(WeightsModule):
     @property
     def highway_layers(self) -> list[torch.nn.Linear]:
         """Linear map of each highway layer, lowest layer first."""
-        return list(self._highways["_layers"])  # type: ignore[call-overload]
+        return list(self._highways)
 
     @property
     def projection(self) -> torch.nn.Linear | None:
@@ -140,15 +160,37 @@ class CharCnn(WeightsModule):
         return self._projection
 
     @property
+    def activation(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Function of the convolutions' maxima."""
+        return self._activation
+
+    @property
     def weights(self) -> TokenWeights:
         """Current weights, as an argument for `Backend.token_layer`."""
-        projection = self._projection
+        return plain(self.plain_weights)
+
+    @property
+    def plain_weights(self) -> TokenWeights | None:
+        """The same, or `None` if a layer is not plain (`kernels/plain.py`)."""
+        if self._activation not in (torch.relu, torch.tanh):
+            say_slower("the activation of the token layer was replaced")
+            return None
+        if not is_plain(self._highways, Highways):
+            return None
+        linears = [*self._highways, *([] if self._projection is None else [self._projection])]
+        affines = plain_affines([
+            *((one, torch.nn.Conv1d, True) for one in self.convolutions),
+            *((one, torch.nn.Linear, True) for one in linears),
+        ])  # fmt: skip
+        if affines is None:
+            return None
+        projection = None if self._projection is None else affines.pop()
         return TokenWeights(
             self._char_embedding_weights,
-            [current_affine(one) for one in self.convolutions],
+            affines[: self.num_convolutions],
             self._activation,
-            [current_affine(one) for one in self.highway_layers],
-            None if projection is None else current_affine(projection),
+            affines[self.num_convolutions :],
+            projection,
             self.padding_id,
         )
 
@@ -189,4 +231,11 @@ class CharCnn(WeightsModule):
                 f"tokens have {character_ids.shape[1]} character ids, expected at least "
                 f"{self.widest_filter}, the width of the widest filter"
             )
-        return backend().token_layer(character_ids.long(), self.weights, self.precision)
+        weights = self.plain_weights
+        if weights is not None:
+            return backend().token_layer(character_ids.long(), weights, self.precision)
+        layers = TokenModules(
+            self._char_embedding_weights, self.convolutions, self._activation, self._highways,
+            self._projection,
+        )  # fmt: skip
+        return call_token_modules(character_ids.long(), layers)

@@ -16,11 +16,15 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.backend import (
     BiLstmState,
+    LstmModules,
     LstmState,
     LstmWeights,
     WeightsModule,
+    any_weight,
     backend,
-    current_affine,
+    call_lstm_modules,
+    plain,
+    plain_affines,
 )
 from elmo_plugin.bilm.model.state import StatePolicy
 
@@ -181,18 +185,31 @@ class LstmCellWithProjection(WeightsModule):
             Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
             and `cell`, detached, with the shapes of the initial ones.
         """
-        return backend().lstm_layer(inputs, batch_sizes, hidden, cell, self.weights, self.precision)
+        weights, arguments = self.plain_weights, (inputs, batch_sizes, hidden, cell)
+        if weights is not None:
+            return backend().lstm_layer(*arguments, weights, self.precision)
+        clips = self.cell_clip, self.projection_clip
+        layers = self.input_linearity, self.state_linearity, self.state_projection
+        return call_lstm_modules(*arguments, LstmModules(*layers, *clips))
 
     @property
     def weights(self) -> LstmWeights:
         """Current weights, as an argument for `Backend.lstm_layer`."""
-        return LstmWeights(
-            current_affine(self.input_linearity).weight,
-            *current_affine(self.state_linearity),
-            current_affine(self.state_projection).weight,
-            self.cell_clip,
-            self.projection_clip,
-        )
+        return plain(self.plain_weights)
+
+    @property
+    def plain_weights(self) -> LstmWeights | None:
+        """The same, or `None` if a layer is not plain (`kernels/plain.py`)."""
+        affines = plain_affines([
+            (self.input_linearity, torch.nn.Linear, False),
+            (self.state_linearity, torch.nn.Linear, True),
+            (self.state_projection, torch.nn.Linear, False),
+        ])  # fmt: skip
+        if affines is None:
+            return None
+        inputs, (state, bias), projection = affines
+        clips = self.cell_clip, self.projection_clip
+        return LstmWeights(inputs.weight, state, bias, projection.weight, *clips)
 
 
 class BiLstm(torch.nn.Module):
@@ -286,7 +303,7 @@ class BiLstm(torch.nn.Module):
 
     def initial_state(self, batch_size: int) -> LstmState:
         """Return a state of zeros for one direction."""
-        weight = self.layers("forward")[0].weights.state
+        weight = any_weight(self)
         return LstmState(
             weight.new_zeros(self.num_layers, batch_size, self.projection_dim),
             weight.new_zeros(self.num_layers, batch_size, self.cell_size),

@@ -38,13 +38,6 @@ def test_jit_script_points_to_export_onnx(elmo):
         torch.jit.script(elmo)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_quantize_dynamic_points_to_int8(elmo):
-    quantized = torch.ao.quantization.quantize_dynamic(elmo, {torch.nn.Linear})
-    with pytest.raises(TypeError, match=r"quantized\.dynamic.*give the biLM dtype='int8' instead"):
-        quantized(IDS)
-
-
 def runs_as_it_is(rank, size, elmo, trains):
     """`backend="eager"` has Dynamo's part, which is what graph breaks cost."""
     elmo.requires_grad_(trains)

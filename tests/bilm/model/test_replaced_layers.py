@@ -1,0 +1,415 @@
+"""Layers of a biLM that a user replaced, hooked or set differently are called, at every level."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch.ao.nn import qat
+from torch.ao.quantization import get_default_qat_qconfig, prepare_qat, quantize_dynamic
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+
+from elmo_plugin.bilm.files.weights import save_weights
+from elmo_plugin.bilm.kernels import plain
+from elmo_plugin.bilm.kernels.backend import use_backend
+from elmo_plugin.bilm.model import bilm as bilm_module
+from elmo_plugin.bilm.model.char_cnn import CharCnn
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
+from tests.tiny_bilm import BATCHES, elmo_pair, random_bilm, write
+
+IDS = batch_to_ids(BATCHES[2])
+# AllenNLP's names of the layers that both programs call.
+LINEARS = (
+    "_token_embedder._highways._layers.0",
+    "_token_embedder._projection",
+    *(
+        f"_elmo_lstm.{direction}_layer_{layer}.{name}"
+        for direction, layer in (("forward", 0), ("backward", 1))
+        for name in ("input_linearity", "state_linearity", "state_projection")
+    ),
+)
+CALLED = ("_token_embedder.char_conv_0", "_token_embedder._highways", *LINEARS)
+OURS = ("", "_token_embedder", "_elmo_lstm", "_elmo_lstm.forward_layer_0")
+
+
+@pytest.fixture(autouse=True)
+def _short_warm_up(monkeypatch):
+    monkeypatch.setattr(bilm_module, "WARM_UP_TEXT", "It rained .\n")
+    plain.say_slower.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("bilm"))
+
+
+class Doubled(torch.nn.Module):
+    """Wrapper around a layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *inputs):
+        return 2 * self.layer(*inputs)
+
+
+class Lora(torch.nn.Module):
+    """Low-rank adapter, by hand."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        out, into = base.weight.shape[:2]
+        self.a = torch.nn.Parameter(torch.randn(2, into) * 0.1)
+        self.b = torch.nn.Parameter(torch.zeros(out, 2))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.a.t() @ self.b.t()
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, factor=0.5):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, weight):
+        return self.factor * weight
+
+
+def parent_of(root, name):
+    path, _, last = name.rpartition(".")
+    return root.get_submodule(path), last
+
+
+def wrap(root, name):
+    parent, last = parent_of(root, name)
+    parent.add_module(last, Doubled(getattr(parent, last)))
+
+
+def subclass(root, name):
+    layer = root.get_submodule(name)
+    kind = type(layer)
+    layer.__class__ = type("Mine", (kind,), {"forward": lambda s, x: 2 * kind.forward(s, x)})
+
+
+def own_forward(root, name):
+    layer = root.get_submodule(name)
+    forward = layer.forward
+    layer.forward = lambda x: 2 * forward(x)
+
+
+def forward_hook(root, name):
+    root.get_submodule(name).register_forward_hook(lambda m, i, out: 2 * out)
+
+
+def pre_hook(root, name):
+    root.get_submodule(name).register_forward_pre_hook(lambda m, inputs: (2 * inputs[0],))
+
+
+CHANGES = [wrap, subclass, own_forward, forward_hook, pre_hook]
+
+
+def layers_of(elmo, ids=IDS):
+    output = elmo._elmo_lstm(ids)
+    return torch.stack(output["activations"]) * output["mask"].unsqueeze(-1)
+
+
+@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_layer_computes_as_in_allennlp(files, name, change, caplog):
+    ours, theirs = elmo_pair(files)
+    before = layers_of(ours)
+    for elmo in (ours, theirs):
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+        change(elmo._elmo_lstm, name)
+    with caplog.at_level(logging.WARNING):
+        found = layers_of(ours)
+    torch.testing.assert_close(found, layers_of(theirs), atol=1e-6, rtol=1e-5)
+    assert float((found - before).abs().max().detach()) > 1e-3
+    assert len([one for one in caplog.records if "slower" in one.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("name", [*CALLED, *OURS])
+def test_hooks_of_every_kind_are_called(name):
+    bilm = random_bilm()
+    layer = bilm.get_submodule(name)
+    called = []
+    layer.register_forward_hook(lambda *_: called.append("forward"))
+    layer.register_forward_pre_hook(lambda *_: called.append("pre"))
+    layer.register_forward_hook(lambda *_, **__: called.append("named"), with_kwargs=True)
+    kinds = {"forward", "pre", "named"}
+    if name in CALLED:
+        layer.register_full_backward_hook(lambda *_: called.append("backward"))
+        layer.register_full_backward_pre_hook(lambda *_: called.append("backward pre"))
+        kinds |= {"backward", "backward pre"}
+    torch.stack(bilm(IDS)["activations"]).square().sum().backward()
+    assert set(called) == kinds
+
+
+def test_hooks_of_all_modules_are_called():
+    bilm, called = random_bilm(), []
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, *_: called.append(type(module).__name__)
+    )
+    try:
+        bilm(IDS)
+    finally:
+        handle.remove()
+    assert {"Conv1d", "Linear", "Highways", "LstmCellWithProjection", "BiLm"} <= set(called)
+
+
+@pytest.mark.parametrize("state", ["carry", "reset", "primed"])
+@pytest.mark.parametrize("backend", ["fast", "reference"])
+def test_a_hook_that_comes_after_the_first_call_is_called(state, backend):
+    """Also in the warm-up text, whose state was kept."""
+    changed, fresh = (random_bilm().requires_grad_(False).eval() for _ in range(2))
+    changed.state = fresh.state = state
+    with use_backend(backend):
+        changed(IDS)
+        changed.reset_states()
+        for bilm in (changed, fresh):
+            bilm.lstm.forward_layer_0.register_forward_hook(
+                lambda m, i, out: (0.5 * out[0], *out[1:])
+            )
+            bilm.lstm.backward_layer_0.state_linearity.register_forward_hook(
+                lambda m, i, out: torch.zeros_like(out)
+            )
+        found, expected = changed(IDS)["activations"], fresh(IDS)["activations"]
+    assert torch.equal(torch.stack(found), torch.stack(expected))
+
+
+@pytest.mark.parametrize("name", LINEARS)
+def test_a_low_rank_adapter_learns(files, name):
+    ours, theirs = elmo_pair(files)
+    moved = []
+    for elmo in (ours, theirs):
+        elmo.requires_grad_(False)
+        parent, last = parent_of(elmo._elmo_lstm, name)
+        torch.manual_seed(5)
+        lora = Lora(getattr(parent, last))
+        parent.add_module(last, lora)
+        optimizer = torch.optim.Adam([lora.a, lora.b], lr=0.01)
+        for _ in range(3):
+            elmo._elmo_lstm._elmo_lstm.reset_states()
+            optimizer.zero_grad()
+            layers_of(elmo).square().sum().backward()
+            optimizer.step()
+        moved.append(lora.b.detach())
+    torch.testing.assert_close(*moved, atol=1e-4, rtol=1e-3)
+    assert float(moved[0].abs().max()) > 0.01
+
+
+def test_an_adapter_beside_plain_layers_gets_its_gradient_through_them():
+    bilm = random_bilm(num_layers=3).requires_grad_(False)
+    parent, last = parent_of(bilm, LINEARS[1])
+    lora = Lora(getattr(parent, last))
+    parent.add_module(last, lora)
+    bilm(IDS)["activations"][-1].square().sum().backward()
+    found = lora.b.grad.clone()
+    lora.b.grad = None
+    bilm.reset_states()
+    with use_backend("reference"):
+        bilm(IDS)["activations"][-1].square().sum().backward()
+    torch.testing.assert_close(found, lora.b.grad)
+    assert float(found.abs().max()) > 0
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        torch.nn.Conv1d(4, 4, 2, padding=1),
+        torch.nn.Conv1d(4, 4, 2, stride=2),
+        torch.nn.Conv1d(4, 4, 2, dilation=2),
+        torch.nn.Conv1d(4, 4, 2, bias=False),
+        torch.nn.Conv1d(4, 4, 3, groups=2),
+        torch.nn.Sequential(torch.nn.Conv1d(4, 4, 2), torch.nn.Tanh()),
+    ],
+)
+def test_a_convolution_with_other_settings(files, replacement):
+    ours, theirs = elmo_pair(files)
+    for elmo in (ours, theirs):
+        elmo._elmo_lstm._token_embedder.char_conv_1 = replacement
+    torch.testing.assert_close(layers_of(ours), layers_of(theirs), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        ("input_linearity", torch.nn.Linear(6, 40, bias=True)),
+        ("state_linearity", torch.nn.Linear(6, 40, bias=False)),
+        ("state_projection", torch.nn.Linear(10, 6, bias=True)),
+    ],
+)
+def test_a_linear_layer_with_another_bias(files, name, replacement):
+    ours, theirs = elmo_pair(files)
+    for elmo in (ours, theirs):
+        setattr(elmo._elmo_lstm._elmo_lstm.forward_layer_1, name, replacement)
+    torch.testing.assert_close(layers_of(ours), layers_of(theirs), atol=1e-6, rtol=1e-5)
+
+
+def test_an_activation_that_is_assigned_counts_from_then_on():
+    bilm = random_bilm().requires_grad_(False).eval()
+    bilm.state = "primed"
+    bilm(IDS)
+    for activation in (torch.tanh, torch.relu, torch.nn.functional.gelu, torch.nn.Softplus()):
+        bilm.char_cnn._activation = activation
+        found = torch.stack(bilm(IDS)["activations"])
+        fresh = random_bilm().requires_grad_(False).eval()
+        fresh.state, fresh.char_cnn._activation = "primed", activation
+        assert torch.equal(found, torch.stack(fresh(IDS)["activations"]))
+        with use_backend("reference"):
+            expected = torch.stack(bilm(IDS)["activations"])
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_quantization_aware_training_trains(files):
+    ours, theirs = elmo_pair(files, requires_grad=True)
+    for elmo in (ours, theirs):
+        elmo.train()
+        elmo.qconfig = get_default_qat_qconfig("x86")
+        prepare_qat(elmo, inplace=True)
+    assert isinstance(ours._elmo_lstm._elmo_lstm.forward_layer_0.input_linearity, qat.Linear)
+    found, expected = layers_of(ours), layers_of(theirs)
+    # The observers' ranges depend on the order of calls, and so do the scales.
+    torch.testing.assert_close(found, expected, atol=0.05, rtol=0)
+    found.square().sum().backward()
+    grad = ours._elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight.grad
+    assert bool(grad.abs().max() > 0)
+
+
+def test_dynamic_quantization_computes_as_in_allennlp(files):
+    ours, theirs = (
+        quantize_dynamic(elmo.requires_grad_(False), {torch.nn.Linear}) for elmo in elmo_pair(files)
+    )
+    torch.testing.assert_close(layers_of(ours), layers_of(theirs), atol=0.02, rtol=0)
+
+
+def reweighted(layer, how):
+    torch.manual_seed(0)
+    if how == "custom pruning":
+        kind = type("Mine", (prune.RandomUnstructured,), {})
+        kind.apply(layer, "weight", 0.5)
+    else:
+        {
+            "pruned": lambda: prune.l1_unstructured(layer, "weight", 0.3),
+            "weight norm": lambda: weight_norm(layer),
+            "spectral norm": lambda: spectral_norm(layer),
+            "parametrized": lambda: parametrize.register_parametrization(layer, "weight", Scale()),
+            "new weight norm": lambda: parametrizations.weight_norm(layer),
+        }[how]()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
+@pytest.mark.parametrize("name", [CALLED[0], *LINEARS[:5]])
+@pytest.mark.parametrize(
+    "how",
+    ["pruned", "custom pruning", "weight norm", "spectral norm", "parametrized", "new weight norm"],
+)
+def test_computed_weights_follow_what_they_are_computed_from(files, name, how):
+    ours, theirs = elmo_pair(files, requires_grad=True)
+    for elmo in (ours, theirs):
+        reweighted(elmo._elmo_lstm.get_submodule(name), how)
+        elmo.eval()  # in training, spectral norm iterates at each call
+        optimizer = torch.optim.SGD(elmo.parameters(), lr=1e-3)
+        for _ in range(2):
+            elmo._elmo_lstm._elmo_lstm.reset_states()
+            optimizer.zero_grad()
+            layers_of(elmo).square().sum().backward()
+            optimizer.step()
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+    torch.testing.assert_close(layers_of(ours), layers_of(theirs), atol=1e-5, rtol=1e-4)
+
+
+def test_a_parametrization_with_settings_of_its_own_is_followed():
+    bilm = random_bilm().requires_grad_(False).eval()
+    bilm.state = "primed"
+    scale = Scale()
+    layer = bilm.lstm.forward_layer_0.input_linearity
+    parametrize.register_parametrization(layer, "weight", scale)
+    first = torch.stack(bilm(IDS)["activations"])
+    scale.factor = 0.1
+    found = torch.stack(bilm(IDS)["activations"])
+    fresh = random_bilm().requires_grad_(False).eval()
+    fresh.state = "primed"
+    fresh.lstm.forward_layer_0.input_linearity.weight.mul_(0.1)
+    torch.testing.assert_close(found, torch.stack(fresh(IDS)["activations"]))
+    assert not torch.allclose(found, first, atol=1e-3)
+
+
+class MyCell(LstmCellWithProjection):
+    def forward(self, *arguments):
+        output, *state = super().forward(*arguments)
+        return -output, *state
+
+
+class MyCharCnn(CharCnn):
+    def forward(self, ids):
+        return -super().forward(ids)
+
+
+class MyBiLstm(BiLstm):
+    def forward(self, *arguments):
+        layers, end = super().forward(*arguments)
+        return [-layer for layer in layers], end
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_token_embedder", MyCharCnn),
+        ("_elmo_lstm", MyBiLstm),
+        ("_elmo_lstm.forward_layer_0", MyCell),
+    ],
+)
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_subclasses_of_our_own_layers(name, kind, state):
+    bilm = random_bilm().requires_grad_(False).eval()
+    bilm.state = state
+    before = torch.stack(bilm(IDS)["activations"])
+    bilm.get_submodule(name).__class__ = kind
+    fresh = random_bilm().requires_grad_(False).eval()
+    fresh.state = state
+    fresh.get_submodule(name).__class__ = kind
+    found = torch.stack(bilm(IDS)["activations"])
+    assert torch.equal(found, torch.stack(fresh(IDS)["activations"]))
+    assert not torch.allclose(found, before, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["_token_embedder", "_elmo_lstm.backward_layer_1"])
+def test_a_wrapped_layer_of_ours(name):
+    """The wrapper has none of the attributes of what it wraps."""
+
+    class Passes(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, *arguments):
+            return self.layer(*arguments)
+
+    for state in ("carry", "reset", "primed"):
+        bilm = random_bilm().requires_grad_(False).eval()
+        bilm.state = state
+        expected = torch.stack(copy.deepcopy(bilm)(IDS)["activations"])
+        parent, last = parent_of(bilm, name)
+        parent.add_module(last, Passes(getattr(parent, last)))
+        assert torch.equal(torch.stack(bilm(IDS)["activations"]), expected)
+
+
+@pytest.mark.parametrize("change", [wrap, forward_hook, subclass])
+def test_what_reads_weights_refuses_a_changed_layer(tmp_path, change):
+    bilm = random_bilm()
+    change(bilm, LINEARS[2])
+    with pytest.raises(ValueError, match="a layer of the biLM was replaced, hooked"):
+        save_weights(bilm, tmp_path / "weights.hdf5")
+    with pytest.raises(ValueError, match="a layer of the biLM was replaced, hooked"):
+        bilm.lstm.forward_layer_0.weights  # noqa: B018
+    assert not list(tmp_path.iterdir())
+
+
+def test_plain_layers_log_nothing(caplog):
+    with caplog.at_level(logging.DEBUG):
+        random_bilm()(IDS)
+    assert not caplog.records
