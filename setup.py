@@ -241,6 +241,7 @@ setup(
         "plot": ["matplotlib"],  # `elmo-plugin layer-weights`
         "scikit-learn": ["scikit-learn"],  # elmo_plugin.scikit_learn
         "sentence-transformers": ["sentence-transformers>=5.5"],
+        "transformers": ["transformers>=4.48"],  # elmo_plugin.transformers
         "onnx": ["onnx", "onnxscript"],  # `elmo-plugin export-onnx`
         "tensorflow": ["tensorflow"],  # `elmo-plugin convert-checkpoint`
         "spacy": ["spacy>=3.8"],  # the component `elmo`; `elmo-plugin sentences`

@@ -86,6 +86,10 @@ def load_bilm(
             "dtype 'float16' has no effect on the CPU for this biLM: it computes in float32, since "
             "its weights are too small for float16 to be faster; 'bfloat16' and 'int8' have one"
         )
+    if weights is not None and bilm.device.type != "meta":
+        # Transformers initializes the modules of a user's PreTrainedModel that lack this flag.
+        for module in bilm.modules():
+            module._is_hf_initialized = True  # type: ignore[assignment]
     return bilm.requires_grad_(requires_grad)
 
 

@@ -1,8 +1,12 @@
 """Scalar mix: a learned weighted sum of the biLM's layers."""
 
+import logging
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 
 class ScalarMix(torch.nn.Module):
@@ -52,6 +56,7 @@ class ScalarMix(torch.nn.Module):
             for value in initial_scalar_parameters
         )
         self.gamma = torch.nn.Parameter(torch.ones(1), requires_grad=trainable)
+        self.register_load_state_dict_pre_hook(_restore_gamma)
 
     def forward(
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor | None = None
@@ -84,6 +89,19 @@ class ScalarMix(torch.nn.Module):
             # Add in place: no gradient needs the previous sum.
             mixed.addcmul_(weight, layer)
         return mixed
+
+
+def _restore_gamma(
+    mix: torch.nn.Module, state_dict: dict[str, torch.Tensor], prefix: str, *_: Any
+) -> None:
+    """Undo the renaming of `gamma` to `weight` by `from_pretrained` of transformers up to 4.48."""
+    renamed = state_dict.get(f"{prefix}weight")
+    if renamed is not None and f"{prefix}gamma" not in state_dict:
+        state_dict[f"{prefix}gamma"] = state_dict.pop(f"{prefix}weight")
+        logger.warning(
+            f"{prefix}gamma was renamed to {prefix}weight, by transformers' from_pretrained; its "
+            f"value {renamed.tolist()} was loaded, whatever transformers reports"
+        )
 
 
 def _normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -91,3 +91,14 @@ def test_a_mask_left_out_of_the_statistics_is_seen():
     layers, mask = layers_and_mask()
     mix = ScalarMix(3, do_layer_norm=True)
     assert not torch.allclose(mix(layers, mask), mix(layers, torch.ones_like(mask)), atol=1e-3)
+
+
+def test_gamma_that_transformers_renamed_is_loaded(caplog):
+    """`from_pretrained` of transformers 4.48 makes `weight` of every `gamma`."""
+    mix, renamed = ScalarMix(2), dict(ScalarMix(2).state_dict())
+    renamed["weight"] = 3 * renamed.pop("gamma")
+    mix.load_state_dict(renamed)
+    assert mix.gamma.item() == 3.0
+    assert "gamma was renamed to weight" in caplog.text
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        mix.load_state_dict({**mix.state_dict(), "weight": torch.ones(1)})
