@@ -275,7 +275,7 @@ class CoreferenceResolver(Model):
             self._feature_dropout,
         )
         candidate_scores = mention_scores(
-            candidates, self._mention_feedforward._module, self._mention_scorer._module
+            candidates, self._mention_feedforward, self._mention_scorer
         )
         kept, kept_mask = kept_spans(
             candidate_scores,
@@ -308,8 +308,8 @@ class CoreferenceResolver(Model):
             embeddings,
             antecedents,
             self._feature_dropout(features),
-            self._antecedent_feedforward._module,
-            self._antecedent_scorer._module,
+            self._antecedent_feedforward,
+            self._antecedent_scorer,
             self._span_updating_gated_sum,
             self._inference_order,
         )

@@ -12,14 +12,18 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.modules.augmented_lstm import AugmentedLstm
+from allennlp.modules.augmented_lstm import AugmentedLstm, AugmentedLSTMCell
 from allennlp.modules.seq2seq_encoders import PytorchSeq2SeqWrapper, Seq2SeqEncoder
 from allennlp.modules.seq2seq_encoders.pytorch_seq2seq_wrapper import (
     StackedAlternatingLstmSeq2SeqEncoder,
 )
 from allennlp.modules.stacked_alternating_lstm import StackedAlternatingLstm
 from allennlp.nn.util import get_dropout_mask
+from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
+
+from elmo_plugin.bilm.kernels.interface import Affine
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
 
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
 
@@ -72,7 +76,7 @@ class AlternatingLstm(StackedAlternatingLstm):
         final_states = []
         for index, layer in enumerate(self.children()):
             state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
-            data, final_state = _run_layer(layer, data, batch_sizes.tolist(), state)  # type: ignore[arg-type]
+            data, final_state = _run_layer(layer, data, batch_sizes, state)  # type: ignore[arg-type]
             final_states.append(final_state)
         hidden, memory = (torch.stack(states) for states in zip(*final_states, strict=True))
         if unsorted_indices is not None:
@@ -83,19 +87,25 @@ class AlternatingLstm(StackedAlternatingLstm):
 
 
 def _run_layer(
-    layer: AugmentedLstm, inputs: torch.Tensor, batch_sizes: List[int], state: Optional[TensorPair]
+    layer: AugmentedLstm, inputs: torch.Tensor, sizes: torch.Tensor, state: Optional[TensorPair]
 ) -> Tuple[torch.Tensor, TensorPair]:
     """
-    Run a layer over packed `inputs`, shape `(num_rows, input_size)`. `batch_sizes` holds the number
-    of rows of each time step. `state` holds the initial hidden and cell states; `None` means zeros.
+    Run a layer over packed `inputs`, shape `(num_rows, input_size)`. `sizes` holds the number of
+    rows of each time step. `state` holds the initial hidden and cell states; `None` means zeros.
     Return the outputs, shape `(num_rows, hidden_size)`, and the final hidden and cell states.
 
     A row of gates consists of blocks of width `hidden_size`: input gate `i`, forget gate `f`,
     candidate `g` and output gate `o`. A highway connection adds two blocks: its gate `r`, and the
     projected input `p`, which has no recurrent part. The output is then `r * h + (1 - r) * p`.
+
+    If the layer, its cell or a linear layer was replaced or hooked, AllenNLP's `forward` runs.
     """
-    input_linearity, state_linearity = layer.cell.input_linearity, layer.cell.state_linearity
-    size, weight = layer.cell.lstm_dim, input_linearity.weight
+    affines = _plain_affines(layer)
+    if affines is None:
+        outputs, (hidden, memory) = layer(PackedSequence(inputs, sizes), state)
+        return outputs.data, (hidden.squeeze(0), memory.squeeze(0))
+    (weight, bias), (recurrent_weight, recurrent_bias) = affines
+    batch_sizes, size, width = sizes.tolist(), layer.cell.lstm_dim, len(recurrent_bias)
     inputs = inputs.to(weight.dtype)
     if state is None:
         state = (inputs.new_zeros(batch_sizes[0], size),) * 2
@@ -108,9 +118,9 @@ def _run_layer(
     steps = []
     with torch.autocast(inputs.device.type, enabled=False):
         # One matrix product projects the inputs of all steps.
-        projected = input_linearity(inputs)
-        recurrent_weight, width = state_linearity.weight.t(), state_linearity.out_features
-        blocks = projected[:, :width] + state_linearity.bias, projected[:, width:]
+        projected = linear(inputs, weight, bias)
+        recurrent_weight = recurrent_weight.t()
+        blocks = projected[:, :width] + recurrent_bias, projected[:, width:]
         by_step = list(zip(*(block.split(batch_sizes) for block in blocks)))
         for gates, direct in by_step if layer.go_forward else reversed(by_step):
             rows = len(gates)
@@ -127,6 +137,18 @@ def _run_layer(
             memory = torch.cat([new_memory, memory[rows:]])
     outputs = torch.cat(steps if layer.go_forward else steps[::-1])
     return outputs, (hidden, memory)
+
+
+def _plain_affines(layer: AugmentedLstm) -> Optional[List[Affine]]:
+    if not is_plain(layer, AugmentedLstm) or not is_plain(layer.cell, AugmentedLSTMCell):
+        return None
+    cell, linear_class = layer.cell, torch.nn.Linear
+    return plain_affines(
+        [
+            (cell.input_linearity, linear_class, cell.use_bias),
+            (cell.state_linearity, linear_class, True),
+        ]
+    )
 
 
 @Seq2SeqEncoder.register("alternating_lstm", exist_ok=True)

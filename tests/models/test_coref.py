@@ -5,6 +5,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
@@ -361,3 +362,78 @@ def test_the_papers_config_draws_every_score_as_the_code_does(repository, monkey
     assert len(scores) == 3  # of mentions, of antecedents, and of a span's words
     for name in scores:
         assert any(re.search(regex, name) for regex in drawn), name
+
+
+class Passes(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+
+SCORERS = [
+    f"_{kind}_{part}"
+    for kind in ("mention", "antecedent")
+    for part in ("feedforward", "feedforward._module", "feedforward._module._linear_layers.0")
+]
+
+
+@pytest.mark.parametrize("name", [*SCORERS, "_mention_scorer", "_antecedent_scorer._module"])
+def test_changed_layers_of_the_scorers_are_called(name):
+    one = instance()
+    model = build_paper(one)
+    before = run(model, one)["loss"].item()
+    parent, _, last = name.rpartition(".")
+    layer = model.get_submodule(name)
+    if last.isdigit():
+        model.get_submodule(parent)[int(last)] = Passes(layer)
+    else:
+        setattr(model.get_submodule(parent), last, Passes(layer))
+        model.get_submodule(name)._module = getattr(layer, "_module", None)
+    assert run(model, one)["loss"].item() == pytest.approx(before, abs=1e-9)
+    called = []
+    layer.register_forward_hook(lambda m, i, out: called.append(1) or 0 * out)
+    assert run(model, one)["loss"].item() != pytest.approx(before, abs=1e-3)
+    assert called
+
+
+def test_span_extractors_that_are_not_called_may_not_be_changed():
+    one = instance()
+    for name in ("_endpoint_span_extractor", "_attentive_span_extractor"):
+        model = build_paper(one)
+        model.get_submodule(name).register_forward_hook(lambda m, i, out: 0 * out)
+        with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
+            run(model, one)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
+@pytest.mark.parametrize("name", [SCORERS[2], SCORERS[5]])
+@pytest.mark.parametrize(
+    "reweight",
+    [
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+        weight_norm,
+        spectral_norm,
+        parametrizations.spectral_norm,
+    ],
+)
+def test_computed_weights_of_the_scorers_are_followed(name, reweight):
+    """The same steps with the layer behind a wrapper, which is called."""
+    one, losses = instance(), []
+    for wraps in (False, True):
+        model = build_paper(one)
+        torch.manual_seed(2)
+        layer = model.get_submodule(name)
+        reweight(layer)
+        if wraps:
+            model.get_submodule(name[:-2])[0] = Passes(layer)
+        model.eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(**tensors(model, [one]))["loss"].backward()
+            optimizer.step()
+        losses.append(run(model, one)["loss"].item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)

@@ -9,6 +9,7 @@ from allennlp.modules.seq2seq_encoders.pytorch_seq2seq_wrapper import (
     StackedAlternatingLstmSeq2SeqEncoder,
 )
 from allennlp.modules.stacked_alternating_lstm import StackedAlternatingLstm
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_plugin.modules.alternating_lstm import AlternatingLstm, AlternatingLstmSeq2SeqEncoder
@@ -221,3 +222,71 @@ def test_a_second_derivative_is_the_numeric_one():
         return module(packed._replace(data=inputs))[0].data
 
     assert torch.autograd.gradgradcheck(outputs, packed.data.requires_grad_())
+
+
+def doubled(layer):
+    layer.register_forward_hook(lambda m, i, out: 2 * out if torch.is_tensor(out) else None)
+
+
+def own_forward(layer):
+    forward = layer.forward
+    layer.forward = lambda *inputs: forward(
+        *(2 * one if torch.is_tensor(one) else one for one in inputs)
+    )
+
+
+def halved_state(layer):
+    """For layers whose output is a pair."""
+    layer.register_forward_hook(lambda m, i, out: (out[0], (0.5 * out[1][0], out[1][1])))
+
+
+def no_memory(layer):
+    layer.register_forward_hook(lambda m, i, out: (out[0], torch.zeros_like(out[1])))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("layer_0.cell.input_linearity", doubled),
+        ("layer_1.cell.state_linearity", doubled),
+        ("layer_1.cell.state_linearity", own_forward),
+        ("layer_0.cell", no_memory),
+        ("layer_1", halved_state),
+    ],
+)
+def test_changed_layers_are_called(name, change):
+    stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=2)
+    before, *_ = run(ours, padded(LENGTHS), LENGTHS)
+    for one in (stock, ours):
+        change(one.get_submodule(name))
+    found, expected = (run(one, padded(LENGTHS), LENGTHS) for one in (ours, stock))
+    torch.testing.assert_close(found, expected, **EXACT)
+    assert change is halved_state or not torch.allclose(found[0], before)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
+@pytest.mark.parametrize("name", ["input_linearity", "state_linearity"])
+@pytest.mark.parametrize(
+    "reweight",
+    [
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+        weight_norm,
+        spectral_norm,
+        parametrizations.spectral_norm,
+    ],
+)
+def test_computed_weights_follow_what_they_are_computed_from(name, reweight):
+    stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=2)
+    for one in (stock, ours):
+        torch.manual_seed(3)
+        reweight(one.layer_1.cell.get_submodule(name))
+        one.eval()  # in training, spectral norm iterates at each call
+        optimizer = torch.optim.SGD(one.parameters(), lr=0.01)
+        for _ in range(2):
+            optimizer.zero_grad()
+            packed = pack_padded_sequence(padded(LENGTHS), LENGTHS, batch_first=True)
+            one(packed)[0].data.square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(
+        run(ours, padded(LENGTHS), LENGTHS)[0], run(stock, padded(LENGTHS), LENGTHS)[0], **EXACT
+    )

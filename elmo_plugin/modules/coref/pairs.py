@@ -1,17 +1,17 @@
 """Select antecedents for kept spans, and compute features, scores and loss of the pairs."""
 
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.modules import FeedForward, GatedSum
+from allennlp.modules import GatedSum, TimeDistributed
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.gradients import hand_written
 from elmo_plugin.modules.coref.sentences import from_metadata
-from elmo_plugin.modules.coref.spans import after_first_layer
+from elmo_plugin.modules.coref.spans import after_first_layer, first_affine
 
 PAIRS_AT_ONCE = 1024
 
@@ -205,8 +205,8 @@ def pair_scores(
     embeddings: torch.Tensor,
     antecedents: Antecedents,
     features: torch.Tensor,
-    feedforward: FeedForward,
-    scorer: torch.nn.Linear,
+    feedforward: TimeDistributed,
+    scorer: TimeDistributed,
 ) -> torch.Tensor:
     """
     Score each span with each of its antecedents (Lee et al. 2017, equations 2 and 4). The score is
@@ -222,13 +222,8 @@ def pair_scores(
     antecedent and holds 0. Scores at padding are the smallest value of the dtype.
     """
     batch_size, num_kept, span_dim = embeddings.shape
-    first: Any = feedforward._linear_layers[0]
-    span_weight, antecedent_weight, product_weight, feature_weight = first.weight.split(
-        [span_dim, span_dim, span_dim, features.size(-1)], dim=1
-    )
     vectors = embeddings.reshape(-1, span_dim)
-    span_hidden = torch.nn.functional.linear(vectors, span_weight, first.bias)
-    antecedent_hidden = vectors @ antecedent_weight.t()
+    hidden_of = _hidden_of_pairs(vectors, features.size(-1), feedforward)
     row = torch.arange(batch_size, device=vectors.device).view(-1, 1, 1) * num_kept
     position = torch.arange(num_kept, device=vectors.device).unsqueeze(1)
     mask = antecedents.mask
@@ -236,16 +231,37 @@ def pair_scores(
     right = (row + antecedents.indices)[mask]
     blocks = []
     for a, b, phi in zip(*(t.split(PAIRS_AT_ONCE) for t in (left, right, features))):
-        # Cast to the weight's dtype: autocast does not cast for custom autograd functions.
-        with torch.autocast(vectors.device.type, enabled=False):
-            hidden = _PairProduct.apply(vectors.to(product_weight.dtype), a, b, product_weight)
-        hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ feature_weight.t()
-        blocks.append(scorer(after_first_layer(feedforward, hidden)).squeeze(-1))
+        blocks.append(scorer(hidden_of(a, b, phi).unsqueeze(0)).flatten())
     scores = antecedents.scores
     scores = scores.masked_fill(~mask, util.min_value_of_dtype(scores.dtype))
     if blocks:
         scores = scores.masked_scatter(mask, scores[mask] + torch.cat(blocks))
     return torch.cat([scores.new_zeros(batch_size, num_kept, 1), scores], dim=2)
+
+
+def _hidden_of_pairs(
+    vectors: torch.Tensor, feature_dim: int, feedforward: TimeDistributed
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the function from the rows of a block's pairs, and features, to hidden vectors."""
+    first, span_dim = first_affine(feedforward), vectors.size(1)
+    if first is None:
+        return lambda a, b, phi: feedforward(
+            torch.cat([vectors[a], vectors[b], vectors[a] * vectors[b], phi], dim=1).unsqueeze(0)
+        ).squeeze(0)
+    span_weight, antecedent_weight, product_weight, feature_weight = first.weight.split(
+        [span_dim, span_dim, span_dim, feature_dim], dim=1
+    )
+    span_hidden = torch.nn.functional.linear(vectors, span_weight, first.bias)
+    antecedent_hidden = vectors @ antecedent_weight.t()
+
+    def hidden_of(a: torch.Tensor, b: torch.Tensor, phi: torch.Tensor) -> torch.Tensor:
+        # Cast to the weight's dtype: autocast does not cast for custom autograd functions.
+        with torch.autocast(vectors.device.type, enabled=False):
+            hidden = _PairProduct.apply(vectors.to(product_weight.dtype), a, b, product_weight)
+        hidden = hidden + span_hidden[a] + antecedent_hidden[b] + phi @ feature_weight.t()
+        return after_first_layer(feedforward._module, hidden)
+
+    return hidden_of
 
 
 def expected_antecedents(
@@ -267,8 +283,8 @@ def antecedent_scores(
     embeddings: torch.Tensor,
     antecedents: Antecedents,
     features: torch.Tensor,
-    feedforward: FeedForward,
-    scorer: torch.nn.Linear,
+    feedforward: TimeDistributed,
+    scorer: TimeDistributed,
     gated_sum: Optional[GatedSum],
     inference_order: int,
 ) -> torch.Tensor:

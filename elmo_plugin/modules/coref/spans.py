@@ -1,13 +1,16 @@
 """Embed candidate spans for coreference, score them as mentions, and choose those to keep."""
 
 import math
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.modules import FeedForward
+from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
 from allennlp.nn import util
+
+from elmo_plugin.bilm.kernels.interface import Affine
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
 
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:
@@ -19,6 +22,18 @@ def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.T
     for index, (linear, activation, dropout) in enumerate(layers):
         hidden = dropout(activation(linear(hidden) if index else hidden))
     return hidden
+
+
+def first_affine(feedforward: TimeDistributed) -> Optional[Affine]:
+    """
+    Return weight and bias of a feedforward network's first layer, to split its product; `None` if
+    the network or this layer was replaced or hooked, and the network must be called.
+    """
+    inner: Any = feedforward._module
+    if not is_plain(feedforward, TimeDistributed) or not is_plain(inner, FeedForward):
+        return None
+    affines = plain_affines([(inner._linear_layers[0], torch.nn.Linear, True)])
+    return None if affines is None else affines[0]
 
 
 def _rows(vectors: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -77,10 +92,11 @@ class SpanParts(NamedTuple):
             dim=-1,
         )
 
-    def project(self, linear: torch.nn.Linear) -> torch.Tensor:
+    def project(self, linear: Affine) -> torch.Tensor:
         """
-        Return `linear(self.embeddings())`, shape `(batch_size, num_spans, output_dim)`. To save
-        operations, token vectors are projected once per token instead of once per span.
+        Return the linear layer's map of `self.embeddings()`, shape `(batch_size, num_spans,
+        output_dim)`. To save operations, token vectors are projected once per token instead of once
+        per span.
         """
         context_dim = self.context.size(-1)
         start, end, width, head = linear.weight.split(
@@ -139,8 +155,17 @@ def span_parts(
     # Raises
 
     `ConfigurationError`
-        If a span is wider than the width embedding allows.
+        If a span is wider than the width embedding allows, or an extractor was replaced or hooked.
     """
+    for extractor, kind in (
+        (endpoint_extractor, EndpointSpanExtractor),
+        (attentive_extractor, SelfAttentiveSpanExtractor),
+    ):
+        if not is_plain(extractor, kind):
+            raise ConfigurationError(
+                f"a {kind.__name__} was replaced or hooked, expected it as the model made it: its "
+                "parameters are used here, and it is not called"
+            )
     widths = spans[..., 1] - spans[..., 0]
     width_embedding: Any = endpoint_extractor._span_width_embedding
     if int(widths.max()) >= width_embedding.num_embeddings:
@@ -160,14 +185,17 @@ def span_parts(
 
 
 def mention_scores(
-    candidates: SpanParts, feedforward: FeedForward, scorer: torch.nn.Linear
+    candidates: SpanParts, feedforward: TimeDistributed, scorer: TimeDistributed
 ) -> torch.Tensor:
     """
     Return each candidate's mention score, shape `(batch_size, num_spans)`. The score is
     `scorer(feedforward(candidates.embeddings()))` (Lee et al. 2017, equation 3).
     """
-    first: Any = feedforward._linear_layers[0]
-    hidden = after_first_layer(feedforward, candidates.project(first))
+    first = first_affine(feedforward)
+    if first is None:
+        hidden = feedforward(candidates.embeddings())
+    else:
+        hidden = after_first_layer(feedforward._module, candidates.project(first))
     return scorer(hidden).squeeze(-1)
 
 

@@ -1,5 +1,5 @@
 import torch
-from allennlp.modules import FeedForward
+from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.nn import Activation
 
 from elmo_plugin.modules.coref import pairs
@@ -26,8 +26,8 @@ def scores(monkeypatch, pairs_at_once):
     antecedents = nearest_antecedents(torch.randn(2, 8, dtype=torch.float64), 5)
     features = torch.randn(int(antecedents.mask.sum()), 2, dtype=torch.float64)
     relu = Activation.by_name("relu")()
-    feedforward = FeedForward(11, 2, 6, relu).double()
-    scorer = torch.nn.Linear(6, 1).double()
+    feedforward = TimeDistributed(FeedForward(11, 2, 6, relu).double())
+    scorer = TimeDistributed(torch.nn.Linear(6, 1).double())
     found = pairs.pair_scores(embeddings, antecedents, features, feedforward, scorer)
     found[found > -1e9].sum().backward()
     parameters = [*feedforward.parameters(), *scorer.parameters(), embeddings]
@@ -43,7 +43,7 @@ def concatenated_scores(embeddings, antecedents, features, feedforward, scorer):
         g_j = embeddings[document, antecedents.indices[document, span, column]]
         pair = torch.cat([g_i, g_j, g_i * g_j, features[row]])
         both = antecedents.scores[document, span, column]
-        found[document, span, column + 1] = both + scorer(feedforward(pair))[0]
+        found[document, span, column + 1] = both + scorer._module(feedforward._module(pair))[0]
     return found
 
 
@@ -63,8 +63,8 @@ def test_under_autocast_the_scores_are_nearly_the_same():
     torch.manual_seed(1)
     embeddings = torch.randn(2, 8, 3)
     features = torch.randn(2 * (1 + 2 + 3 + 4 + 5 * 3), 2)
-    feedforward = FeedForward(11, 2, 6, Activation.by_name("relu")())
-    scorer = torch.nn.Linear(6, 1)
+    feedforward = TimeDistributed(FeedForward(11, 2, 6, Activation.by_name("relu")()))
+    scorer = TimeDistributed(torch.nn.Linear(6, 1))
 
     def score(dtype, vectors):
         antecedents = nearest_antecedents(torch.ones(2, 8, dtype=dtype), 5)
@@ -80,7 +80,7 @@ def test_under_autocast_the_scores_are_nearly_the_same():
     )
     found[found > -1e4].sum().backward()
     assert half.grad.any()
-    assert feedforward._linear_layers[0].weight.grad.isfinite().all()
+    assert feedforward._module._linear_layers[0].weight.grad.isfinite().all()
 
 
 def test_the_loss_by_hand():
