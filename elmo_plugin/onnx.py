@@ -14,7 +14,7 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import reference
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
 
 IDS = "character_ids"
@@ -92,8 +92,8 @@ class OnnxBilm(torch.nn.Module):
             layers, end = self._stack(direction, tokens, mask, hidden, cell)
             halves.append([tokens, *layers])
             ends += end
-        both = torch.stack([torch.cat(half, dim=-1) for half in zip(*halves)], dim=1)
-        return both[:, :, 1:-1] * real[:, None, :, None], *ends
+        output = BiLmOutput([torch.cat(half, dim=-1) for half in zip(*halves)], mask).tokens()
+        return torch.stack(output.layers, dim=1), *ends
 
     def _tokens(self, ids: torch.Tensor) -> torch.Tensor:
         """

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.model.bilm import BiLmOutput
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.use.hub import ElmoHub
 
@@ -90,9 +91,8 @@ class ElmoTokens(InputModule):
         `Dict[str, Any]`
             The features and `token_embeddings`, shape `(batch_size, num_tokens, embedding_dim)`.
         """
-        layers = [one[:, 1:-1] for one in self.hub.bilm(features["character_ids"])["activations"]]
-        mixed = self.hub.mix(layers) * features["attention_mask"].unsqueeze(-1)
-        return {**features, "token_embeddings": mixed}
+        output = BiLmOutput.of(self.hub.bilm(features["character_ids"])).tokens()
+        return {**features, "token_embeddings": self.hub.mix(output.layers)}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the config, which includes the biLM's options, and the weights to a folder."""

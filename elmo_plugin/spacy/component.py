@@ -22,7 +22,7 @@ from elmo_plugin.bilm.files.options import options_dict, read_options
 from elmo_plugin.bilm.files.plain_tensors import check_state_dict, plain_tensors
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 
@@ -170,7 +170,7 @@ class ElmoComponent(Pipe):
             return [torch.cat([one.float().cpu() for one in chunks], dim=1).numpy()]
         ids = bilm.batch_to_ids(sentences).to(bilm.device)
         output = bilm(ids) if self._cache is None else self._cache.layers(bilm, ids)
-        layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
+        layers = torch.stack(BiLmOutput.of(output).tokens().layers, dim=1)
         return layers.float().cpu().numpy()
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:

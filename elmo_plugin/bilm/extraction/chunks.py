@@ -46,11 +46,10 @@ def layers_in_chunks(
         inputs, ones = vectors(chunk).flip(0), [1] * len(chunk)
         _, backward_state = bilm.lstm.stack("backward", inputs, ones, backward_state)
     for chunk in chunks:
-        tokens, ones = vectors(chunk), [1] * len(chunk)
-        forward, forward_state = bilm.lstm.stack("forward", tokens, ones, forward_state)
-        backward, _ = bilm.lstm.stack("backward", tokens.flip(0), ones, before.pop())
-        halves = [(tokens, tokens), *((f, b.flip(0)) for f, b in zip(forward, backward))]
+        mask = torch.ones(1, len(chunk), dtype=torch.bool, device=bilm.device)
+        output = bilm.run_vectors(vectors(chunk), mask, (forward_state, before.pop()))
+        forward_state = output.end[0]
         first, last = int(chunk.start == 0), len(chunk) - int(chunk.stop == num_steps)
         if last > first:
-            yield torch.stack([torch.cat(half, dim=-1)[first:last] for half in halves])
+            yield torch.stack(output.layers)[:, 0, first:last]
     bilm.keep_states([row], forward_state, backward_state)

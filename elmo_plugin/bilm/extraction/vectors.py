@@ -123,7 +123,7 @@ def window_vectors(
         # Shape: (mixture_size, batch_size, num_tokens, embedding_dim)
         output = bilm.run(ids, bilm.start_states(batch))
         bilm.keep_states(batch, *output.end)
-        array = _to_numpy(torch.stack(output.layers)[:, :, 1:-1], wanted)
+        array = _to_numpy(torch.stack(output.tokens().layers), wanted)
         yield [
             Piece(index, 0, array[:, row, : len(sentence)])
             for row, (index, sentence) in enumerate(zip(indices, sentences))

@@ -1,6 +1,6 @@
 """The biLM: a token layer, and a bidirectional LSTM with explicit initial and final states."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,12 +32,26 @@ class BiLmOutput(NamedTuple):
     `layers`: one tensor per layer, the token layer first, each of shape
     `(batch_size, num_tokens + 2, embedding_dim)`; boundaries included, zero at padding.
     `mask`: bool, shape `(batch_size, num_tokens + 2)`; false at padding.
-    `end`: final LSTM state of each sentence in both directions.
+    `end`: final LSTM state of each sentence in both directions, a `BiLstmState`; `None` from `of`.
     """
 
     layers: list[torch.Tensor]
     mask: torch.Tensor
-    end: BiLstmState
+    end: Any = None
+
+    @classmethod
+    def of(cls, output: Mapping[str, Any]) -> "BiLmOutput":
+        """Convert the dictionary that `BiLm.forward` and AllenNLP's biLM return."""
+        return cls(output["activations"], output["mask"])
+
+    def tokens(self) -> "BiLmOutput":
+        """Return the output without sentence boundaries, of `num_tokens` rows."""
+        # A sentence's rows are <S>, the tokens, </S> and padding. Drop <S> and the last row. The
+        # mask, two rows shorter, zeroes the </S> of shorter sentences.
+        mask = self.mask[:, 2:]
+        return BiLmOutput(
+            [one[:, 1:-1] * mask.unsqueeze(-1) for one in self.layers], mask, self.end
+        )
 
 
 class BiLm(WeightsModule):

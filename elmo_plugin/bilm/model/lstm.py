@@ -7,7 +7,7 @@ first step of all sentences is followed by the second step of those that have on
 same code over reversed sentences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -310,7 +310,11 @@ class BiLstm(torch.nn.Module):
         )
 
     def forward(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, start: BiLstmState
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        start: BiLstmState,
+        backward_tokens: torch.Tensor | None = None,
     ) -> tuple[list[torch.Tensor], BiLstmState]:
         """
         Run both directions over a padded batch.
@@ -323,6 +327,8 @@ class BiLstm(torch.nn.Module):
             Number of tokens of each sentence, int64, shape `(batch_size,)`.
         start : `BiLstmState`
             Initial state of each sentence in both directions.
+        backward_tokens : `torch.Tensor | None`, optional (default = `None`)
+            Token vectors for the backward direction, if they are others.
 
         # Returns
 
@@ -332,19 +338,28 @@ class BiLstm(torch.nn.Module):
             after the last token, the backward direction after the first.
         """
         packing = Packing(lengths, tokens.shape[1])
-        packed, ends = [], []
-        for direction, state in zip(DIRECTIONS, start):
-            outputs, end = self.stack(
-                direction,
-                packing.pack(tokens, direction),
-                packing.batch_sizes,
-                packing.sort(state),
-            )
-            packed.append(outputs)
-            ends.append(packing.unsort(end))
+        padded = tokens, tokens if backward_tokens is None else backward_tokens
+        inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))
+        results = self.run(inputs, packing.batch_sizes, map(packing.sort, start))
+        packed, (forward_end, backward_end) = zip(*results)
         # Unpack one layer at a time and free its packed rows, which saves memory.
         layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self.num_layers)]
-        return layers[::-1], (ends[0], ends[1])
+        return layers[::-1], (packing.unsort(forward_end), packing.unsort(backward_end))
+
+    def run(
+        self,
+        inputs: Iterable[torch.Tensor],
+        batch_sizes: Sequence[int],
+        start: Iterable[LstmState],
+        dropout: float = 0.0,
+    ) -> Iterator[tuple[list[torch.Tensor], LstmState]]:
+        """
+        Run both directions over packed rows; yield the result of `stack` for each.
+
+        `inputs` and `start` hold those of the forward and of the backward direction.
+        """
+        for direction, rows, state in zip(DIRECTIONS, inputs, start):
+            yield self.stack(direction, rows, batch_sizes, state, dropout)
 
     def stack(
         self,

@@ -143,10 +143,8 @@ class LanguageModel(torch.nn.Module):
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
         tops, finals = [], []
-        for direction, inputs, state in zip(("forward", "backward"), tokens, states):
-            layers, final = lstm.stack(
-                direction, inputs, [batch_size] * num_steps, state, self.dropout
-            )
+        sizes = [batch_size] * num_steps
+        for layers, final in lstm.run(tokens, sizes, states, self.dropout):
             tops.append(functional.dropout(layers[-1], self.dropout, self.training))
             finals.append(final)
         forward_loss, backward_loss = self.softmax(tops, batch.targets.flatten(1), negatives)

@@ -9,6 +9,7 @@ import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels.backend import check_ids
+from elmo_plugin.bilm.model.bilm import BiLmOutput
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
 
@@ -232,19 +233,15 @@ class Elmo(torch.nn.Module):
             word_inputs = word_inputs.reshape(tokens[:-1].numel(), tokens[-1])
         leading = tokens[:-1]
         inputs = inputs.reshape(leading.numel(), *inputs.shape[len(leading) :])
-        output = self._layers(inputs, word_inputs)
-        mask = output["mask"]
-        mixed = [mix(output["activations"], mask) for mix in self.scalar_mixes]
+        output = BiLmOutput.of(self._layers(inputs, word_inputs))
+        mixed = BiLmOutput([mix(*output[:2]) for mix in self.scalar_mixes], output.mask)
         if not self._keep_sentence_boundaries:
-            # A sentence's rows are <S>, the tokens, </S> and padding. Drop <S> and the last row.
-            # The mask covers tokens only, two rows fewer: it zeroes the </S> of shorter sentences.
-            mask = mask[:, 2:]
-            mixed = [(layer[:, 1:-1] * mask.unsqueeze(-1)) for layer in mixed]
+            mixed = mixed.tokens()
         return {
             "elmo_representations": [
-                self._dropout(layer).view(*leading, *layer.shape[1:]) for layer in mixed
+                self._dropout(layer).view(*leading, *layer.shape[1:]) for layer in mixed.layers
             ],
-            "mask": mask.view(*leading, mask.shape[1]),
+            "mask": mixed.mask.view(*leading, mixed.mask.shape[1]),
         }
 
     def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:

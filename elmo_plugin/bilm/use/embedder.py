@@ -12,7 +12,7 @@ from tqdm import tqdm
 from elmo_plugin.bilm.extraction.extract import Extraction, extract
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.stderr import stderr
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.use.layer_cache import LayerCache, check_cacheable
 
@@ -102,9 +102,8 @@ class ElmoEmbedder:
                 output = self.elmo_bilm(ids)
             else:
                 output = self._cache.layers(self.elmo_bilm, ids)
-        mask = output["mask"][:, 2:]
-        layers = torch.stack([layer[:, 1:-1] for layer in output["activations"]], dim=1)
-        return layers * mask[:, None, :, None], mask
+        layers, mask, _ = BiLmOutput.of(output).tokens()
+        return torch.stack(layers, dim=1), mask
 
     def embed_sentence(self, sentence: Any) -> numpy.ndarray:
         """

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from elmo_plugin.bilm.model.bilm import BiLmOutput
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_batch
 from elmo_plugin.bilm.use.embedder import load_or_embedded
@@ -71,17 +72,15 @@ class ElmoHub(torch.nn.Module):
             If `sequence_len` is given with strings, or does not fit the tokens.
         """
         ids = self.bilm.batch_to_ids(_tokens(sentences, sequence_len))
-        output = self.bilm(ids.to(self.mix.gamma.device))
-        # Shape: (batch_size, num_tokens, 1)
-        mask = output["mask"][:, 2:].unsqueeze(-1)
-        layers = [layer[:, 1:-1] * mask for layer in output["activations"]]
+        output = BiLmOutput.of(self.bilm(ids.to(self.mix.gamma.device)))
+        layers, mask, _ = output.tokens()
         elmo = self.mix(layers)
         named = {f"lstm_outputs{index}": layer for index, layer in enumerate(layers) if index}
         return {
             "word_emb": layers[0][..., : self.bilm.options.projection_dim],
             **named,
             "elmo": elmo,
-            "default": elmo.sum(dim=1) / mask.sum(dim=1).clamp(min=1),
+            "default": elmo.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1),
         }
 
 

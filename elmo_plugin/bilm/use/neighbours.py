@@ -11,7 +11,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.use.html_page import END, Markup, start, table
 
 
@@ -159,8 +159,8 @@ def _order(neighbour: Neighbour) -> tuple[float, int, int]:
 def _vectors(bilm: BiLm, batch: list[list[str]]) -> torch.Tensor:
     """Return a batch's layers, shape `(mixture_size, batch_size, num_tokens, embedding_dim)`."""
     with torch.no_grad():
-        activations = bilm(bilm.batch_to_ids(batch).to(bilm.device))["activations"]
-    return torch.stack(activations)[:, :, 1:-1]
+        output = bilm(bilm.batch_to_ids(batch).to(bilm.device))
+    return torch.stack(BiLmOutput.of(output).tokens().layers)
 
 
 def in_context(tokens: Sequence[str], position: int, width: int) -> str:

@@ -13,7 +13,6 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, with_boundaries
-from elmo_plugin.bilm.model.lstm import DIRECTIONS, Packing
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.training.export import (
     OPTIONS_FILE,
@@ -323,21 +322,11 @@ class LanguageScorer:
         ids, mask = with_boundaries(inputs, lengths, begin, end)
         tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
         tokens[mask] = bilm.char_cnn(ids[mask])
-        packing = Packing(lengths - 1, tokens.shape[1] - 1)
-        tops, ends, rows = [], [], range(len(sentences))
-        for direction, part, start in zip(
-            DIRECTIONS, (tokens[:, :-1], tokens[:, 1:]), bilm.start_states(rows)
-        ):
-            layers, end = bilm.lstm.stack(
-                direction,
-                packing.pack(part, direction),
-                packing.batch_sizes,
-                packing.sort(start),
-            )
-            tops.append(layers[-1])
-            ends.append(packing.unsort(end))
+        rows = range(len(sentences))
+        start = bilm.start_states(rows)
+        layers, ends = bilm.lstm(tokens[:, :-1], lengths - 1, start, tokens[:, 1:])
         bilm.keep_states(rows, *ends)
-        forward, backward = packing.unpack(*tops).chunk(2, dim=-1)
+        forward, backward = layers[-1].chunk(2, dim=-1)
         return forward, backward, mask[:, 1:]
 
 

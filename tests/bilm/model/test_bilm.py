@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin.bilm.kernels import tuning
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -421,6 +421,18 @@ def test_token_vectors_are_the_token_layer():
     found = bilm.token_vectors(words, batch_size=2)
     torch.testing.assert_close(torch.cat([found, found], dim=1), layer[1:-1])
     assert bilm.token_vectors([]).shape == (0, OPTIONS.projection_dim)
+
+
+def test_tokens_are_the_rows_without_boundaries():
+    bilm, ids = bilm_in("reset"), batch_to_ids([["a"], ["of", "the", "moon"], []])
+    output = BiLmOutput.of(bilm(ids))
+    tokens = output.tokens()
+    assert torch.equal(tokens.mask, (ids > 0).any(dim=-1))
+    for found, layer in zip(tokens.layers, output.layers, strict=True):
+        assert torch.equal(found[1], layer[1, 1:-1])
+        assert torch.equal(found[0, :1], layer[0, 1:2])
+        assert not found[0, 1:].any()
+        assert not found[2].any()
 
 
 def test_refusals():
