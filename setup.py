@@ -65,6 +65,7 @@ X86_VARIANTS = {
     "x86-64-v3-vnni": ("-march=x86-64-v3", "-mavxvnni"),
     "x86-64-v4": WIDE,
     "x86-64-v4-vnni": (*WIDE, "-mavx512vnni"),
+    "x86-64-v4-bf16": (*WIDE, "-mavx512vnni", "-mavx512bf16"),
     "x86-64-v4-amx": (*WIDE, "-mavx512vnni", *AMX),
 }
 

@@ -135,7 +135,7 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 class _Convolution(ctypes.Structure):
-    """C struct `Convolution` of `kernels.cpp`."""
+    """C struct `Convolution` of `token_layer.h`."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("filters", "bias", "embedding", "widths")),
@@ -184,7 +184,7 @@ class CompiledLinear:
 
 
 class CompiledHighway(CompiledLinear):
-    """Highway layer (`reference.highway`) with frozen weights, in two `blocks`."""
+    """Highway layer (`reference.highways`) with frozen weights, in two `blocks`."""
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the outputs, which have the shape of `rows`."""
@@ -194,6 +194,75 @@ class CompiledHighway(CompiledLinear):
             library.num_threads(),
         )  # fmt: skip
         return outputs
+
+
+class Convolutions:
+    """
+    Convolutions of the token layer with their maxima and activation.
+
+    # Parameters
+
+    weights : `TokenWeights`
+        Float32, on the CPU.
+    number_format : `str`
+        Number format of the products.
+    copy : `bool`, optional (default = `True`)
+        If `False`, the filters are row-major, as the gradients' kernel reads them.
+
+    # Attributes
+
+    arguments : `Any`
+        Pointer to the C struct `Convolution`.
+    output_dim, depth : `int`
+        Shape of the padded matrix of all filters.
+    """
+
+    def __init__(self, weights: TokenWeights, number_format: str, copy: bool = True) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            matrix = filter_matrix(weights)
+            filters = PackedWeight(matrix, number_format, copy=copy)
+            bias = padded_vector(torch.cat([bias for _, bias in weights.convolutions]))
+            embedding = weights.embedding.detach().clone()
+            convolutions = [weight for weight, _ in weights.convolutions]
+            widths = torch.ones(filters.output_dim, dtype=torch.int64, device="cpu")
+            widths[: len(matrix)] = torch.cat([
+                torch.full((len(one),), one.shape[2], device="cpu") for one in convolutions
+            ])  # fmt: skip
+        self.output_dim, self.depth = filters.output_dim, filters.input_dim
+        self._embedding = embedding
+        self._owners = filters, bias, widths
+        struct = _Convolution(
+            filters.pointer, *(library.pointer(one) for one in (bias, embedding, widths)),
+            self.output_dim, self.depth, embedding.shape[1],
+            max(one.shape[2] for one in convolutions), weights.padding_id,
+            (torch.relu, torch.tanh).index(weights.activation),
+        )  # fmt: skip
+        self.arguments = ctypes.byref(struct)
+        self._convolve = library.function("convolution", number_format)
+
+    def check(self, character_ids: torch.Tensor) -> None:
+        """Raise an `IndexError` if a character id has no embedding."""
+        if character_ids.numel():
+            least, greatest = (int(one) for one in character_ids.aminmax())
+            if least < 0 or greatest >= len(self._embedding):
+                raise IndexError(
+                    f"character ids are {least} to {greatest}, expected 0 to "
+                    f"{len(self._embedding) - 1}"
+                )
+
+    def __call__(
+        self, character_ids: torch.Tensor, places: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """
+        Return activations, shape `(num_rows, output_dim)`. `places`, int32 and of that shape, gets
+        the position of each maximum.
+        """
+        rows = self._embedding.new_empty(len(character_ids), self.output_dim)
+        self._convolve(
+            self.arguments, library.pointer(character_ids), *character_ids.shape, rows.data_ptr(),
+            None if places is None else places.data_ptr(), library.num_threads(),
+        )  # fmt: skip
+        return rows
 
 
 class CompiledTokenLayer:
@@ -212,31 +281,15 @@ class CompiledTokenLayer:
     """
 
     def __init__(self, weights: TokenWeights, number_format: str, precise_format: str) -> None:
-        with torch.inference_mode(False), torch.no_grad():
-            matrix = filter_matrix(weights)
-            self._filters = PackedWeight(matrix, precise_format)
-            self._bias = padded_vector(torch.cat([bias for _, bias in weights.convolutions]))
-            self._embedding = weights.embedding.detach().clone()
-            filters = [weight for weight, _ in weights.convolutions]
-            self._widths = torch.ones(self._filters.output_dim, dtype=torch.int64, device="cpu")
-            self._widths[: len(matrix)] = torch.cat([
-                torch.full((len(one),), one.shape[2], device="cpu") for one in filters
-            ])  # fmt: skip
-        self._convolution = _Convolution(
-            self._filters.pointer,
-            *(library.pointer(one) for one in (self._bias, self._embedding, self._widths)),
-            self._filters.output_dim, self._filters.input_dim, self._embedding.shape[1],
-            max(one.shape[2] for one in filters), weights.padding_id,
-            (torch.relu, torch.tanh).index(weights.activation),
-        )  # fmt: skip
-        self._convolve = library.function("convolution", precise_format)
+        self._convolutions = Convolutions(weights, precise_format)
         self._layers: list[CompiledLinear] = [
             CompiledHighway(one, number_format, blocks=2) for one in weights.highways
         ]
-        if weights.projection is not None:
-            self._layers.append(CompiledLinear(weights.projection, precise_format))
         projection = weights.projection
-        self._output_dim = len(matrix if projection is None else projection.bias)
+        if projection is not None:
+            self._layers.append(CompiledLinear(projection, precise_format))
+        affine = weights.convolutions if projection is None else [projection]
+        self._output_dim = sum(len(bias) for _, bias in affine)
 
     def __call__(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
@@ -257,23 +310,13 @@ class CompiledTokenLayer:
         `IndexError`
             If a character id has no embedding.
         """
-        if character_ids.numel():
-            least, greatest = (int(one) for one in character_ids.aminmax())
-            if least < 0 or greatest >= len(self._embedding):
-                raise IndexError(
-                    f"character ids are {least} to {greatest}, expected 0 to "
-                    f"{len(self._embedding) - 1}"
-                )
+        self._convolutions.check(character_ids)
         parts = character_ids.contiguous().split(tuning.TOKENS_AT_ONCE_IN_LIBRARY)
         found = [self._encode(part) for part in parts]
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        rows = self._embedding.new_empty(len(character_ids), self._convolution.num_filters)
-        self._convolve(
-            ctypes.byref(self._convolution), library.pointer(character_ids), *character_ids.shape,
-            rows.data_ptr(), library.num_threads(),
-        )  # fmt: skip
+        rows = self._convolutions(character_ids)
         for layer in self._layers:
             rows = layer(rows)
         return rows[:, : self._output_dim]

@@ -12,9 +12,15 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import library, lstm_fused, machine, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
-from elmo_plugin.bilm.kernels.compiled_training import CompiledLstmTraining
+from elmo_plugin.bilm.kernels.compiled_training import (
+    CompiledLstmTraining,
+    product_dtype,
+    trained_format,
+    trained_token_layer,
+    training_linear,
+)
 from elmo_plugin.bilm.kernels.derived import derived
-from elmo_plugin.bilm.kernels.gradients import training_linear, without_autocast
+from elmo_plugin.bilm.kernels.gradients import without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining, TrainingSteps
@@ -54,7 +60,12 @@ def token_layer(
         )
         return vectors.to(like.dtype)
     distinct, inverse = distinct_rows(character_ids)
-    if trains:
+    training_dtype = product_dtype(weights.embedding, precision.training_dtype)
+    number_format = trained_format(weights.embedding, training_dtype)
+    if trains and number_format is not None:
+        with without_autocast(character_ids.device):
+            vectors = trained_token_layer(distinct, weights, number_format)
+    elif trains:
         linear = functools.partial(training_linear, training_dtype=precision.training_dtype)
         linears = linears_with_gradient(weights, linear)
         vectors = encode(distinct, weights, linears, tokens_at_once(distinct, trains=True))
@@ -138,7 +149,7 @@ def _lstm_layer(
     tensors = weights.tensors
     with without_autocast(inputs.device):
         if wants_gradient([inputs, *tensors]):
-            number_format = training_format(inputs, precision.training_dtype)
+            number_format = trained_format(weights.input, precision.training_dtype)
             if number_format is not None:
                 return CompiledLstmTraining.apply(
                     inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
@@ -319,13 +330,6 @@ def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
     half = torch.float16 if like.is_cuda else like.dtype
     product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
     return lstm_fused.usable(like, product_dtype, training=False)
-
-
-def training_format(like: torch.Tensor, training_dtype: str | None) -> str | None:
-    """Return the library's number format for training; `None` if PyTorch's operators train."""
-    number_format = training_dtype or "float32"
-    found = runs_in_library(like) and number_format in library.TRAINED_FORMATS
-    return number_format if found else None
 
 
 def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:

@@ -13,7 +13,7 @@
 // Int8: each row is scaled so that its largest absolute value is 127. Weights are stored as unsigned bytes with a zero point of 128, since x86
 // multiplies unsigned by signed bytes. Sums are int32 and exact.
 //
-// BFloat16: input rows and weights are rounded to bfloat16; AMX tiles multiply them and sum in float32.
+// BFloat16: input rows and weights are rounded to bfloat16, multiplied by AVX512-BF16 or AMX tiles, and summed in float32.
 
 #pragma once
 
@@ -165,14 +165,27 @@ struct Int8 {
   }
 };
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 
 struct BFloat16 {
   static constexpr int PER_LANE = 2, ROW_LANES = 1;
+  static constexpr int64_t CACHE_LANES = 256, SUM_LANES = 256;
   static constexpr int64_t PARAMETERS = 0, SCALES = 0;
+#if defined(__AMX_BF16__)
   static constexpr bool TILES = true;
+#else
+  static constexpr bool TILES = false;
+#endif
+  using Sums = Vector;
+  using Weights = Vector;
 
-  static Vector initial(const float*) { return broadcast(0.0f); }
+  static Weights weights(const float* panel, int) { return load(panel); }
+  static Sums add(Sums sums, Weights weights, const float* row) {
+    return (Vector)_mm512_dpbf16_ps((__m512)sums, (__m512bh)broadcast(bits_of(*row)), (__m512bh)weights);
+  }
+  static Sums initial(const float*) { return broadcast(0.0f); }
+  static Sums reload(const float*) { return broadcast(0.0f); }
+  static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
 
   static void pack(const float* from, int64_t dim, float* to, float*) {

@@ -1,4 +1,4 @@
-"""Hand-written gradients that support double backward, and a trainable linear layer."""
+"""Hand-written gradients that support double backward, and a linear layer in mixed precision."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -128,40 +128,6 @@ def linear_of_rounded(
     return products if bias is None else products.add_(bias)
 
 
-def training_linear(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    training_dtype: str | None = None,
-) -> torch.Tensor:
-    """
-    Compute `functional.linear` for training, with products in `training_dtype`.
-
-    # Parameters
-
-    rows, weight, bias : `torch.Tensor`
-        Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`.
-    training_dtype : `str | None`, optional (default = `None`)
-        With `"bfloat16"`, factors and results of matrix products are rounded, forward and backward.
-        The bias is added in the weight's dtype. `None` means autocast's dtype, else the weight's.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows, output_dim)`.
-    """
-    device = rows.device.type
-    # Like PyTorch's autocast, leave float64 as it is.
-    if (
-        training_dtype is None
-        and weight.dtype != torch.float64
-        and torch.is_autocast_enabled(device)
-    ):
-        training_dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    with without_autocast(rows.device):
-        return _TrainingLinear.apply(rows.to(weight.dtype), weight, bias, training_dtype)
-
-
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context manager that turns off autocast, so that products keep their dtype."""
     if torch.is_autocast_enabled(device.type):
@@ -169,9 +135,12 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-class _TrainingLinear(torch.autograd.Function):
+class TrainingLinear(torch.autograd.Function):
+    """`functional.linear` by PyTorch's operators, with products in `training_dtype`."""
+
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        """Return the outputs. Arguments: rows, weight, bias and `training_dtype`."""
         rows, weight, bias, training_dtype = arguments
         result_dtype = rows.dtype
         exact = rows, weight, bias
@@ -183,6 +152,7 @@ class _TrainingLinear(torch.autograd.Function):
     @staticmethod
     @hand_written(lambda ctx, saved: (functional.linear, saved[:3]))
     def backward(ctx: Any, grad_products: torch.Tensor) -> tuple[Any, ...]:
+        """Return the gradients of rows, weight and bias."""
         *_, rows, weight = ctx.saved_tensors
         needs, dtype = ctx.needs_input_grad, grad_products.dtype
         grad_bias = grad_products.sum(dim=0) if needs[2] else None

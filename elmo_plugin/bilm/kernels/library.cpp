@@ -204,6 +204,7 @@ int elmo_supports(const char* variant) {
   if (!strcmp(variant, "x86-64-v3-vnni")) return avx2 && has_avx_vnni();
   if (!strcmp(variant, "x86-64-v4")) return avx512;
   if (!strcmp(variant, "x86-64-v4-vnni")) return vnni;
+  if (!strcmp(variant, "x86-64-v4-bf16")) return vnni && __builtin_cpu_supports("avx512bf16");
   if (!strcmp(variant, "x86-64-v4-amx")) return vnni && __builtin_cpu_supports("avx512bf16") && has_tiles();
 #endif
   return !strcmp(variant, "portable");

@@ -28,29 +28,31 @@ VARIABLE = "ELMO_PLUGIN_ISA"
 NONE = "none"
 # Variants of the code, the fastest first.
 VARIANTS = (
-    "x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3", "portable",
+    "x86-64-v4-amx", "x86-64-v4-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni",
+    "x86-64-v3", "portable",
 )  # fmt: skip
-# Number formats, see `formats.h`; only the AMX variant has the last one.
+# Number formats of frozen layers, see `formats.h`; only the AMX variant has the last one.
 FORMATS = ("float32", "int16", "int8", "bfloat16")
-# Those in which layers train.
-TRAINED_FORMATS = ("float32",)
 PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
 ABI = 1
 
-_POINTER, _FLOAT, _COUNT, _INT = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64, ctypes.c_int
+_POINTER, _COUNT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ARGUMENTS: dict[str, list[Any]] = {
     "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
     "lstm_layer": [*[_POINTER] * 6, _COUNT, _COUNT, _INT],
     "train_forward": [*[_POINTER] * 8, _COUNT, _INT],
     "train_backward": [*[_POINTER] * 4, _COUNT, _INT],
-    "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _INT],
+    "train_linear": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
+    "linear_backward": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
+    "train_highway": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
+    "highway_backward": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
+    "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _INT],
+    "convolution_backward": [_POINTER, _POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _INT],
     "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _INT],
     "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
-    "forward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _COUNT, _INT],
-    "backward_step": [*[_POINTER] * 6, _FLOAT, _COUNT, _COUNT, _INT],
 }
 
 _DEFAULT_THREADS = torch.get_num_threads()
@@ -108,6 +110,14 @@ def formats() -> tuple[str, ...]:
     return FORMATS if name.endswith("amx") else FORMATS[:-1]
 
 
+def trained_formats() -> tuple[str, ...]:
+    """Return the names of the number formats in which the variant in use trains layers."""
+    name = variant()
+    if name is None:
+        return ()
+    return ("float32", "bfloat16") if name.endswith(("amx", "bf16")) else ("float32",)
+
+
 def description() -> str:
     """Return a one-line description of the kernels that run here, to show to users."""
     name = variant()
@@ -126,7 +136,7 @@ def function(name: str, *types: str) -> Callable[..., None]:
 
     name : `str`
     types : `str`
-        Suffixes of the C function's name: number formats or dtypes, such as `"int8"`.
+        Suffixes of the C function's name: number formats, such as `"int8"`.
     """
     found = variant()
     assert found is not None
@@ -160,31 +170,6 @@ def num_threads() -> int:
     """
     found = torch.get_num_threads()
     return machine.within_quota(found) if found == _DEFAULT_THREADS else found
-
-
-def launch(name: str, like: torch.Tensor, *arguments: torch.Tensor | float | None) -> None:
-    """
-    Run the C++ counterpart of a kernel in `triton_kernels.py`, with the same arguments.
-
-    # Parameters
-
-    name : `str`
-        `"forward_step"` or `"backward_step"`.
-    like : `torch.Tensor`
-        Any tensor with the shape of the cell states, `(batch_size, cell_size)`.
-    arguments : `torch.Tensor | float | None`
-        Arguments of the kernel: numbers and float32 CPU tensors. Those that the kernel calls
-        `products` and `gated`, and their gradients, may be bfloat16.
-
-    # Raises
-
-    `ValueError`
-        If a tensor is not contiguous.
-    """
-    typed = (arguments[0], arguments[3]) if name == "forward_step" else (arguments[0],)
-    types = (str(one.dtype).removeprefix("torch.") for one in typed if torch.is_tensor(one))
-    pointers = (pointer(one) if torch.is_tensor(one) else one for one in arguments)
-    function(name, *types)(*pointers, *like.shape, num_threads())
 
 
 @functools.cache

@@ -1,9 +1,8 @@
 """
-LSTM steps whose elementwise part is one fused kernel: Triton on a GPU, C++ on a CPU.
+LSTM steps on a GPU, whose elementwise part is one fused Triton kernel.
 
-Separate operators are slow. On a GPU, the launch of one operator takes about as long as a step's
-matrix products. On a CPU, each operator is another pass over memory. If a kernel is missing or
-fails its self-test, PyTorch's operators run.
+Separate operators are slow: the launch of one takes about as long as a step's matrix products. If
+a kernel is missing or fails its self-test, PyTorch's operators run.
 """
 
 import functools
@@ -80,13 +79,7 @@ class FusedTrainingSteps(TrainingSteps):
 
     def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the bias's gradient: the sum of all rows of `grad_gates`, in `dtype`."""
-        if grad_gates.dtype == dtype or grad_gates.is_cuda:
-            return grad_gates.sum(dim=0, dtype=dtype)
-        # On a CPU, `sum` would first convert all rows, and the copy would not fit the cache.
-        total = grad_gates.new_zeros(grad_gates.shape[1], dtype=dtype)
-        for rows in grad_gates.split(tuning.ROWS_SUMMED_AT_ONCE):
-            total += rows.to(dtype).sum(dim=0)
-        return total
+        return grad_gates.sum(dim=0, dtype=dtype)
 
 
 def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
@@ -102,25 +95,21 @@ def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bo
     training : `bool`
         Whether gradients are needed.
     """
-    on_cpu = like.device.type == "cpu"
     return (
-        (like.is_cuda or (on_cpu and library.variant() is not None))
-        and covers(like.dtype, product_dtype, training, on_cpu)
+        like.is_cuda
+        and covers(like.dtype, product_dtype, training)
         and works(like.device, like.dtype, product_dtype, training)
     )
 
 
-def covers(
-    dtype: torch.dtype, product_dtype: torch.dtype, training: bool, on_cpu: bool = False
-) -> bool:
+def covers(dtype: torch.dtype, product_dtype: torch.dtype, training: bool) -> bool:
     """
-    Return whether fused kernels exist for these dtypes; none support float64. CPUs and training
-    need float32 cell states. In training with half precision, rounding may move a clipped cell
+    Return whether fused kernels exist for these dtypes; none support float64. Training needs
+    float32 cell states. In training with half precision, rounding may move a clipped cell
     state off the clip, and it would wrongly get a gradient.
     """
-    types = {torch.float32, torch.bfloat16} if on_cpu else TOLERANCE.keys()
-    half_cells = not training and not on_cpu
-    return {dtype, product_dtype} <= types and (dtype == torch.float32 or half_cells)
+    known = {dtype, product_dtype} <= TOLERANCE.keys()
+    return known and (dtype == torch.float32 or not training)
 
 
 @functools.cache
@@ -226,13 +215,6 @@ def _launch(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) ->
     """Launch the kernel `name` for all elements of `like`."""
     if not len(like):
         return
-    if like.device.type == "cpu":
-        library.launch(name, like, *arguments)
-    else:
-        _launch_triton(name, like, *arguments, **constants)
-
-
-def _launch_triton(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     size, cell_size = like.shape
     grid = size, -(-cell_size // tuning.BLOCK)
     with torch.cuda.device_of(like):

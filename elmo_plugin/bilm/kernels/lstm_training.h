@@ -1,150 +1,10 @@
-// An LSTM layer that is trained: its forward pass, which saves what its backward pass needs.
-//
-// Weights are row-major, and packed anew in each call, since an optimizer changes them between two calls. Matrices of gates and cells are stored in
-// blocks of 32 columns, shape `(width / 32, count, 32)`. Such a block is also a panel whose lanes are the rows: a weight's gradient is a product with it.
+// An LSTM layer that is trained: its forward pass, which saves what its backward pass needs, and that. Weights are row-major, and packed in each call.
 
 #pragma once
 
-#include "lstm.h"
+#include "linear_training.h"
 
 namespace {
-
-// Rows and width of the part of a matrix that stays in the L2 cache while all panels are multiplied by it.
-constexpr int64_t ROWS_AT_ONCE = 512, DEPTH = 512;
-
-// Packs 32 rows of a weight, whose starts are `stride` floats apart, into a panel.
-template <class Format>
-void pack_weight_rows(const float* rows, int64_t stride, int64_t dim, float* panel) {
-  if constexpr (Format::PER_LANE == 1) {
-    pack_panel(rows, stride, dim, panel);
-  } else {
-    constexpr int64_t LANES_AT_ONCE = COLUMNS / Format::PER_LANE;
-    alignas(LINE) float lanes[COLUMNS * LANES_AT_ONCE];
-    for (int64_t k = 0; k < dim; k += COLUMNS, panel += LANES_AT_ONCE * COLUMNS) {
-      for (int64_t row = 0; row < COLUMNS; ++row) Format::pack(rows + row * stride + k, COLUMNS, lanes + row * LANES_AT_ONCE, nullptr);
-      pack_panel(lanes, LANES_AT_ONCE, LANES_AT_ONCE, panel);
-    }
-  }
-}
-
-// Packs 32 columns of `count` rows, whose starts are `stride` floats apart, into a panel.
-template <class Format>
-void pack_weight_columns(const float* rows, int64_t stride, int64_t count, float* panel) {
-  for (int64_t k = 0; k < count; k += Format::PER_LANE, rows += Format::PER_LANE * stride, panel += COLUMNS) {
-    if constexpr (Format::PER_LANE == 1)
-      memcpy(panel, rows, COLUMNS * sizeof(float));
-    else
-      for (int64_t j = 0; j < COLUMNS; ++j)
-        panel[j] = with_bits(static_cast<int32_t>(bfloat16_bits(rows[j]) | uint32_t{bfloat16_bits(rows[stride + j])} << 16));
-  }
-}
-
-// Packs a weight of shape `(output_dim, dim)`.
-template <class Format>
-void pack_weight(const Team& team, const float* weight, int64_t output_dim, int64_t dim, float* panels) {
-  team.each(output_dim / COLUMNS, [&](int64_t panel, int) {
-    pack_weight_rows<Format>(weight + panel * COLUMNS * dim, dim, dim, panels + panel * panel_size<Format>(dim));
-  });
-}
-
-// Packs the transpose of a weight of shape `(dim, output_dim)`, a number of rows at a time.
-template <class Format>
-void pack_transposed(const Team& team, const float* weight, int64_t output_dim, int64_t dim, float* panels) {
-  constexpr int64_t ROWS = 2 * COLUMNS;
-  team.each((dim + ROWS - 1) / ROWS, [&](int64_t item, int) {
-    const int64_t start = item * ROWS, count = minimum(ROWS, dim - start);
-    for (int64_t column = 0; column < output_dim; column += COLUMNS)
-      pack_weight_columns<Format>(weight + start * output_dim + column, output_dim, count,
-                                  panels + column / COLUMNS * panel_size<Format>(dim) + start / Format::PER_LANE * COLUMNS);
-  });
-}
-
-// Writes the transpose of columns `first` to `first + size` of a matrix, shape `(count, dim)`, into `rows`, and packs them. What `rows` has more than
-// `count` numbers is filled with zeros.
-template <class Format>
-void load_transposed(const Team& team, const float* matrix, int64_t dim, int64_t count, int64_t first, int64_t size, const Rows<Format>& rows) {
-  team.each(size / LANES, [&](int64_t item, int) {
-    const int64_t row = item * LANES, whole = count / LANES * LANES;
-    const float* from = matrix + first + row;
-    for (int64_t k = 0; k < whole; k += LANES) transpose(from + k * dim, dim, rows.at(row, k), rows.at(row + 1, k) - rows.at(row, k));
-    for (int64_t own = row; own < row + LANES; ++own) {
-      for (int64_t k = whole; k < rows.dim; ++k) *rows.at(own, k) = k < count ? matrix[k * dim + first + own] : 0.0f;
-      rows.pack(own);
-    }
-  });
-}
-
-// Scratch of the two products below, in floats.
-template <class Format>
-int64_t scratch_size(int threads, int64_t count, int64_t padded) {
-  const int64_t of_weight = Rows<Format>::size(BLOCK_ROWS, padded) + threads * ((Rows<Format>::PACKED ? panel_size<Format>(padded) * GATES : 0) + BLOCK_ROWS * WIDE);
-  const int64_t of_inputs = Rows<Format>::size(minimum(count, ROWS_AT_ONCE), DEPTH) + threads * ROWS_AT_ONCE * COLUMNS;
-  return maximum(of_weight, of_inputs);
-}
-
-// Multiplies the transpose of `rows`, shape `(count, dim)`, by `blocks` of `columns` columns and `padded` rows. The result has shape
-// `(dim, columns)`, or if `TRANSPOSED` `(columns, dim)`.
-template <class Format, bool TRANSPOSED>
-void weight_gradient(const Team& team, const float* blocks, int64_t columns, int64_t padded, const float* matrix, int64_t dim, int64_t count,
-                     float* result, float* scratch) {
-  const Rows<Format> rows{scratch, minimum(dim, BLOCK_ROWS), padded};
-  float* const all = scratch + Rows<Format>::size(rows.count, padded);
-  constexpr bool PACKED = Rows<Format>::PACKED;
-  const int64_t at_once = columns_at_once(columns, team.threads), panel = panel_size<Format>(padded), packed_size = PACKED ? panel * GATES : 0;
-  for (int64_t first = 0; first < dim; first += rows.count) {
-    const int64_t size = minimum(dim - first, rows.count);
-    load_transposed(team, matrix, dim, count, first, size, rows);
-    team.ranges(columns / at_once, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const packed = all + thread * (packed_size + rows.count * WIDE);
-      float* const products = packed + packed_size;
-      for (int64_t column = begin * at_once; column < end * at_once; column += at_once) {
-        const float* block = blocks + column * padded;
-        if constexpr (PACKED)
-          for (int64_t j = 0; j < at_once; j += COLUMNS)
-            pack_weight_columns<Format>(block + j * padded, COLUMNS, padded, packed + j / COLUMNS * panel);
-        multiply_columns(rows, size, Panels{PACKED ? packed : block, panel}, at_once, products, at_once);
-        for (int64_t row = 0; row < size; row += TRANSPOSED ? LANES : 1) {
-          const float* from = products + row * at_once;
-          if constexpr (TRANSPOSED)
-            for (int64_t j = 0; j < at_once; j += LANES) transpose(from + j, at_once, result + (column + j) * dim + first + row, dim);
-          else
-            memcpy(result + (first + row) * columns + column, from, at_once * sizeof(float));
-        }
-      }
-    });
-  }
-}
-
-// Multiplies `blocks` of `dim` columns and `padded` rows, of which there are `count`, by packed panels. `outputs` has shape `(count, output_dim)`.
-template <class Format>
-void multiply_by_panels(const Team& team, const float* blocks, int64_t dim, int64_t padded, int64_t count, const float* panels, int64_t output_dim,
-                        float* outputs, float* scratch) {
-  const int64_t max_rows = minimum(count, ROWS_AT_ONCE);
-  float* const all_products = scratch + Rows<Format>::size(max_rows, DEPTH);
-  for (int64_t start = 0; start < count; start += max_rows) {
-    const int64_t size = minimum(count - start, max_rows);
-    for (int64_t k = 0; k < dim; k += DEPTH) {
-      const Rows<Format> rows{scratch, max_rows, minimum(DEPTH, dim - k)};
-      team.each(size, [&](int64_t row, int) {
-        for (int64_t j = 0; j < rows.dim; j += COLUMNS) rows.write(row, j, blocks + (k + j) * padded + (start + row) * COLUMNS, COLUMNS);
-        rows.pack(row);
-      });
-      team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
-        [[maybe_unused]] const Tiles tiles;
-        float* const products = all_products + thread * ROWS_AT_ONCE * COLUMNS;
-        for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-          const int64_t panel = panel_size<Format>(dim);
-          multiply<1>(rows, size, Panels{panels + column / COLUMNS * panel + k / Format::PER_LANE * COLUMNS, panel}, products, COLUMNS);
-          for (int64_t row = 0; row < size; ++row) {
-            float* output = outputs + (start + row) * output_dim + column;
-            for (int64_t j = 0; j < COLUMNS; ++j) output[j] = (k ? output[j] : 0.0f) + products[row * COLUMNS + j];
-          }
-        }
-      });
-    }
-  }
-}
 
 // What the forward pass saves; `compiled_training.py` declares the same structures. `activations` and `cells` are stored in blocks.
 struct Saved {
@@ -211,11 +71,10 @@ void train_backward(const Layer& layer, const Saved& saved, const Gradients& gra
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0, padded = round_up(count, COLUMNS);
   // Scratch: matrices of all rows; the transposed weights; what the steps need, and after them the products of all rows.
   const int64_t state_size = dim / COLUMNS * panel_size<Format>(4 * width), projection_size = width / COLUMNS * panel_size<Format>(dim);
-  const int64_t input_size = grad.inputs ? input_dim / COLUMNS * panel_size<Format>(4 * width) : 0;
   const int64_t gates_rows_size = Rows<Format>::size(max_rows, 4 * width), projected_rows_size = Rows<Format>::size(max_rows, dim);
   const int64_t steps_size = round_up(max_rows * width, LINE / 4) + gates_rows_size + projected_rows_size + team.threads * max_rows * WIDE;
   float* const grad_gates = elmo_scratch(padded * (5 * width + 2 * dim) + maximum(state_size + projection_size + steps_size,
-                                                                                 input_size + scratch_size<Format>(team.threads, count, padded)));
+                                                                                 linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
   float* const gated = grad_gates + padded * 4 * width;
   float* const grad_projected = gated + padded * width;
   float* const previous_outputs = grad_projected + padded * dim;
@@ -279,26 +138,10 @@ void train_backward(const Layer& layer, const Saved& saved, const Gradients& gra
     pack_rows(team, projected_rows, size);
   }
 
-  // Products of all rows. Rows of zeros fill the last lanes.
-  team.each(5 * width / COLUMNS, [&](int64_t block, int) {
-    float* const own = grad_gates + block * padded * COLUMNS;
-    memset(own + count * COLUMNS, 0, (padded - count) * COLUMNS * sizeof(float));
-    if (!grad.bias || block >= 4 * width / COLUMNS) return;
-    float sum[COLUMNS] = {};
-    for (int64_t from = 0; from < count; from += BLOCK_ROWS) {
-      float part[COLUMNS] = {};
-      for (int64_t row = from; row < minimum(from + BLOCK_ROWS, count); ++row)
-        for (int64_t j = 0; j < COLUMNS; ++j) part[j] += own[row * COLUMNS + j];
-      for (int64_t j = 0; j < COLUMNS; ++j) sum[j] += part[j];
-    }
-    memcpy(grad.bias + block * COLUMNS, sum, sizeof sum);
-  });
-  float* const scratch = state + input_size;
-  if (grad.inputs) {
-    pack_transposed<Format>(team, layer.input, input_dim, 4 * width, state);
-    multiply_by_panels<Format>(team, grad_gates, 4 * width, padded, count, state, input_dim, grad.inputs, scratch);
-  }
-  if (grad.input) weight_gradient<Format, true>(team, grad_gates, 4 * width, padded, saved.inputs, input_dim, count, grad.input, scratch);
+  float* const scratch = state;
+  const LinearGradients input{grad.inputs, grad.input, grad.bias};
+  linear_gradients<Format>(team, grad_gates, saved.inputs, count, layer.input, 4 * width, input_dim, input, false, state);
+  team.each(width / COLUMNS, [&](int64_t block, int) { finish_block(gated + block * padded * COLUMNS, count, nullptr); });
   if (grad.projection) weight_gradient<Format, false>(team, gated, width, padded, grad_projected, dim, count, grad.projection, scratch);
   if (!grad.state) return;
   const float* before = saved.hidden;

@@ -18,6 +18,8 @@ from elmo_plugin.bilm.kernels.quantized import (
 
 # Largest allowed error in each number format: float rounding, or one step of quantization.
 TOLERANCE = {"float32": 1e-5, "int16": 1e-4, "int8": 2e-2, "bfloat16": 2e-2}
+# Largest norm of a gradient's error over the gradient's. Rounding moves some values off a clip.
+GRADIENT_TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2}
 DEFINITIONS: dict[str, type[LinearKernel]] = {
     "float32": ExactLinear,
     "int16": Int16Linear,
@@ -43,7 +45,7 @@ def wrong_results(formats: tuple[str, ...]) -> list[str]:
             for number_format in formats
             for name in _wrong_in_layer(number_format)
         ]
-    trained = (one for one in library.TRAINED_FORMATS if one in formats)
+    trained = library.trained_formats()
     return [*wrong, *(f"gradients in {one}" for one in trained if _are_gradients_wrong(one))]
 
 
@@ -59,8 +61,9 @@ def _are_gradients_wrong(number_format: str) -> bool:
         reference.lstm_layer(inputs, sizes, hidden, cell, weights),
     )
     found, expected = (torch.autograd.grad(one[0].sin().sum(), tensors) for one in passes)
-    error = TOLERANCE[number_format]
-    return any((a - b).abs().max() > error * b.abs().max() for a, b in zip(found, expected))
+    error = GRADIENT_TOLERANCE[number_format]
+    # Not `norm > error`, which is false for NaN.
+    return not all((a - b).norm() <= error * b.norm() for a, b in zip(found, expected))
 
 
 def _operands() -> tuple[LstmWeights, tuple[Any, ...]]:

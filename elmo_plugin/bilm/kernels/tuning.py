@@ -43,8 +43,5 @@ MOST_EXACT = 1 << 19
 # Size of the token cache: enough for 30,000 tokens of the Original biLM.
 TOKEN_CACHE_BYTES = 64 << 20
 
-# Number of rows of bfloat16 gradients to convert to float32 and sum at a time.
-ROWS_SUMMED_AT_ONCE = 64
-
 # Columns per Triton program: 128 threads with 16 bytes of float32 each. An estimate, not measured.
 BLOCK = 512

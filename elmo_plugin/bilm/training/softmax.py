@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
-from elmo_plugin.bilm.kernels.gradients import hand_written, training_linear
+from elmo_plugin.bilm.kernels.compiled_training import training_linear
+from elmo_plugin.bilm.kernels.gradients import hand_written
 
 # HDF5 datasets of `softmax.hdf5`; bilm-tf uses the first two names.
 WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"

@@ -1,6 +1,6 @@
 """
-The fused steps against the plain ones: in C++, and by Triton's interpreter on the CPU; the latter's
-kernels compiled for GPUs that are not there. `test_gpu.py` runs them on one.
+The fused steps against the plain ones, by Triton's interpreter on the CPU; the kernels compiled for
+GPUs that are not there. `test_gpu.py` runs them on one.
 """
 
 import importlib.util
@@ -26,31 +26,8 @@ CLIPS = [(0.5, 0.3), (None, None)]
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1 / 128}
 
 
-@pytest.fixture(params=["C++", "Triton"])
-def fused(request, monkeypatch):
-    """The fused steps run wherever they can; in which language, is returned."""
-    if request.param == "Triton":
-        request.getfixturevalue("interpreted")
-        return request.param
-    if library.variant() is None:
-        pytest.skip("no library of kernels")
-    launches = []
-
-    def launch(name, *arguments):
-        launches.append(name)
-        launch_compiled(name, *arguments)
-
-    for kind in TOLERANCE:  # the self-tests are not to be counted
-        assert usable(torch.zeros(1), kind, training=False)
-        assert usable(torch.zeros(1), kind, training=True)
-    launch_compiled = library.launch
-    monkeypatch.setattr(library, "launch", launch)
-    monkeypatch.setattr(lstm_fused, "launches", launches, raising=False)
-    return request.param
-
-
 @pytest.fixture
-def interpreted(monkeypatch):
+def fused(monkeypatch):
     """The fused steps run wherever a GPU has them, on the CPU, in blocks of 16 columns."""
     monkeypatch.setenv(library.VARIABLE, library.NONE)
     run_by(monkeypatch, triton_kernels)
@@ -72,7 +49,6 @@ def run_by(monkeypatch, kernels):
         launches.append(name)
         return InterpretedFunction(getattr(kernels, name))
 
-    monkeypatch.setattr(lstm_fused, "_launch", lstm_fused._launch_triton)
     monkeypatch.setattr(lstm_fused, "_kernel", kernel)
     monkeypatch.setattr(lstm_fused, "launches", launches, raising=False)
 
@@ -115,17 +91,6 @@ def test_a_step_and_its_gradient(fused, clip, kind, cell_size, size):
     assert torch.equal(results[1][3][size:], of_cell[size:])
     assert results[1][1][size:].eq(9).all()
     assert results[1][4][size:].eq(9).all()
-
-
-@pytest.mark.parametrize("num_rows", [0, 1, 64, 2_000])
-def test_the_bias_gradient_of_bfloat16_is_summed_in_float32(num_rows):
-    """A sum in bfloat16 errs in the third digit."""
-    generator = torch.Generator().manual_seed(0)
-    grad_gates = torch.randn(num_rows, 12, generator=generator).add_(0.1).bfloat16()
-    found = FusedTrainingSteps(None).grad_bias(grad_gates, torch.float32)
-    expected = grad_gates.double().sum(dim=0)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_no_gradient_where_the_cell_is_at_the_clip(fused):
@@ -171,7 +136,7 @@ def plain_and_fused(monkeypatch, run):
 @pytest.mark.parametrize("clips", CLIPS)
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
 @first_quick("cell_size", [33, 6])
-def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
+def test_a_frozen_layer(fused, monkeypatch, clips, dtype, cell_size):
     cell, arguments = layer(cell_size, clips)
     cell.requires_grad_(False)
     cell.dtype = dtype
@@ -192,8 +157,6 @@ def test_a_frozen_layer(interpreted, monkeypatch, clips, dtype, cell_size):
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
 @first_quick("cell_size", [33, 6])
 def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_size):
-    if fused == "C++" and training_dtype is None:
-        pytest.skip("the library runs the whole layer")
     cell, (inputs, *others) = layer(cell_size, clips)
     inputs.requires_grad_()
     cell.training_dtype = training_dtype
@@ -239,7 +202,7 @@ def test_a_start_that_is_not_contiguous(fused):
             assert torch.equal(ours, theirs)
 
 
-def test_float64_runs_the_plain_steps(interpreted):
+def test_float64_runs_the_plain_steps(fused):
     cell, arguments = layer(6, (0.5, 0.3), torch.float64)
     cell(*arguments)[0].sum().backward()
     cell.requires_grad_(False)(*arguments)
@@ -270,8 +233,6 @@ TRIALS = [(*types, training) for types in TYPES for training in (False, True)]
     ("dtype", "kind", "training"), [one for one in TRIALS if lstm_fused.covers(*one)]
 )
 def test_the_self_test_passes(fused, untried, dtype, kind, training):
-    if fused == "C++" and not lstm_fused.covers(dtype, kind, training, on_cpu=True):
-        pytest.skip("the plain steps run")
     with torch.inference_mode():
         assert works(CPU, dtype, kind, training)
 
@@ -309,7 +270,6 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
 
 
 def test_without_triton_the_plain_steps_run(untried, monkeypatch):
-    monkeypatch.setattr(lstm_fused, "_launch", lstm_fused._launch_triton)
     lstm_fused._kernel.cache_clear()
     monkeypatch.setattr(triton_kernels, "jit", None)
     with pytest.warns(UserWarning, match="Triton is not installed"):
@@ -334,7 +294,7 @@ def test_tried_once(untried, monkeypatch):
     assert len(tries) == 1
 
 
-def test_without_the_library_nothing_is_tried(untried, no_library, monkeypatch):
+def test_on_a_cpu_nothing_is_tried(untried, monkeypatch):
     monkeypatch.setattr(lstm_fused, "works", None)
     assert not usable(torch.zeros(1), torch.float32, training=False)
 
@@ -359,7 +319,7 @@ print("triton" in sys.modules)
 
 @first_quick("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_the_launches_compile(capability, dtype, interpreted, monkeypatch, tmp_path):
+def test_the_launches_compile(capability, dtype, fused, monkeypatch, tmp_path):
     """
     To machine code that reads 16 bytes at a time; once, whatever the number of rows, where the cell
     is as wide as a multiple of 16.

@@ -102,3 +102,10 @@ def test_every_variant_gives_the_same_bits():
             results.append(run(fast.lstm_layer, *arguments))
     for other in results[1:]:
         assert all(torch.equal(*both) for both in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bfloat16_is_near_float32(shape):
+    arguments = operands(SHAPES[shape], CLIPS[1])
+    found = run(fast.lstm_layer, *arguments, precision=Precision(None, "bfloat16"))
+    assert_near(found, exact(*arguments), 0.05)

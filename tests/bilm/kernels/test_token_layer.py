@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.kernels import fast, library, reference, tuning
-from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
+from elmo_plugin.bilm.kernels.interface import Affine, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.token_layer import largest
 from elmo_plugin.bilm.model.options import ACTIVATIONS
 
@@ -169,3 +169,84 @@ def test_an_id_without_an_embedding_is_an_error(wrong):
     layer = fast.frozen_token_layer(random_weights(((1, 32),), 0, None), None)
     with pytest.raises(IndexError, match=rf"character ids are .*{wrong}.*, expected 0 to 261"):
         layer(torch.tensor([[5, wrong, 7]]))
+
+
+# --- trained, by the library ---------------------------------------------------------------------
+
+
+def gradients(layer, ids, weights, dtype=torch.float32, needed=None, **settings):
+    """Return the layer's outputs, and the gradients of the weights (or of one, by number)."""
+    tensors = [one.detach().to(dtype).requires_grad_() for one in weights.tensors]
+    for index, one in enumerate(tensors):
+        one.requires_grad_(needed in (None, index))
+    embedding, *rest = tensors
+    affine = [Affine(*both) for both in zip(rest[::2], rest[1::2], strict=True)]
+    convolutions = len(weights.convolutions)
+    last = None if weights.projection is None else affine.pop()
+    own = weights._replace(
+        embedding=embedding, convolutions=affine[:convolutions], highways=affine[convolutions:],
+        projection=last,
+    )  # fmt: skip
+    outputs = layer(ids, own, **settings)
+    gradient = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    wanted = [one for one in tensors if one.requires_grad]
+    return [outputs.detach(), *torch.autograd.grad(outputs, wanted, gradient)]
+
+
+def assert_near(found, expected, error):
+    """The error is relative to the largest value; a sum of many may be near zero."""
+    most = max(float(one.abs().max()) for one in expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert one.shape == other.shape
+        assert (one - other).abs().max() <= error * max(most / 10, other.abs().max())
+
+
+@pytest.mark.parametrize("variant", [*library.runnable_variants(), library.NONE])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_are_those_of_the_reference(variant, shape, activation):
+    torch.manual_seed(0)
+    weights = random_weights(*shape, getattr(torch, activation))
+    for count in (1, 3, 70):
+        ids = random_ids(count)
+        expected = gradients(reference.token_layer, ids, weights, torch.float64)
+        with library.use_variant(variant):
+            found = gradients(fast.token_layer, ids, weights, precision=Precision())
+        assert_near(found, expected, 1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize("needed", range(9))
+def test_only_needed_gradients(needed):
+    torch.manual_seed(0)
+    weights, ids = random_weights(*SHAPES[1], torch.tanh), random_ids(9)
+    found = gradients(fast.token_layer, ids, weights, needed=needed, precision=Precision())
+    expected = gradients(reference.token_layer, ids, weights, torch.float64, needed=needed)
+    assert_near(found, expected, 1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
+def test_gradients_are_bitwise_identical_for_any_number_of_threads(training_dtype):
+    if (training_dtype or "float32") not in library.trained_formats():
+        pytest.skip("no bfloat16 products here")
+    torch.manual_seed(0)
+    weights, ids = random_weights(*SHAPES[4]), random_ids(150)
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            precision = Precision(None, training_dtype)
+            results.append(gradients(fast.token_layer, ids, weights, precision=precision))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(*both) for both in zip(results[0], other, strict=True))
+
+
+def test_training_without_rows():
+    weights = random_weights(*SHAPES[0])
+    found = gradients(fast.token_layer, random_ids(0), weights, precision=Precision())
+    assert len(found[0]) == 0
+    assert not any(one.any() for one in found[1:])

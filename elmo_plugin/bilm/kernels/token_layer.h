@@ -1,0 +1,267 @@
+// The products of the token layer: convolutions, highway layers and linear layers, with their gradients.
+
+#pragma once
+
+#include "linear_training.h"
+
+namespace {
+
+// Convolutions of all widths as one weight of shape `(num_filters, depth)`. An input row holds the embeddings of `widest` characters, then zeros.
+struct Convolution {
+  const float *filters, *bias, *embedding;
+  // Width of each filter, in characters.
+  const int64_t* widths;
+  int64_t num_filters, depth, char_embedding_dim, widest, padding_id, is_tanh;
+};
+
+// Max pooling of 32 filters over the positions of a token. Windows that reach beyond the last character are left out. `places` holds the first position
+// of each maximum, unless it is null.
+inline void max_pool(const float* products, int64_t positions, const int64_t* widths, int64_t num_characters, float* largest, int32_t* places) {
+  for (int64_t j = 0; places && j < COLUMNS; ++j) places[j] = 0;
+  for (int64_t j = 0; j < COLUMNS; ++j) largest[j] = -__builtin_inff();
+  for (int64_t position = 0; position < positions; ++position, products += COLUMNS)
+    for (int64_t j = 0; j < COLUMNS; ++j) {
+      const float value = products[j];
+      // NaN counts as the largest.
+      const bool takes = (value > largest[j]) | (value != value);
+      const bool now = takes & (position + widths[j] <= num_characters);
+      largest[j] = now ? value : largest[j];
+      if (places) places[j] = now ? static_cast<int32_t>(position) : places[j];
+    }
+}
+
+// Number of a token's characters, without padding.
+inline int64_t token_length(const int64_t* ids, int64_t num_characters, int64_t padding_id) {
+  while (num_characters > 0 && ids[num_characters - 1] == padding_id) --num_characters;
+  return num_characters;
+}
+
+// Computes the filters' activations of tokens, shape `(count, num_filters)`, from character ids, shape `(count, num_characters)`. All windows of
+// padding alone give the same values, so only one is computed, at the end of each token. `places`, unless null, gets the positions of the maxima.
+template <class Format>
+void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
+                     int threads) {
+  const Team team(threads);
+  const int64_t max_rows = maximum(BLOCK_ROWS, num_characters + 1);
+  const Rows<Format> rows{elmo_scratch(Rows<Format>::size(max_rows, layer.depth) + team.threads * max_rows * COLUMNS), max_rows, layer.depth};
+  float* const all_products = rows.data + Rows<Format>::size(max_rows, layer.depth);
+  const Weight<Format> filters{layer.filters, layer.depth, false};
+  const int64_t dim = layer.char_embedding_dim, width = layer.widest * dim;
+  for (int64_t start = 0, end; start < count; start = end) {
+    // Index of each token's first row in `rows`.
+    int64_t first[BLOCK_ROWS + 1] = {};
+    for (end = start; end < count && end - start < BLOCK_ROWS; ++end) {
+      first[end - start + 1] = first[end - start] + token_length(ids + end * num_characters, num_characters, layer.padding_id) + 1;
+      if (first[end - start + 1] > max_rows) break;
+    }
+    team.each(end - start, [&](int64_t token, int) {
+      const int64_t* own = ids + (start + token) * num_characters;
+      for (int64_t row = first[token]; row < first[token + 1]; ++row) {
+        for (int64_t k = 0; k < layer.widest; ++k) {
+          const int64_t place = row - first[token] + k;
+          const int64_t id = place < num_characters ? own[place] : layer.padding_id;
+          rows.write(row, k * dim, layer.embedding + id * dim, dim);
+        }
+        for (int64_t column = width; column < layer.depth; ++column) *rows.at(row, column) = 0.0f;
+        rows.pack(row);
+      }
+    });
+    team.ranges(layer.num_filters / COLUMNS, [&](int64_t begin, int64_t stop, int thread) {
+      [[maybe_unused]] const Tiles tiles;
+      float* const products = all_products + thread * max_rows * COLUMNS;
+      for (int64_t column = begin * COLUMNS; column < stop * COLUMNS; column += COLUMNS) {
+        int64_t widest = 1;
+        for (int64_t j = 0; j < COLUMNS; ++j) widest = maximum(widest, layer.widths[column + j]);
+        // The weights behind the panel's widest filter are zeros. Unlike packed rows, those of float32 may be read in part.
+        const Rows<Format> used{rows.data, rows.count, Rows<Format>::PACKED ? rows.dim : round_up(widest * dim, SOME_LANES)};
+        multiply<1>(used, first[end - start], filters.panels(column), products, COLUMNS);
+        for (int64_t token = start; token < end; ++token) {
+          float* output = outputs + token * layer.num_filters + column;
+          const int64_t row = first[token - start];
+          max_pool(products + row * COLUMNS, first[token - start + 1] - row, layer.widths + column, num_characters, output,
+                   places ? places + token * layer.num_filters + column : nullptr);
+          for (int64_t j = 0; j < COLUMNS; ++j) {
+            const float sum = output[j] + layer.bias[column + j];
+            output[j] = layer.is_tanh ? hyperbolic_tangent(sum) : sum < 0.0f ? 0.0f : sum;
+          }
+        }
+      }
+    });
+  }
+}
+
+// Packs inputs, shape `(count, weight.dim)`, some rows at a time, and calls `block(weight, rows, size, start, scratch)` after each time. `scratch` has
+// room for `more_per_row` floats for each row and thread. If `output_dim` is given, the weight has so many rows, is row-major, and is packed first.
+template <class Format, class Block>
+void over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
+               const Block& block) {
+  const int64_t dim = weight.dim, packed_size = output_dim / COLUMNS * panel_size<Format>(dim);
+  const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
+  float* const packed = elmo_scratch(packed_size + size_of_rows + team.threads * max_rows * more_per_row);
+  const Rows<Format> rows{packed + packed_size, max_rows, dim};
+  if (output_dim > 0) {
+    pack_weight<Format>(team, weight.data, output_dim, dim, packed);
+    weight = {packed, dim, false};
+  }
+  for (int64_t start = 0; start < count; start += max_rows) {
+    const int64_t size = minimum(count - start, max_rows);
+    load_rows(team, inputs + start * dim, rows, size);
+    block(weight, rows, size, start, rows.data + size_of_rows);
+  }
+}
+
+// Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
+// gate. If `SAVES`, it is row-major, and `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate.
+template <class Format, bool SAVES = false>
+void run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
+                 float* saved = nullptr) {
+  const Team team(threads);
+  const int64_t dim = whole.dim;
+  constexpr int64_t BOTH = 2 * COLUMNS;
+  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
+    team.ranges(dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
+      [[maybe_unused]] const Tiles tiles;
+      float* const products = all_products + thread * rows.count * BOTH;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        if (weight.row_major) {
+          weight.multiply_by(rows, size, column, products, BOTH);
+          weight.multiply_by(rows, size, dim + column, products + COLUMNS, BOTH);
+        } else {
+          multiply<2>(rows, size, weight.panels(column, dim), products, BOTH);
+        }
+        for (int64_t row = 0; row < size; ++row) {
+          const float* x = inputs + (start + row) * dim + column;
+          float* output = outputs + (start + row) * dim + column;
+#pragma omp simd
+          for (int64_t j = 0; j < COLUMNS; ++j) {
+            const float sum = products[row * BOTH + j] + bias[column + j];
+            const float transform = sum < 0.0f ? 0.0f : sum;
+            const float gate = sigmoid(products[row * BOTH + COLUMNS + j] + bias[dim + column + j]);
+            output[j] = __builtin_fmaf(gate, x[j] - transform, transform);
+            if (SAVES) {
+              saved[(start + row) * 2 * dim + column + j] = transform;
+              saved[(start + row) * 2 * dim + dim + column + j] = gate;
+            }
+          }
+        }
+      }
+    });
+  };
+  over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
+}
+
+// Computes `inputs W^T + bias`, shape `(count, output_dim)`. If `packs`, the weight is row-major, and packed first.
+template <class Format>
+void run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
+                int threads) {
+  const Team team(threads);
+  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float*) {
+    team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int) {
+      [[maybe_unused]] const Tiles tiles;
+      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+        float* output = outputs + start * output_dim + column;
+        weight.multiply_by(rows, size, column, output, output_dim);
+        for (int64_t row = 0; row < size; ++row)
+          for (int64_t j = 0; j < COLUMNS; ++j) output[row * output_dim + j] += bias ? bias[column + j] : 0.0f;
+      }
+    });
+  };
+  over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
+}
+
+// --- gradients ---
+
+// Computes the gradients of a highway layer. `saved` holds what its forward pass saved.
+template <class Format>
+void highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
+                      const LinearGradients& grad, int64_t count, int threads) {
+  const Team team(threads);
+  const int64_t padded = round_up(count, COLUMNS), output_dim = 2 * dim;
+  float* const blocks = elmo_scratch(output_dim * padded + linear_scratch<Format>(team.threads, count, output_dim, dim));
+  team.each(count, [&](int64_t row, int) {
+    for (int64_t column = 0; column < dim; column += COLUMNS) {
+      const int64_t place = row * dim + column;
+      const float *transform = saved + 2 * row * dim + column, *gate = transform + dim;
+      float *grad_transform = blocks + column * padded + row * COLUMNS, *grad_gate = grad_transform + dim * padded;
+#pragma omp simd
+      for (int64_t j = 0; j < COLUMNS; ++j) {
+        const float g = gate[j], t = transform[j], gradient = grad_outputs[place + j];
+        grad_transform[j] = t > 0.0f ? gradient * (1.0f - g) : 0.0f;
+        grad_gate[j] = gradient * (inputs[place + j] - t) * g * (1.0f - g);
+        if (grad.inputs) grad.inputs[place + j] = gradient * g;
+      }
+    }
+  });
+  linear_gradients<Format>(team, blocks, inputs, count, weight, output_dim, dim, grad, true, blocks + output_dim * padded);
+}
+
+// Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.
+constexpr int64_t TOKENS_AT_ONCE = 64;
+
+// Gradients of convolutions to compute. That of the filters is stored like them, row-major.
+struct ConvolutionGradients {
+  float *filters, *bias, *embedding;
+};
+
+// Computes the gradients of convolutions. Each filter has one of each token's windows as input: that of its maximum, at `places`. The filters of
+// `layer` are row-major here. `outputs` are the forward pass's.
+inline void convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
+                                 const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients& grad,
+                                 int threads) {
+  const Team team(threads);
+  const int64_t dim = layer.char_embedding_dim, width = num_characters + layer.widest, filters = layer.num_filters;
+  const int64_t groups = (count + TOKENS_AT_ONCE - 1) / TOKENS_AT_ONCE, table = num_embeddings * dim;
+  // Gradients of sums, shape `(count, num_filters)`; the tokens' characters, shape `(count, width, dim)`; for each thread the gradients of a token's
+  // characters; for each group that of the embedding.
+  float* const grad_sums = elmo_scratch(round_up(count * (filters + width * dim) + team.threads * width * dim + groups * table, LINE / 4));
+  float* const characters = grad_sums + count * filters;
+  float* const all_grads = characters + count * width * dim;
+  float* const tables = all_grads + team.threads * width * dim;
+  const auto id = [&](int64_t token, int64_t place) { return place < num_characters ? ids[token * num_characters + place] : layer.padding_id; };
+  team.each(count, [&](int64_t token, int) {
+    for (int64_t j = token * filters; j < (token + 1) * filters; ++j) {
+      const float output = outputs[j];
+      grad_sums[j] = layer.is_tanh ? grad_outputs[j] * (1.0f - output * output) : output > 0.0f ? grad_outputs[j] : 0.0f;
+    }
+    for (int64_t place = 0; place < width; ++place)
+      memcpy(characters + (token * width + place) * dim, layer.embedding + id(token, place) * dim, dim * sizeof(float));
+  });
+  if (grad.filters || grad.bias)
+    team.each(filters, [&](int64_t filter, int) {
+      float* own = grad.filters ? grad.filters + filter * layer.depth : nullptr;
+      if (own) memset(own, 0, layer.depth * sizeof(float));
+      float sum = 0.0f;
+      for (int64_t token = 0; token < count; ++token) {
+        const float gradient = grad_sums[token * filters + filter];
+        sum += gradient;
+        const float* window = characters + (token * width + places[token * filters + filter]) * dim;
+        if (own && gradient != 0.0f)
+          for (int64_t k = 0; k < layer.widths[filter] * dim; ++k) own[k] = __builtin_fmaf(gradient, window[k], own[k]);
+      }
+      if (grad.bias) grad.bias[filter] = sum;
+    });
+  if (!grad.embedding) return;
+  team.each(groups, [&](int64_t group, int thread) {
+    float *own = all_grads + thread * width * dim, *sums = tables + group * table;
+    memset(sums, 0, table * sizeof(float));
+    for (int64_t token = group * TOKENS_AT_ONCE; token < minimum((group + 1) * TOKENS_AT_ONCE, count); ++token) {
+      memset(own, 0, width * dim * sizeof(float));
+      for (int64_t filter = 0; filter < filters; ++filter) {
+        const float gradient = grad_sums[token * filters + filter];
+        if (gradient == 0.0f) continue;
+        const float* weight = layer.filters + filter * layer.depth;
+        float* window = own + places[token * filters + filter] * dim;
+        for (int64_t k = 0; k < layer.widths[filter] * dim; ++k) window[k] = __builtin_fmaf(gradient, weight[k], window[k]);
+      }
+      for (int64_t place = 0; place < width; ++place)
+        for (int64_t k = 0; k < dim; ++k) sums[id(token, place) * dim + k] += own[place * dim + k];
+    }
+  });
+  team.each(table, [&](int64_t k, int) {
+    float sum = 0.0f;
+    for (int64_t group = 0; group < groups; ++group) sum += tables[group * table + k];
+    grad.embedding[k] = sum;
+  });
+}
+
+}  // namespace
