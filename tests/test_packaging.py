@@ -112,3 +112,20 @@ def test_an_instruction_set_that_does_not_compile_is_named(tmp_path):
     manifest = next(tmp_path.rglob("libelmo_kernels.json"))
     assert "amx" not in manifest.read_text("utf-8")
     assert "x86-64-v4-vnni" in manifest.read_text("utf-8")
+
+
+def test_make_install_compiles_what_it_installed(tmp_path):
+    """So that PYTHONDONTWRITEBYTECODE=1 does not let every process compile all sources again."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    for name in ("allennlp/a.py", "allennlp/tests/b.py", "allennlp/bad.py"):
+        path = tmp_path / "lib" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = (" if name.endswith("bad.py") else "x = 1")
+    (tmp_path / ".installed").touch()
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".installed", "VENV=.", "install"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run(command, cwd=tmp_path, check=True, env=environment, capture_output=True)
+    assert [path.name[:2] for path in tmp_path.rglob("*.pyc")] == ["a."]
+    told = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert "compileall" in told
