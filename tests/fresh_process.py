@@ -2,7 +2,7 @@
 Programs in processes that have imported neither AllenNLP nor this package, at little cost.
 
 What takes seconds is to import the libraries of others. One process does that once, and is forked
-for each program.
+for each program. Another imports no more than `elmo_plugin/bilm` needs, and starts sooner.
 """
 
 import functools
@@ -13,14 +13,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+CORE = ("torch", "torch.distributed", "torch.optim", "numpy", "h5py", "tqdm")
+ALL = (
+    *CORE, "torchvision", "transformers", "spacy", "nltk", "scipy.stats", "sklearn.metrics",
+    "tensorboardX", "cached_path", "fairscale", "transformers.models.auto", "_jsonnet",
+)  # fmt: skip
 SERVER = """
 import atexit, contextlib, importlib, json, os, signal, sys
 
-for name in (
-    "torch", "torch.distributed", "torch.optim", "torchvision", "transformers", "spacy", "nltk",
-    "numpy", "scipy.stats", "sklearn.metrics", "h5py", "tensorboardX", "cached_path", "fairscale",
-    "transformers.models.auto", "_jsonnet",
-):
+for name in sys.argv[1:]:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 ours = [name for name in sys.modules if name.partition(".")[0] in ("allennlp", "elmo_plugin")]
@@ -67,10 +68,10 @@ def _environment():
 
 
 @functools.cache
-def _server():
+def _server(names=ALL):
     """It ends with the process that started it, whose end of the pipe is closed then."""
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", SERVER],
+        [sys.executable, "-W", "ignore", "-c", SERVER, *names],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -90,12 +91,17 @@ def allennlp(*arguments, folder, **environment):
     return run(ALLENNLP, *arguments, folder=folder, **environment)
 
 
-def run(program, *arguments, folder=None, **environment):
+def run_core(program, *arguments, **environment):
+    """As `run` does, in a process that soon starts, for programs without AllenNLP."""
+    return run(program, *arguments, server=_server(CORE), **environment)
+
+
+def run(program, *arguments, folder=None, server=None, **environment):
     """
     As `python -c PROGRAM ARGUMENTS` does, with more of an environment, or less where a value is
     `None`, in another folder. PyTorch has read its variables before.
     """
-    server = _server()
+    server = server or _server()
     with tempfile.TemporaryDirectory() as place:
         output, errors = (Path(place) / name for name in ("output", "errors"))
         variables = {**_environment(), **environment}

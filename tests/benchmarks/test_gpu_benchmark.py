@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import gpu
 from elmo_plugin.bilm.kernels import lstm_fused
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 
 @pytest.mark.usefixtures("steady_machine")

@@ -447,5 +447,5 @@ def test_neither_ray_nor_pyarrow_is_imported_before_it_is_needed():
         "import elmo_plugin.bilm.corpus.ray_engine\n"
         "print({'ray', 'pyarrow'} & set(sys.modules))"
     )
-    child = fresh_process.run(code)
+    child = fresh_process.run_core(code)
     assert (child.returncode, child.stdout) == (0, "set()\n"), child.stderr

@@ -11,7 +11,7 @@ from tiny_bilm import random_bilm
 from elmo_plugin.bilm.files import atomic_write as module
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 
 def names(folder):

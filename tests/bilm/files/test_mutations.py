@@ -18,7 +18,7 @@ from elmo_plugin.bilm.files.options import num_parameters, options_dict, read_op
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 from tests.cases import first_quick
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 MUTATIONS = 200
 

@@ -20,7 +20,7 @@ from elmo_plugin.bilm.files.weights import check_weights, load_weights, save_wei
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests import peak_memory
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
 

@@ -5,7 +5,7 @@ import pytest
 
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 COUNT_PAGES = """
 import ctypes, resource, sys

@@ -12,7 +12,7 @@ from elmo_plugin.bilm.training.softmax import (
 )
 from tests import peak_memory
 from tests.cases import first_quick
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 NUM_WORDS, NUM_SAMPLES, MANY_SAMPLES, DIM = 40, 12, 30, 6
 

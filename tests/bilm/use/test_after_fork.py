@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 from tests.tiny_bilm import write
 
 FORKED = """

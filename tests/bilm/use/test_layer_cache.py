@@ -15,7 +15,7 @@ from elmo_plugin.bilm.kernels.backend import WeightsModule
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
-from tests.fresh_process import run
+from tests.fresh_process import run_core as run
 
 PLACES = ["memory", "directory"]
 # One sentence twice in a batch, one in two batches, one without tokens.
