@@ -34,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write only vocabulary.txt and softmax.hdf5, beside a biLM that is there already",
     )
+    parser.add_argument(
+        "--format",
+        choices=["hdf5", "safetensors"],
+        default="hdf5",
+        help="format of the weights: hdf5, with options.json, as released (default); safetensors, "
+        "with config.json, as Hugging Face transformers reads it",
+    )
     parser.add_argument("--force", action="store_true", help="replace the output's files")
 
 
@@ -47,6 +54,11 @@ def run(args: argparse.Namespace) -> None:
         If a file to write exists and `--force` is not given. If the output is the run's own folder,
         the input is not a pretraining run, or `--max-words` is below 3.
     """
+    from elmo_plugin.bilm.files.safetensors_file import (
+        CONFIG_FILE,
+        SAFETENSORS_FILE,
+        TOKENIZER_FILE,
+    )
     from elmo_plugin.bilm.training import export
     from elmo_plugin.commands.outputs import check_output
 
@@ -55,7 +67,10 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{output} is the run's own folder, expected another folder")
     names = [export.VOCABULARY_FILE, export.SOFTMAX_FILE]
     if not args.softmax_only:
-        names += [export.OPTIONS_FILE, export.WEIGHTS_FILE, export.CARD_FILE]
+        files = [export.OPTIONS_FILE, export.WEIGHTS_FILE]
+        if args.format == "safetensors":
+            files = [CONFIG_FILE, SAFETENSORS_FILE, TOKENIZER_FILE]
+        names += [*files, export.CARD_FILE]
     for name in names if output.is_dir() else ():
         check_output(output / name, [], args.force)
     if args.max_words is not None and args.max_words < 3:
@@ -68,5 +83,6 @@ def run(args: argparse.Namespace) -> None:
         args.max_words,
         args.softmax_dtype,
         args.softmax_only,
+        args.format,
     )
     print(f"{output}: {exported}")

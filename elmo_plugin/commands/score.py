@@ -20,9 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `score`."""
     parser.add_argument(
         "directory",
-        help="embedded, or a folder with options.json, weights.hdf5, softmax.hdf5 and "
-        "vocabulary.txt: a finished pretraining run, or output of export-bilm or "
-        "convert-checkpoint",
+        help="embedded, or a folder or ZIP file with a biLM, softmax.hdf5 and vocabulary.txt: a "
+        "finished pretraining run, or output of export-bilm or convert-checkpoint",
     )
     parser.add_argument(
         "text", help="one sentence a line, tokens separated by white space; - for standard input"

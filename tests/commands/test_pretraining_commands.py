@@ -9,6 +9,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 
 import elmo_plugin.plugin  # noqa: F401
+from elmo_plugin import ElmoEmbedder, LanguageScorer, load_bilm
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
@@ -106,6 +107,26 @@ def test_the_export_of_a_finished_run_is_its_best_epochs(run, tmp_path, capsys):
     assert "the best epoch's weights of a finished run (best.th: epoch 1, step 4)" in (
         capsys.readouterr().out
     )
+
+
+def test_an_export_as_safetensors_is_the_same_bilm(run, tmp_path):
+    out = tmp_path / "out"
+    main(["export-bilm", str(run), str(out), "--format", "safetensors"])
+    files = {"config.json", "model.safetensors", "tokenizer_config.json"}
+    assert {path.name for path in out.iterdir()} == {
+        *files,
+        *("card.json", "softmax.hdf5", "vocabulary.txt"),
+    }
+    assert str(run.parent) not in (out / "card.json").read_text()
+    expected, found = load_bilm(run).state_dict(), load_bilm(out).state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in found)
+    scores = list(LanguageScorer(run).score([["the", "cat"]]))
+    shared = shutil.make_archive(str(tmp_path / "shared"), "zip", out)
+    for folder in (out, shared):
+        assert list(LanguageScorer(folder).score([["the", "cat"]])) == scores
+    layers = ElmoEmbedder(run).embed_sentence(["the"])
+    assert (ElmoEmbedder(shared).embed_sentence(["the"]) == layers).all()
 
 
 def test_a_finished_run_that_was_made_longer_is_not_finished(run, tmp_path, capsys):

@@ -25,6 +25,7 @@ from elmo_plugin.bilm.files.many_langs import (
     many_langs_options,
 )
 from elmo_plugin.bilm.files.options import num_parameters, read_options
+from elmo_plugin.bilm.files.safetensors_file import SAFETENSORS_FILE
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -34,11 +35,14 @@ except ImportError:  # some builds of Python lack lzma
     LZMAError = zlib.error  # type: ignore[misc, assignment]
 
 OPTIONS = "options.json"
-# Names of weight files: first that of NLPL and simple_elmo, then that of exported biLMs.
-WEIGHTS = ("model.hdf5", "weights.hdf5")
+# Words and softmax with which a biLM was trained.
+VOCABULARY, SOFTMAX = "vocabulary.txt", "softmax.hdf5"
+# Names of weight files: of NLPL and simple_elmo, of exported biLMs, and of transformers.
+WEIGHTS = ("model.hdf5", "weights.hdf5", SAFETENSORS_FILE)
 EXPECTED = (
-    f"expected a biLM's files: {OPTIONS} and {' or '.join(WEIGHTS)} (bilm-tf, NLPL, simple_elmo), "
-    f"or {', '.join(FILES)} (ELMoForManyLangs)"
+    f"expected a biLM's files: {OPTIONS} and {WEIGHTS[0]} or {WEIGHTS[1]} (bilm-tf, NLPL, "
+    f"simple_elmo), {CONFIG} and {SAFETENSORS_FILE} (transformers), or {', '.join(FILES)} "
+    "(ELMoForManyLangs)"
 )
 # Limits in bytes on what a ZIP may hold: one JSON file, all JSON files together, one dictionary. A
 # weight file may have 8 bytes per parameter, and MOST_OVERHEAD more.
@@ -59,14 +63,14 @@ def is_folder(path: Path) -> bool:
 
 
 @contextmanager
-def unpacked(path: Path, with_weights: bool = True) -> Iterator[Path]:
+def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) -> Iterator[Path]:
     """
     Context manager that yields a folder with a biLM's files: `path` itself, or a temporary folder
     if `path` is a ZIP file.
 
-    Without `with_weights`, the weights are not unpacked. Raises a `ValueError` if the ZIP file is
-    damaged, does not hold exactly one biLM, has a path out of the folder, or a file above the size
-    limits.
+    Without `with_weights`, the weights are not unpacked, nor the softmax without `with_softmax`.
+    Raises a `ValueError` if the ZIP file is damaged, does not hold exactly one biLM, has a path out
+    of the folder, or a file above the size limits.
     """
     if path.is_dir():
         yield path
@@ -78,7 +82,7 @@ def unpacked(path: Path, with_weights: bool = True) -> Iterator[Path]:
         folder = Path(name)
         try:
             with zipfile.ZipFile(path) as archive:
-                _unpack(archive, path, folder, with_weights)
+                _unpack(archive, path, folder, with_weights, with_softmax)
         except (*DAMAGE, OSError) as error:
             # In a damaged ZIP, bzip2 raises an OSError without errno, and a seek to a negative
             # position raises EINVAL. Other OSErrors, such as a full disk, are not damage.
@@ -98,9 +102,11 @@ def options_in(folder: Path) -> ElmoOptions:
     """
     if is_many_langs(folder):
         return many_langs_options(folder)
-    if not (folder / OPTIONS).is_file():
-        raise FileNotFoundError(f"{folder} has {_content(folder)}, {EXPECTED}")
-    return read_options(folder / OPTIONS)
+    name = CONFIG if (folder / SAFETENSORS_FILE).is_file() else OPTIONS
+    for path in (folder / OPTIONS, folder / name):
+        if path.is_file():
+            return read_options(path)
+    raise FileNotFoundError(f"{folder} has {_content(folder)}, {EXPECTED}")
 
 
 def weights_in(folder: Path) -> Path:
@@ -113,7 +119,8 @@ def weights_in(folder: Path) -> Path:
     if not found:
         raise FileNotFoundError(f"{folder} has {_content(folder)}, {EXPECTED}")
     if len(found) > 1:
-        raise ValueError(f"{folder} has both {' and '.join(WEIGHTS)}, expected one of them")
+        names = " and ".join(one.name for one in found)
+        raise ValueError(f"{folder} has both {names}, expected one of them")
     return found[0]
 
 
@@ -138,7 +145,9 @@ def _errors_name(path: Path, folder: Path) -> Iterator[None]:
         raise kind(str(error).replace(str(folder), str(path))) from error
 
 
-def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bool) -> None:
+def _unpack(
+    archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bool, with_softmax: bool
+) -> None:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > MOST_ENTRIES:
         raise ValueError(f"{path} has {len(entries)} entries, {EXPECTED}")
@@ -169,21 +178,26 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bo
             _unpack_entry(archive, entry, path, folder, small[entry])
         elif len(name.encode("utf-8", "surrogateescape")) <= MOST_NAME:
             (folder / name).touch()  # an empty file, so that error messages can list its name
-    if with_weights:
-        limit = 8 * num_parameters(options_in(folder)) + MOST_OVERHEAD
+    limits: dict[str, int] = {}
+    options = options_in(folder) if with_weights else None
+    if options is not None:
         weights = (TOKENS, LSTM) if is_many_langs(folder) else WEIGHTS
-        for entry in inside:
-            if PurePosixPath(entry.filename).name in weights:
-                _unpack_entry(archive, entry, path, folder, limit)
+        limits = dict.fromkeys(weights, 8 * num_parameters(options) + MOST_OVERHEAD)
+    if options is not None and with_softmax and (folder / VOCABULARY).is_file():
+        num_words = (folder / VOCABULARY).read_bytes().count(b"\n") + 1
+        limits[SOFTMAX] = 8 * num_words * (options.projection_dim + 1) + MOST_OVERHEAD
+    for entry in inside:
+        if (name := PurePosixPath(entry.filename).name) in limits:
+            _unpack_entry(archive, entry, path, folder, limits[name])
 
 
 def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
     """
-    Return the size limit, in bytes, of a JSON file or an ELMoForManyLangs `.dic` file; 0 for other
+    Return the size limit, in bytes, of a JSON file or a file of words or characters; 0 for other
     files. The limit of a weight file is known only once the options have been unpacked.
     """
     name = PurePosixPath(entry.filename)
-    if name.name in (CHARACTERS, WORDS):
+    if name.name in (CHARACTERS, WORDS, VOCABULARY):
         return MOST_DICTIONARY
     return MOST_JSON if name.suffix == ".json" else 0
 

@@ -21,7 +21,7 @@ MOST_LAYERS, MOST_UNITS, MOST_WORDS, MOST_PARAMETERS = 2**8, 2**20, 2**26, 2**32
 
 def read_options(path: str | Path) -> ElmoOptions:
     """
-    Read the sizes of a biLM from an `options.json`.
+    Read the sizes of a biLM from an `options.json`, or from a `config.json` of transformers.
 
     # Raises
 
@@ -30,7 +30,10 @@ def read_options(path: str | Path) -> ElmoOptions:
     `ValueError`
         If it is not JSON, or not a biLM's options; the message names the file.
     """
-    return parse_options(read_json(path, "options file"), source=str(path))
+    found = read_json(path, "options file")
+    if isinstance(found, dict) and "char_cnn" not in found and found.get("model_type") == "elmo":
+        return parse_options(OptionsReader(found, str(path)).value("options", dict), str(path))
+    return parse_options(found, source=str(path))
 
 
 def read_json(path: str | Path, kind: str) -> Any:

@@ -17,6 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
+from elmo_plugin.bilm.files.safetensors_file import read_safetensors
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -61,7 +62,8 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
     bilm : `BiLm`
         A biLM made from the options that belong to the file.
     path : `str | Path`
-        An HDF5 file with weights in float16, float32 or float64.
+        An HDF5 file with weights in float16, float32 or float64, or a `.safetensors` file of
+        `elmo_plugin.transformers`.
 
     # Raises
 
@@ -96,6 +98,9 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
 
     Raise the errors of `load_weights`; a wrong checksum is found only at the end.
     """
+    if Path(path).suffix == ".safetensors":
+        yield from read_safetensors(bilm, path)
+        return
     checksum = 0
     with plain_hdf5(path, "weight file") as file:
         for entry in _checked(file, bilm, str(path)):
@@ -126,6 +131,8 @@ def check_weights(options: ElmoOptions, path: str | Path) -> None:
 
     Raise the errors of `load_weights`.
     """
+    if Path(path).suffix == ".safetensors":
+        return  # its own reader checks before it reads
     with torch.device("meta"):
         bilm = BiLm(options)
     with plain_hdf5(path, "weight file") as file:

@@ -21,6 +21,11 @@ from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
+from elmo_plugin.bilm.files.safetensors_file import (
+    SAFETENSORS_FILE,
+    config_files,
+    save_safetensors,
+)
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -31,6 +36,8 @@ from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 VOCABULARY_FILE = "vocabulary.txt"
 BEST_FILE = "best.th"
+# An absolute path, up to its last part.
+FOLDERS = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\\"',;]+[/\\])*(?=[^\s/\\])")
 # Checkpoint files with weights, of this version and of version 0.2.
 ANY_CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
 
@@ -44,9 +51,11 @@ def export_bilm(
     card: dict[str, Any] | None = None,
     dtype: str = "float32",
     softmax_dtype: str | None = None,
+    file_format: str = "hdf5",
 ) -> None:
     """
-    Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP.
+    Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP, or
+    `config.json` and `model.safetensors` for transformers.
 
     Vocabulary, softmax and model card are written too if they are given. Earlier files are replaced
     once all new ones are written.
@@ -63,10 +72,13 @@ def export_bilm(
         training.
     card : `dict[str, Any] | None`, optional (default = `None`)
         Model card: a record of the training, such as data, command, steps, time and perplexities.
+        Absolute paths are cut to file names.
     dtype : `str`, optional (default = `"float32"`)
         Type of the stored weights, `"float16"` or `"float32"`.
     softmax_dtype : `str | None`, optional (default = `None`)
         Type of the stored softmax, see `save_softmax`; `dtype` if not given.
+    file_format : `str`, optional (default = `"hdf5"`)
+        `"hdf5"` or `"safetensors"`.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -77,14 +89,28 @@ def export_bilm(
             return files.enter_context(atomic_write(directory / name))
 
         # The last one written is renamed first.
-        write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
-        save_weights(bilm, aside(WEIGHTS_FILE), dtype)
+        if file_format == "hdf5":
+            write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
+            save_weights(bilm, aside(WEIGHTS_FILE), dtype)
+        else:
+            for name, content in config_files(bilm.options).items():
+                write_json(aside(name), content)
+            save_safetensors(bilm, aside(SAFETENSORS_FILE), dtype)
         if card is not None:
-            write_json(aside(CARD_FILE), card)
+            write_json(aside(CARD_FILE), without_folders(card))
         if softmax is not None:
             save_softmax(softmax, aside(SOFTMAX_FILE), softmax_dtype or dtype)
         if vocabulary is not None:
             vocabulary.save(aside(VOCABULARY_FILE))
+
+
+def without_folders(value: Any) -> Any:
+    """Return JSON in whose strings absolute paths are cut to their names: a card is published."""
+    if isinstance(value, dict):
+        return {key: without_folders(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_folders(one) for one in value]
+    return FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
 def export_run(
@@ -95,6 +121,7 @@ def export_run(
     max_words: int | None = None,
     softmax_dtype: str | None = None,
     softmax_only: bool = False,
+    file_format: str = "hdf5",
 ) -> str:
     """
     Export the biLM of a pretraining run, finished or not; return a description of what was
@@ -107,7 +134,7 @@ def export_run(
     checkpoint : `str | None`, optional (default = `None`)
         Name of a checkpoint file in the run's folder. The default is `best.th`, the best epoch's
         weights, of a finished run, and the newest checkpoint of any other run.
-    dtype, softmax_dtype
+    dtype, softmax_dtype, file_format
         See `export_bilm`.
     max_words : `int | None`, optional (default = `None`)
         Number of words to keep in vocabulary and softmax, the most frequent ones; all if not given.
@@ -163,6 +190,7 @@ def export_run(
         card=card,
         dtype=dtype,
         softmax_dtype=softmax_dtype,
+        file_format=file_format,
     )
     return title
 

@@ -9,17 +9,13 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, Sentence, batches, windows
+from elmo_plugin.bilm.files.folders import is_folder, unpacked
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, with_boundaries
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
-from elmo_plugin.bilm.training.export import (
-    OPTIONS_FILE,
-    SOFTMAX_FILE,
-    VOCABULARY_FILE,
-    WEIGHTS_FILE,
-)
+from elmo_plugin.bilm.training.export import SOFTMAX_FILE, VOCABULARY_FILE
 from elmo_plugin.bilm.training.softmax import WordSoftmax, full_cross_entropy, load_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
@@ -93,10 +89,11 @@ class LanguageScorer:
     # Parameters
 
     bilm : `BiLm | str | Path`
-        A biLM; or `"embedded"` or a folder, from which `from_directory` loads biLM, softmax and
-        vocabulary. The biLM's `state` determines the initial LSTM state of each sentence. With
-        `"primed"` and `"reset"`, sentences are scored independently. With `"carry"`, each sentence
-        continues from the sentence before it, as in the held-out evaluation of pretraining.
+        A biLM; or `"embedded"`, a folder or a ZIP file, from which `from_directory` loads biLM,
+        softmax and vocabulary. The biLM's `state` determines the initial LSTM state of each
+        sentence. With `"primed"` and `"reset"`, sentences are scored independently. With
+        `"carry"`, each sentence continues from the sentence before it, as in the held-out
+        evaluation of pretraining.
     softmax : `WordSoftmax | None`, optional (default = `None`)
         Softmax that the biLM was trained with; required with a `BiLm`, not allowed with a folder.
     vocabulary : `WordVocabulary | None`, optional (default = `None`)
@@ -153,8 +150,8 @@ class LanguageScorer:
         # Parameters
 
         directory : `str | Path`
-            `"embedded"`, or a folder with `options.json`, `weights.hdf5`, `softmax.hdf5` and
-            `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
+            `"embedded"`, or a folder or ZIP file with a biLM's files (see `Elmo`), `softmax.hdf5`
+            and `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
             `convert-checkpoint`.
         state : `str`, optional (default = `"primed"`)
             Initial LSTM state of each sentence; see `LanguageScorer`.
@@ -339,18 +336,18 @@ def load_with_softmax(
     `LanguageScorer.from_directory` explains the parameters and errors.
     """
     folder = Path(NAMED_BILMS["embedded"][0]).parent if str(directory) == "embedded" else directory
-    folder = Path(folder)
-    paths = [folder / name for name in (OPTIONS_FILE, WEIGHTS_FILE, SOFTMAX_FILE)]
-    if vocabulary_file is None:
-        paths.append(folder / VOCABULARY_FILE)
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{directory} has no {' and no '.join(missing)}, expected the folder of a finished "
-            "pretraining run, or what export-bilm or convert-checkpoint --vocabulary wrote"
-        )
-    vocabulary = WordVocabulary.from_file(vocabulary_file or paths[-1])
-    bilm = load_bilm(paths[0], paths[1], state=state)
-    softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
-    load_softmax(softmax, paths[2])
+    if not is_folder(Path(folder)):
+        raise FileNotFoundError(f"there is no folder or ZIP file {directory}")
+    with unpacked(Path(folder), with_softmax=True) as path:
+        needed = [SOFTMAX_FILE] if vocabulary_file else [SOFTMAX_FILE, VOCABULARY_FILE]
+        missing = [name for name in needed if not (path / name).is_file()]
+        if missing:
+            raise FileNotFoundError(
+                f"{directory} has no {' and no '.join(missing)}, expected the folder of a finished "
+                "pretraining run, or what export-bilm or convert-checkpoint --vocabulary wrote"
+            )
+        vocabulary = WordVocabulary.from_file(vocabulary_file or path / VOCABULARY_FILE)
+        bilm = load_bilm(path, state=state)
+        softmax = WordSoftmax(len(vocabulary), bilm.options.projection_dim)
+        load_softmax(softmax, path / SOFTMAX_FILE)
     return bilm, softmax, vocabulary

@@ -25,3 +25,16 @@ def test_what_cannot_be_written_whole_replaces_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"could not be written \(No space left on device\).*weights"):
         write("b")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_card_has_no_folders_of_this_machine():
+    card = {
+        "command": "pretrain /home/me/a/c.json -s ~/out -o {'x':'/data/t*.txt'} C:\\x\\y",
+        "text": ["/data/t.txt", "runs/one", "1/2 and a / b", "https://host/x/y"],
+        "steps": 4,
+    }
+    assert export.without_folders(card) == {
+        "command": "pretrain c.json -s out -o {'x':'t*.txt'} y",
+        "text": ["t.txt", "runs/one", "1/2 and a / b", "https://host/x/y"],
+        "steps": 4,
+    }
