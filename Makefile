@@ -84,7 +84,7 @@ interop: .venv-interop/.installed  ## run old programs and other ELMos unchanged
 	.venv-interop/bin/python -m pytest -m interop tests/interop
 
 test-ray: .venv-ray/.installed  ## embed-corpus on Ray (installs it in .venv-ray)
-	.venv-ray/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/commands/test_embed_corpus_command.py
+	.venv-ray/bin/python -m pytest -m 'slow or not slow' tests/bilm/corpus tests/bilm/extraction/test_engine.py tests/commands/test_embed_corpus_command.py
 
 # Needs neither torch nor AllenNLP: the reference is read from the sources.
 .venv-docs/.installed: requirements-docs.txt

@@ -75,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "millions of sentences (default: sentences)",
     )
     parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="number of processes, which share the threads; not with --state carry (default: 1)",
+    )
+    add_shard(parser)
+    parser.add_argument(
         "--resume",
         action="store_true",
         help="resume an interrupted run, if there is one; the file has the same bytes",
@@ -95,6 +102,15 @@ def add_storage_dtype(parser: argparse.ArgumentParser, default: str) -> None:
         default=default,
         help="how numbers are stored; float16 keeps about three digits. The biLM is computed in "
         f"float32 either way (default: {default}; --dtype is the former name)",
+    )
+
+
+def add_shard(parser: argparse.ArgumentParser) -> None:
+    """Add `--shard`, for several runs of a command that share the work."""
+    parser.add_argument(
+        "--shard",
+        help="i/n, from 1/n to n/n: compute only each nth shard, from the ith on; for n runs that "
+        "share the disk, such as a Slurm array. The last one completes the output",
     )
 
 
@@ -206,7 +222,12 @@ def run(args: argparse.Namespace) -> None:
             replace_bad_utf8=args.replace_bad_utf8,
             name=args.input_file,
             progress=bar,
+            workers=args.workers,
+            shard=args.shard,
         )
+    if not Path(args.output_file).exists():
+        print(f"shard {args.shard} is done; the other parts are not all there yet", file=sys.stderr)
+        return
     print(f"{counted(count, 'sentence')} in {args.output_file}", file=sys.stderr)
 
 

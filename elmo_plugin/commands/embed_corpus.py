@@ -6,6 +6,7 @@ import sys
 from elmo_plugin.commands.elmo import (
     add_bilm_files,
     add_replace_bad_utf8,
+    add_shard,
     add_storage_dtype,
     settings_in,
 )
@@ -76,7 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         default=600.0,
-        help="seconds without a message after which a worker is replaced (default: 600)",
+        help="seconds without progress after which a worker is replaced (default: 600)",
+    )
+    add_shard(parser)
+    parser.add_argument(
+        "--resume", action="store_true", help="resume an interrupted run: the default"
     )
     parser.add_argument(
         "--force", action="store_true", help="remove the files of an earlier run and start again"
@@ -94,6 +99,8 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`, `OSError`
         If an argument or an input is invalid, or shards fail; see `embed_corpus`.
     """
+    if args.resume and args.force:
+        raise ValueError("--resume was given with --force, expected one of them")
     from elmo_plugin.bilm.corpus.plan import CorpusSettings
     from elmo_plugin.bilm.corpus.run import embed_corpus
 
@@ -110,8 +117,12 @@ def run(args: argparse.Namespace) -> None:
             workers=args.workers,
             timeout=args.timeout,
             force=args.force,
+            shard=args.shard,
             progress=bar,
         )
+    if complete is None:
+        print(f"shard {args.shard} is done; the other parts are not all there yet", file=sys.stderr)
+        return
     lines, tokens = counted(complete["lines"], "line"), counted(complete["tokens"], "token")
     parts = counted(len(complete["parts"]), "part")
     print(f"{lines}, {tokens} in {parts} in {args.output}", file=sys.stderr)

@@ -113,6 +113,13 @@ def test_storage_dtype_has_a_former_name(tmp_path, inputs, bilm, name):
         assert file["0"].dtype == numpy.float16
 
 
+def test_runs_that_share_the_shards(tmp_path, inputs, bilm, capsys):
+    for shard, said in (("2/2", "shard 2/2 is done; the other"), ("1/2", "3 sentences in")):
+        main(["elmo", inputs, str(tmp_path / "out"), "--top", "--shard", shard, *bilm])
+        assert capsys.readouterr().err.splitlines()[-1].startswith(said)
+    assert names(tmp_path) == ["in.txt", "out"]
+
+
 def test_gzip_input_and_a_single_sentence(tmp_path, bilm, capsys):
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"The cat sat .\n"))
     main(["elmo", str(tmp_path / "in.gz"), str(tmp_path / "out"), "--top", *bilm])
@@ -151,6 +158,7 @@ def test_the_default_is_primed_and_embedded(tmp_path, inputs, capsys):
             ["{in}", "out", "--all", "--layout", "ragged", "--use-sentence-keys"],
             "use_sentence_keys was given with the ragged layout",
         ),
+        (["{in}", "out", "--all", "--state", "carry", "--workers", "2"], "state is 'carry', in"),
     ],
 )
 def test_errors_are_one_line(tmp_path, inputs, monkeypatch, capsys, arguments, message):
@@ -236,35 +244,35 @@ def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
 
 
 # It waits for the signal: a fast machine would end before.
-WAITS_AFTER_A_COMMIT = """
+WAITS_AFTER_A_PART = """
 import sys, time
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.extraction import extract
-extract.COMMIT_SECONDS = 0
-commit = extract.Journal.commit
-def commit_and_wait(*arguments, **more):
-    commit(*arguments, **more)
+from elmo_plugin.bilm.extraction import parts
+parts.SHARD_STEPS = 0
+compute = parts.Parts.compute
+def compute_and_wait(*arguments):
+    compute(*arguments)
     time.sleep(600)
-extract.Journal.commit = commit_and_wait
+parts.Parts.compute = compute_and_wait
 main(sys.argv[1:])
 """
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
+def test_ctrl_c_says_how_to_go_on(tmp_path, bilm, monkeypatch):
     lines = text(600)
     (tmp_path / "in").write_text("\n".join(lines))
     (tmp_path / "out").write_text("precious")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--top", "--max-tokens", "50"]
     arguments += [*bilm, "--force"]
     child = subprocess.Popen(
-        [sys.executable, "-c", WAITS_AFTER_A_COMMIT, *arguments],
+        [sys.executable, "-c", WAITS_AFTER_A_PART, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         # Where the tests run in a shell's background, children would ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    progress = tmp_path / "out.partial" / "progress.json"
-    while not progress.exists():
+    part = tmp_path / "out.partial" / "part-000000"
+    while not part.exists():
         assert child.poll() is None, child.stderr.read()
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
@@ -272,6 +280,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, bilm):
     assert child.returncode == 130
     assert errors.splitlines()[-1] == "interrupted; to resume, run the same command with --resume"
     assert (tmp_path / "out").read_text() == "precious"
+    monkeypatch.setattr("elmo_plugin.bilm.extraction.parts.SHARD_STEPS", 0)
     main([*arguments, "--resume"])
     with h5py.File(tmp_path / "out") as file:
         assert len(file) == len(lines) + 1

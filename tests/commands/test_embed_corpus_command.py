@@ -7,14 +7,14 @@ pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is n
 from elmo_plugin import read_corpus
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.corpus import run
-from tests.bilm.corpus.inline_engine import InlineEngine
+from tests.bilm.extraction.inline_workers import InlineWorker, InlineWorkers
 from tests.tiny_bilm import write
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
     write(tmp_path)
     (tmp_path / "a.txt").write_text("The cat sat .\n\nYes\n")
     (tmp_path / "b.txt").write_text("Dogs bark at the moon\n")
@@ -80,11 +80,19 @@ def test_a_missing_package_is_named(folder, capsys, monkeypatch):
     assert error == "error: ray is not installed; pip install 'elmo_plugin[ray]'"
 
 
+def test_runs_that_share_the_shards(folder, capsys):
+    command = ["embed-corpus", "?.txt", "out", *BILM, "--shard-tokens", "3", "--resume", "--shard"]
+    for shard, said in (("1/2", "shard 1/2 is done; the other"), ("2/2", "4 lines, 10 tokens in")):
+        main([*command, shard])
+        assert capsys.readouterr().err.splitlines()[-1].startswith(said)
+    assert len(list(read_corpus("out"))) == 4
+
+
 def test_ctrl_c_says_how_it_goes_on(folder, capsys, monkeypatch):
-    def interrupted(self, workers, seconds):
+    def interrupted(self, *arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(InlineEngine, "wait", interrupted)
+    monkeypatch.setattr(InlineWorker, "submit", interrupted)
     with pytest.raises(SystemExit) as exit_:
         main(["embed-corpus", "a.txt", "out", *BILM])
     assert exit_.value.code == 130

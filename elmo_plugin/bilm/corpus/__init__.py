@@ -1,7 +1,6 @@
 """
-Embed a corpus with many processes, on one or many machines.
+Write a corpus's vectors to Parquet files.
 
 `run` writes a plan (`plan`), which divides the input into shards (`shards`). Each shard becomes one
-Parquet file (`embed`, `parquet`). `supervise` assigns shards to workers, which `local_engine` or
-`ray_engine` starts.
+Parquet file (`parquet`). `extraction.engine` computes them with many processes.
 """

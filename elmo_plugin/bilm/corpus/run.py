@@ -1,16 +1,19 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
-import multiprocessing
-from collections.abc import Iterable
-from dataclasses import replace
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
 from tqdm import tqdm
 
-from elmo_plugin.bilm.corpus.embed import GROUP_BYTES, WorkerFiles, load_for, machine_of
-from elmo_plugin.bilm.corpus.local_engine import LocalEngine
-from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, is_complete, pyarrow_modules
+from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, PartWriter, is_complete, pyarrow_modules
 from elmo_plugin.bilm.corpus.plan import (
     COMPLETE,
     PLAN,
@@ -21,20 +24,117 @@ from elmo_plugin.bilm.corpus.plan import (
     check_same,
     part_name,
 )
-from elmo_plugin.bilm.corpus.ray_engine import RayEngine, ray_module
-from elmo_plugin.bilm.corpus.shards import check_shards, cut_shards, describe, find_files
-from elmo_plugin.bilm.corpus.supervise import MOST_TRIES, Engine, Supervisor
-from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.corpus.shards import (
+    Line,
+    check_shards,
+    cut_shards,
+    describe,
+    find_files,
+    read_shard,
+)
+from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, windows
+from elmo_plugin.bilm.extraction.engine import (
+    PROGRESS_FILES,
+    UP_TO_ROUNDING,
+    LocalWorkers,
+    Workers,
+    note,
+    parse_share,
+    refuse_in_worker,
+    run_shards,
+)
+from elmo_plugin.bilm.extraction.ray_workers import RayWorkers, ray_module
+from elmo_plugin.bilm.extraction.vectors import window_vectors
+from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import locked_folder
-from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
-from elmo_plugin.bilm.files.stderr import stderr
+from elmo_plugin.bilm.kernels.fast import kernels_of
+from elmo_plugin.bilm.model.bilm import BiLm
 
 ENGINES = ("local", "ray")
 # Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
-WRITTEN = (COMPLETE, *(f"part-{'[0-9]' * digits}.parquet" for digits in (6, 7)))
-UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
+PARTS = tuple(f"part-{'[0-9]' * digits}.parquet" for digits in (6, 7))
+WRITTEN = (COMPLETE, *PARTS, PROGRESS_FILES)
+# Approximate limit on the vectors of a row group, in bytes, because a whole row group is held in
+# memory. A single long line may exceed the limit.
+GROUP_BYTES = 1 << 26
+
+
+def machine_of(bilm: BiLm) -> dict[str, str]:
+    """
+    Describe everything in this process that may change the last bits of a biLM's vectors, or the
+    bytes of the files: kernels, the processor with PyTorch's own, and versions of packages.
+    """
+    kernels = kernels_of(bilm.lstm.layers("forward")[0].weights, bilm.dtype)
+    return {**kernels, "torch": torch.__version__, "pyarrow": version("pyarrow")}
+
+
+@dataclass
+class ShardEmbedder:
+    """
+    Computes shards of a plan, and writes their Parquet files.
+
+    `folder` is the output folder, and `root` the folder to which relative names of input files
+    refer. Both are valid on every machine of the run.
+    """
+
+    plan: Plan
+    folder: Path
+    root: Path
+
+    def compute(
+        self, bilm: BiLm, shard: tuple[int, None], report: Callable[[int], Any]
+    ) -> dict[str, str]:
+        """
+        Compute a shard and write its Parquet file; `report` gets the number of tokens of each
+        batch. Return `machine_of` the biLM: the file's bytes depend only on it and on the plan.
+
+        A text that has changed since it was planned causes a `ValueError`.
+        """
+        # Empty the cache: a vector that was cached for another shard may differ in its last bit.
+        bilm.char_cnn.forget_token_vectors()
+        plan, settings, number = self.plan, self.plan.settings, shard[0]
+        token_size = plan.num_layers * plan.bilm.embedding_dim
+        group_steps = GROUP_BYTES // (token_size * numpy.dtype(settings.dtype).itemsize)
+        max_tokens = min(settings.max_tokens, group_steps // WINDOW_BATCHES)
+        more = plan.names, self.root, settings.replace_bad_utf8
+        lines = read_shard(plan.shards[number], *more)
+        with atomic_write(self.folder / part_name(number)) as temporary:
+            writer = PartWriter(temporary, plan, number)
+            try:
+                for group in groups(lines, max_tokens):
+                    sizes = [len(line.sentence.tokens) * token_size for line in group]
+                    offsets = numpy.concatenate([[0], numpy.cumsum(sizes)]).astype(numpy.int64)
+                    numbers = numpy.empty(offsets[-1], settings.dtype)
+                    arrays = [
+                        numbers[start:stop].reshape(plan.num_layers, -1, plan.bilm.embedding_dim)
+                        for start, stop in itertools.pairwise(offsets)
+                    ]
+                    window = [line.sentence for line in group]
+                    for pieces in window_vectors(bilm, window, settings.extraction):
+                        for sentence, first, vectors in pieces:
+                            arrays[sentence][:, first : first + vectors.shape[1]] = vectors
+                        report(sum(piece.vectors.shape[1] for piece in pieces))
+                    writer.write(group, offsets, numbers)
+            finally:
+                writer.close()
+        return machine_of(bilm)
+
+
+def groups(lines: Iterator[Line], max_tokens: int) -> Iterator[Sequence[Line]]:
+    """Divide lines into the row groups of a Parquet file, at the ends of `windows`."""
+    pending: list[Line] = []
+
+    def sentences() -> Iterator[Any]:
+        for line in lines:
+            pending.append(line)
+            yield line.sentence
+
+    for window in windows(sentences(), max(1, max_tokens)):
+        yield pending[: len(window)]
+        del pending[: len(window)]
 
 
 def embed_corpus(
@@ -49,8 +149,9 @@ def embed_corpus(
     workers: int | None = None,
     timeout: float = 600.0,
     force: bool = False,
+    shard: str | None = None,
     progress: tqdm | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """
     Write a biLM's vectors for every line of many files to Parquet files, with many processes.
 
@@ -72,21 +173,25 @@ def embed_corpus(
     engine : `str`, optional (default = `"local"`)
         `"local"` for processes of this machine, `"ray"` for actors of a Ray cluster.
     ray_address : `str | None`, optional (default = `None`)
-        Address of the cluster; `"local"` starts one on this machine. See `RayEngine` for the
+        Address of the cluster; `"local"` starts one on this machine. See `RayWorkers` for the
         default.
     workers : `int | None`, optional (default = `None`)
         Number of workers; by default, the number of CPUs divided by `settings.threads`.
     timeout : `float`, optional (default = `600.0`)
-        Seconds without a message after which a worker is replaced.
+        Seconds without progress after which a worker is replaced.
     force : `bool`, optional (default = `False`)
         Remove the files of an earlier run in `output` and start again.
+    shard : `str | None`, optional (default = `None`)
+        `"i/n"`, from `"1/n"` to `"n/n"`: compute only each nth shard, from the ith on, for n calls
+        of this function on machines that share the disk. The first of them writes the plan, the
+        last one `complete.json`.
     progress : `tqdm | None`, optional (default = `None`)
         Progress bar that counts tokens.
 
     # Returns
 
-    `dict[str, Any]`
-        The content of `complete.json`.
+    `dict[str, Any] | None`
+        The content of `complete.json`. `None` if with `shard` other parts are not there yet.
 
     # Raises
 
@@ -101,11 +206,7 @@ def embed_corpus(
         If a script calls this function outside `if __name__ == "__main__":`. Each worker imports
         the script again.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise RuntimeError(
-            "a worker of embed_corpus called embed_corpus again; put the call in the script under "
-            'if __name__ == "__main__":'
-        )
+    refuse_in_worker()
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
     if workers is not None and workers < 1:
@@ -121,84 +222,92 @@ def embed_corpus(
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file, expected a folder")
     output.mkdir(parents=True, exist_ok=True)
+    share = None if shard is None else parse_share(shard)
+    if share and force:
+        raise ValueError("shard was given with force, which removes the other shards' files")
     source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
-    paths = _absolute(options_file), _absolute(weight_file)
-    files = WorkerFiles(str(output), str(Path.cwd()), *paths, settings.threads)
+    bilm = load_bilm(options_file, weight_file, state=settings.state, default="embedded").eval()
+    read = [Path(name) for name in (options_file, weight_file) if name]
     progress = progress if progress is not None else tqdm(disable=True)
-    with locked_folder(output):
-        plan = _load_or_make_plan(list(inputs), files, settings, source, progress, force)
-        found = {n for n in range(len(plan.shards)) if is_complete(output / part_name(n), plan, n)}
-        missing = [number for number in range(len(plan.shards)) if number not in found]
-        _start_progress(progress, plan, found)
+    root = Path.cwd()
+    index, every = share or (1, 1)
+    with ExitStack() as stack:
+        lock = stack.enter_context(ExitStack())
+        lock.enter_context(locked_folder(output, wait=share is not None))
+        plan = _load_or_make_plan(
+            list(inputs), output, root, bilm, settings, source, read, force, share, progress
+        )
+        if share:  # the other runs work in the folder too, so lock it only to plan
+            lock.close()
+        ours = range(index - 1, len(plan.shards), every)
+        found = {n for n in ours if is_complete(output / part_name(n), plan, n)}
+        missing = [number for number in ours if number not in found]
+        _start_progress(progress, plan, ours, found)
         if missing:
-            started: Engine = (
-                LocalEngine(files) if engine == "local" else RayEngine(files, ray_address)
-            )
-            try:
-                size = min(
-                    workers or max(1, started.num_processors // settings.threads), len(missing)
-                )
-                _compute(plan, started, size, timeout, missing, progress)
-            finally:
-                started.close()
+            job = pickle.dumps((bilm, ShardEmbedder(plan, output, root).compute))
+            del bilm
+            started: Workers
+            if engine == "local":
+                started = LocalWorkers(job, settings.threads)
+            else:
+                started = ray_workers = RayWorkers(job, settings.threads, ray_address)
+                stack.callback(ray_workers.close)
+            size = workers or max(1, started.num_processors() // settings.threads)
+            _compute(plan, started, min(size, len(missing)), timeout, missing, progress, output)
+        if share and not all(
+            is_complete(output / part_name(n), plan, n) for n in range(len(plan.shards))
+        ):
+            return None
         return _complete(plan, output)
-
-
-def _absolute(name: str | Path | None) -> str | None:
-    """Make a path absolute if it exists; keep names of biLMs and URLs."""
-    if name is None:
-        return None
-    is_file = str(name) not in NAMED_BILMS and Path(name).exists()
-    return str(Path(name).absolute() if is_file else name)
 
 
 def _load_or_make_plan(
     inputs: list[str | Path],
-    worker_files: WorkerFiles,
+    output: Path,
+    root: Path,
+    bilm: BiLm,
     settings: CorpusSettings,
     source: str,
-    progress: tqdm,
+    bilm_files: list[Path],
     force: bool,
+    share: tuple[int, int] | None,
+    progress: tqdm,
 ) -> Plan:
     """
     Load the existing plan and check that it matches the inputs and settings. If there is none, or
     with `force`, write a new plan. If the plan, an input or the folder is unusable, raise the same
     errors as `embed_corpus`.
     """
-    output, root = Path(worker_files.folder), Path(worker_files.root)
     names = find_files(inputs, root)
     old_files = []
     if force:
-        read = [root / name for name in names]
-        bilm_files = (worker_files.options_file, worker_files.weight_file)
-        read += [Path(name) for name in bilm_files if name]
+        read = [*(root / name for name in names), *bilm_files]
         old_files = files_of_earlier_run(output, WRITTEN, PLAN, read)
     files = [InputFile(name, (root / name).stat().st_size) for name in names]
-    model = load_for(settings.state, worker_files)
-    bilm = PlannedBiLm(
-        source, fingerprint(model), model.options.num_layers + 1, model.options.embedding_dim
+    planned = PlannedBiLm(
+        source, fingerprint(bilm), bilm.options.num_layers + 1, bilm.options.embedding_dim
     )
-    machine = machine_of(model)
+    machine = machine_of(bilm)
     if "threads" in machine:  # record the workers' threads, not this process's
         machine["threads"] = str(settings.threads)
-    del model
     if (output / PLAN).exists() and not force:
         plan = Plan.load(output)
-        check_same(plan, output, settings, bilm, files)
+        check_same(plan, output, settings, planned, files)
         _show(progress, "checking the input")
-        check_shards(plan.shards, plan.names, root)
+        index, every = share or (1, 1)
+        check_shards(plan.shards[index - 1 :: every], plan.names, root)
         if machine != plan.machine:
-            _note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
+            note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
         return plan
-    foreign = sorted(path.name for pattern in WRITTEN for path in output.glob(pattern))
+    foreign = sorted(path.name for pattern in (COMPLETE, *PARTS) for path in output.glob(pattern))
     if foreign and not force:
         raise ValueError(
             f"{output} has {foreign[0]} but no {PLAN}, expected an empty folder or that of an "
             "earlier run"
         )
-    plan = Plan(replace(settings, threads=1), bilm, machine, files, [])
+    plan = Plan(replace(settings, threads=1), planned, machine, files, [])
     # Other lines of the row group come before a long one.
-    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (plan.num_layers * bilm.embedding_dim)
+    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (plan.num_layers * planned.embedding_dim)
     sizes = settings.shard_tokens, settings.replace_bad_utf8, most_tokens
     for shard in cut_shards(names, root, *sizes):
         plan.shards.append(shard)
@@ -209,38 +318,40 @@ def _load_or_make_plan(
 
 
 def _compute(
-    plan: Plan, engine: Engine, size: int, timeout: float, missing: list[int], progress: tqdm
+    plan: Plan,
+    workers: Workers,
+    size: int,
+    timeout: float,
+    missing: list[int],
+    progress: tqdm,
+    folder: Path,
 ) -> None:
     count, left = len(plan.shards), len(missing)
 
-    def show() -> None:
+    def show(done: int) -> None:
+        nonlocal left
+        left -= done
         _show(progress, f"{count - left} of {count} shards, workers: {size}")
 
-    def done(number: int) -> None:
-        nonlocal left
-        left -= 1
-        show()
-
-    show()
-    supervisor = Supervisor(engine, size, timeout, lambda text: _note(progress, text), progress)
-    failed = supervisor.run(missing, done)
-    for machine in supervisor.machines:
-        if machine != plan.machine:
-            _note(progress, f"planned on {plan.machine}, a worker on {machine}: {UP_TO_ROUNDING}")
-    if failed:
-        number, reason = next(iter(failed.items()))
-        raise OSError(
-            f"{len(failed)} of {count} shards failed {MOST_TRIES} times: "
-            f"{', '.join(map(str, sorted(failed)))}; shard {number} "
-            f"({describe(plan.shards[number], plan.names)}): {reason}"
-        )
+    show(0)
+    run_shards(
+        ((number, None) for number in missing),
+        workers,
+        size,
+        folder,
+        progress,
+        timeout,
+        done=lambda number: show(1),
+        machine=plan.machine,
+        describe=lambda one: f"shard {one[0]} ({describe(plan.shards[one[0]], plan.names)})",
+    )
 
 
-def _start_progress(progress: tqdm, plan: Plan, found: set[int]) -> None:
+def _start_progress(progress: tqdm, plan: Plan, ours: Iterable[int], found: set[int]) -> None:
     """
     Start the progress bar; its speed does not count the shards in `found`, which exist already.
     """
-    progress.reset(sum(shard.tokens for shard in plan.shards))
+    progress.reset(sum(plan.shards[number].tokens for number in ours))
     progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
     if not progress.disable:
         progress.last_print_n = progress.n
@@ -252,14 +363,11 @@ def _show(progress: tqdm, text: str) -> None:
     progress.update(0)
 
 
-def _note(progress: tqdm, text: str) -> None:
-    progress.write(text, file=stderr())
-
-
 def _complete(plan: Plan, output: Path) -> dict[str, Any]:
     """Remove temporary files of killed workers, write `complete.json`, and return its content."""
-    for path in output.glob(".part-*.parquet.*.part"):
-        path.unlink(missing_ok=True)
+    for pattern in (".part-*.parquet.*.part", PROGRESS_FILES):
+        for path in output.glob(pattern):
+            path.unlink(missing_ok=True)
     content = {
         "lines": sum(shard.lines for shard in plan.shards),
         "tokens": sum(shard.tokens for shard in plan.shards),

@@ -2,37 +2,45 @@
 Write a biLM's layers for every line of a text to an HDF5 file; an interrupted run can be resumed.
 """
 
+import contextlib
 import hashlib
-import time
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from tqdm import tqdm
 
-from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences, windows
-from elmo_plugin.bilm.extraction.journal import EXPECTED_THE_SAME, Journal, remove_finished_journal
+from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences
+from elmo_plugin.bilm.extraction.engine import (
+    LocalWorkers,
+    Shard,
+    parse_share,
+    refuse_in_worker,
+    run_shards,
+)
 from elmo_plugin.bilm.extraction.layouts import read_attribute, write_file
-from elmo_plugin.bilm.extraction.vectors import Extraction, window_vectors
+from elmo_plugin.bilm.extraction.parts import (
+    EXPECTED_THE_SAME,
+    Parts,
+    cut,
+    remove_finished,
+    texts_of,
+)
+from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.digest import fingerprint
+from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.lstm import LstmState
 
-# Names of a carried state's tensors in the journal.
-CARRIED = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
 # Default batch size in state "carry", as in AllenNLP 0.9. Sentence n starts from the final state
 # of sentence n - batch size.
 CARRIED_BATCH_SIZE = 64
-# Shortest time between two commits to the journal. In state "carry", where a window is one small
-# batch, a commit also waits for the end of a group of CARRIED_WINDOWS windows.
-COMMIT_SECONDS = 1.0
-CARRIED_WINDOWS = 16
 
 
 def extract(
@@ -46,6 +54,8 @@ def extract(
     replace_bad_utf8: bool = False,
     name: str = "input",
     progress: tqdm | None = None,
+    workers: int = 1,
+    shard: str | None = None,
 ) -> int:
     """
     Compute a biLM's vectors for every line of a text and write them to an HDF5 file.
@@ -59,8 +69,8 @@ def extract(
     offsets[i]:offsets[i + 1]]`; and the lines as `sentences`.
 
     Blank lines have no tokens. The attribute `elmo_plugin` records the settings. Memory use depends
-    on `max_tokens` and not on the size of the input. Vectors are first written to the folder
-    `OUTPUT.partial` and copied to `OUTPUT` at the end, so the disk needs room for both.
+    on `max_tokens` and not on the size of the input. Vectors are first written to files in the
+    folder `OUTPUT.partial` and copied to `OUTPUT` at the end, so the disk needs room for both.
 
     # Parameters
 
@@ -82,148 +92,166 @@ def extract(
         See `read_sentences`.
     progress : `tqdm | None`, optional (default = `None`)
         Progress bar that counts lines.
+    workers : `int`, optional (default = `1`)
+        Number of processes. With 1, this process computes; with more, each worker gets a copy of
+        the biLM and a part of the threads. The file has the same bytes.
+    shard : `str | None`, optional (default = `None`)
+        `"i/n"`, from `"1/n"` to `"n/n"`: compute only each nth shard of the text, from the ith on,
+        for n processes or machines that share the disk. The last of them writes `output`.
 
     # Returns
 
     `int`
-        Number of lines.
+        Number of lines. With `shard`, `output` exists once all parts are there.
 
     # Raises
 
     `ValueError`
         If `lines` is a string or a path. If the output exists or is a folder; if there is an
         interrupted run that may not be resumed or was made with other settings, weights or input;
-        if a line is not UTF-8.
+        if a line is not UTF-8; if `workers` or `shard` is given in state `"carry"`, in which a line
+        continues from the lines before it.
     `OSError`
-        If the output's folder does not exist, or the disk is full. Vectors computed before the disk
-        was full are kept for `resume`.
+        If the output's folder does not exist, or the disk is full, or workers failed three times.
+        Vectors computed before are kept for `resume`.
+    `RuntimeError`
+        If a script calls this function with `workers` outside `if __name__ == "__main__":`.
     """
+    refuse_in_worker()
     if isinstance(lines, (str, Path)):  # the lines of a string would be its characters
         raise ValueError(f"lines is {quoted(lines)}, expected an open file or a list of sentences")
+    if workers < 1:
+        raise ValueError(f"workers is {workers}, expected 1 or more")
+    share = None if shard is None else parse_share(shard)
+    if bilm.state == "carry" and (workers > 1 or share):
+        raise ValueError(
+            "state is 'carry', in which a line continues from the lines before it; expected "
+            "workers 1 and no shard, or state primed or reset"
+        )
+    if share and force:
+        raise ValueError("shard was given with force, which removes the other shards' files")
+    resume = resume or share is not None
     output = Path(output)
     check_output_path(output)
     settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
     sentences = read_sentences(lines, replace_bad_utf8, name)
+    num_layers = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
+    folder = output.with_name(output.name + ".partial")
+    parts = Parts(folder, wanted, num_layers, bilm.options.embedding_dim)
     if output.exists() and not force:
         if not resume or (read_attribute(output) or {}).get("settings") != settings:
             raise ValueError(f"{output} exists, expected a new file; --force replaces it")
-        return _check_finished(output, sentences)
+        return _check_finished(output, parts, sentences)
 
-    num_layers = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
-    token_bytes = num_layers * bilm.options.embedding_dim * numpy.dtype(wanted.dtype).itemsize
     # A resumed run must use the same kernels, because others may give different last bits.
     layer = bilm.lstm.layers("forward")[0]
-    run_settings = {
-        **settings,
-        "device": bilm.device.type,
-        **kernels_of(layer.weights, bilm.dtype),
-    }
+    kernels = kernels_of(layer.weights, bilm.dtype)
+    threads = torch.get_num_threads()
+    if workers > 1 and "threads" in kernels:
+        threads = max(1, threads // workers)
+        kernels["threads"] = str(threads)
+    run_settings = {**settings, "device": bilm.device.type, **kernels}
     progress = tqdm(disable=True) if progress is None else progress
-    journal = Journal(output, run_settings, token_bytes, resume=resume, restart=force)
+    run = _Run(bilm, parts, progress, share)
     try:
-        _Run(bilm, wanted, journal, progress).compute(sentences)
+        folder.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise ValueError(
+            f"{folder} is a file, expected none or the folder of an interrupted run"
+        ) from error
+
+    def compute() -> None:
+        shards = run.missing(sentences)
+        if workers == 1:
+            for one in shards:
+                parts.compute(bilm, one, progress.update)
+        else:
+            job = pickle.dumps((bilm, parts.compute))
+            run_shards(shards, LocalWorkers(job, threads), workers, folder, progress)
+
+    def write() -> None:
         progress.set_postfix_str(f"writing {output.name}")
-        about = {"settings": settings, "digest": journal.digest}
+        digest = run.digest.hexdigest()
+        parts.finish(digest)
         with atomic_write(output) as temporary:
-            write_file(temporary, journal, wanted, num_layers, bilm.options.embedding_dim, about)
-        count = journal.num_sentences
-        journal.remove()
-        return count
-    except ValueError:
-        # If the input was bad before the first commit, the partial folder has nothing to resume.
-        if journal.num_sentences == 0:
-            journal.remove()
-        raise
-    finally:
-        journal.close()
+            write_file(temporary, parts, {"settings": settings, "digest": digest})
+        parts.remove()
+
+    if share is None:
+        with locked_folder(folder):
+            parts.begin(run_settings, resume, force)
+            try:
+                compute()
+            except ValueError:
+                # If the input was bad before a part was there, nothing is left to resume.
+                if not parts.paths():
+                    parts.remove()
+                raise
+            write()
+        return run.count
+    # The other processes work in the folder too, so lock it only to begin and to end.
+    with locked_folder(folder, wait=True):
+        parts.begin(run_settings, resume=True, share=True)
+    compute()
+    with contextlib.suppress(FileNotFoundError), locked_folder(folder, wait=True):
+        # Another one may have written the output, and removed the folder.
+        if len(parts.paths()) == run.num_shards and not output.exists():
+            write()
+    return run.count
 
 
 class _Run:
-    """Computes the vectors of sentences and writes them to a journal."""
+    """
+    Input of a run, cut into shards. `count`, `digest` and `num_shards` are of the lines so far.
+    """
 
-    def __init__(self, bilm: BiLm, wanted: Extraction, journal: Journal, progress: tqdm) -> None:
-        self.bilm = bilm
-        self.wanted = wanted
-        self.journal = journal
-        self.progress = progress
-        self.batch_size = wanted.batch_size
-        self.carried_batch_size: int | None = None
-        if bilm.state == "carry":
-            self.carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
-            self.batch_size = None  # windows are whole batches, which need no further limit
+    def __init__(
+        self, bilm: BiLm, parts: Parts, progress: tqdm, share: tuple[int, int] | None
+    ) -> None:
+        self.bilm, self.parts, self.progress, self.share = bilm, parts, progress, share
+        self.count = self.num_shards = 0
+        self.digest = hashlib.blake2b(digest_size=16)
 
-    def compute(self, sentences: Iterator[Sentence]) -> None:
-        """Compute the vectors that the journal lacks; a changed input causes a `ValueError`."""
-        digest, count = hashlib.blake2b(digest_size=16), 0
-        if self.journal.num_sentences:
-            for count, sentence in enumerate(sentences, start=1):
-                _add(digest, sentence)
-                if count == self.journal.num_sentences:
-                    break
-            if digest.hexdigest() != self.journal.digest:
-                raise ValueError(
-                    f"{self.journal.folder}: the first {self.journal.num_sentences} lines of the "
-                    f"input have changed since this run was interrupted ({count} were read); "
-                    f"{EXPECTED_THE_SAME}"
-                )
-            # With more lines, the last batch that the run computed would have been a different one.
-            if self.journal.finished and next(sentences, None) is not None:
-                raise ValueError(
-                    f"{self.journal.folder}: the input has more than the {count} lines that it had "
-                    f"when this run was interrupted; {EXPECTED_THE_SAME}"
-                )
-            # The bar's speed must not count lines that the interrupted run computed.
-            self.progress.n = self.progress.initial = count
-            self._restore_state()
-        last_commit = time.monotonic()
-        between = 1 if self.carried_batch_size is None else CARRIED_WINDOWS
-        all_windows = windows(sentences, self.wanted.max_tokens, self.carried_batch_size)
-        for number, window in enumerate(all_windows, start=1):
-            if number % between == 1 % between:
-                # A vector cached in another batch may differ in its last bit. A resumed run starts
-                # with an empty cache, so empty the cache wherever a run may be resumed.
-                self.bilm.char_cnn.forget_token_vectors()
-            self._run(window)
-            count += len(window)
-            for sentence in window:
-                _add(digest, sentence)
-            if number % between == 0 and time.monotonic() - last_commit >= COMMIT_SECONDS:
-                self.journal.commit(count, digest.hexdigest(), state=self._carried_state())
-                last_commit = time.monotonic()
-        self.journal.commit(count, digest.hexdigest(), finished=True, state=self._carried_state())
-
-    def _run(self, window: list[Sentence]) -> None:
-        starts = self.journal.begin(window)
-        self.progress.update(sum(not sentence.tokens for sentence in window))
-        for pieces in window_vectors(self.bilm, window, self.wanted, self.batch_size):
-            for sentence, first, vectors in pieces:
-                num_tokens = len(window[sentence].tokens)
-                self.journal.write(starts[sentence], num_tokens, first, vectors)
-                self.progress.update(int(first + vectors.shape[1] == num_tokens))
-
-    def _carried_state(self) -> dict[str, numpy.ndarray] | None:
-        if self.bilm.state != "carry" or self.bilm.carried is None:
-            return None
-        tensors = (tensor for state in self.bilm.carried for tensor in state)
-        known = (one.float() if one.dtype == torch.bfloat16 else one for one in tensors)  # to NumPy
-        return {name: tensor.cpu().numpy() for name, tensor in zip(CARRIED, known)}
-
-    def _restore_state(self) -> None:
-        arrays = self.journal.state()
+    def missing(self, sentences: Iterator[Sentence]) -> Iterator[Shard]:
+        """Yield the shards whose part is missing; a changed input causes a `ValueError`."""
+        wanted, state_of, known_lines = self.parts.wanted, -1, 0
+        index, every = self.share or (1, 1)
+        carried_batch_size = None
         if self.bilm.state == "carry":
-            self.bilm.reset_states()
-            if arrays is not None:
-                weight = next(self.bilm.parameters())  # for its dtype and device
-                tensors = [torch.from_numpy(arrays[name]).to(weight) for name in CARRIED]
-                ends = LstmState(*tensors[:2]), LstmState(*tensors[2:])
-                self.bilm.keep_states(range(ends[0].hidden.shape[1]), *ends)
+            carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
+        for number, shard in enumerate(cut(sentences, wanted.max_tokens, carried_batch_size)):
+            lines = list(chain.from_iterable(shard))
+            first, self.count, self.num_shards = self.count, self.count + len(lines), number + 1
+            for sentence in lines:
+                _add(self.digest, sentence)
+            known = self.parts.texts(number)
+            if known is None:
+                if number % every == index - 1:
+                    if carried_batch_size and state_of != number - 1:
+                        self.parts.restore(number - 1, self.bilm)
+                    state_of = number
+                    yield number, shard
+            elif known != texts_of(lines):
+                raise ValueError(
+                    f"{self.parts.folder}: lines {first + 1} to {self.count} of the input have "
+                    f"changed since this run was interrupted; {EXPECTED_THE_SAME}"
+                )
+            else:
+                # The bar's speed must not count lines that the interrupted run computed.
+                known_lines += len(lines)
+                self.progress.n, self.progress.initial = self.progress.n + len(lines), known_lines
+        if any(self.parts.number(path) >= self.num_shards for path in self.parts.paths()):
+            raise ValueError(
+                f"{self.parts.folder}: the input has {self.count} lines, and had more when this "
+                f"run was interrupted; {EXPECTED_THE_SAME}"
+            )
 
 
 def _add(digest: Any, sentence: Sentence) -> None:
     digest.update(sentence.text.encode() + b"\n")
 
 
-def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
+def _check_finished(output: Path, parts: Parts, sentences: Iterator[Sentence]) -> int:
     """
     Return the number of sentences, and remove the partial folder of a run that was killed after it
     had written `output`. Raise a `ValueError` if `output` was made from other sentences.
@@ -238,5 +266,5 @@ def _check_finished(output: Path, sentences: Iterator[Sentence]) -> int:
             f"{output} exists and was made from another text, expected a new file; --force "
             "replaces it"
         )
-    remove_finished_journal(output, about["digest"])
+    remove_finished(parts, about["digest"])
     return count

@@ -3,15 +3,14 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy
 
-from elmo_plugin.bilm.extraction.journal import Journal
-from elmo_plugin.bilm.extraction.vectors import Extraction
+from elmo_plugin.bilm.extraction.parts import Parts
 
 SENTENCE_TO_INDEX = "sentence_to_index"
 ATTRIBUTE = "elmo_plugin"
@@ -50,28 +49,20 @@ def sentence_key(sentence: str, occurrence: int = 1) -> str:
     return key if occurrence == 1 and key else f"{key}\n{occurrence}"
 
 
-def write_file(
-    path: Path,
-    journal: Journal,
-    wanted: Extraction,
-    num_layers: int,
-    dim: int,
-    about: dict[str, Any],
-) -> None:
+def write_file(path: Path, parts: Parts, about: dict[str, Any]) -> None:
     """
-    Write the HDF5 file of an extraction from the sentences and vectors in its finished journal.
+    Write the HDF5 file of an extraction from the sentences and vectors in its parts.
 
-    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`. `about`
-    holds the settings and a hash of the text; it becomes the file's attribute `elmo_plugin`.
+    `about` holds the settings and a hash of the text; it becomes the file's attribute
+    `elmo_plugin`.
     """
     # `track_order` lists datasets in the order of the input, instead of "0", "1", "10", ...
     with h5py.File(path, "w", track_order=True) as file:
         file.attrs[ATTRIBUTE] = json.dumps(about)
-        vectors = journal.vectors(num_layers, dim, wanted.dtype)
-        if wanted.layout == "ragged":
-            _write_ragged(file, journal, vectors, wanted, (num_layers, journal.num_tokens, dim))
+        if parts.wanted.layout == "ragged":
+            _write_ragged(file, parts)
         else:
-            _write_sentences(file, journal, vectors, wanted)
+            _write_sentences(file, parts)
 
 
 def read_attribute(path: Path) -> dict[str, Any] | None:
@@ -86,37 +77,32 @@ def read_attribute(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _write_sentences(
-    file: h5py.File, journal: Journal, vectors: Iterable[numpy.ndarray], wanted: Extraction
-) -> None:
-    keys = _sentence_keys(journal) if wanted.use_sentence_keys else map(str, itertools.count())
-    for key, layers in zip(keys, vectors):
+def _write_sentences(file: h5py.File, parts: Parts) -> None:
+    wanted = parts.wanted
+    keys = _sentence_keys(parts) if wanted.use_sentence_keys else map(str, itertools.count())
+    for layers, key in zip(parts.vectors(), keys):
         array = layers if wanted.layers == "all" else layers[0]
         compression = _compression(array.shape, array.itemsize) if wanted.compress else {}
         file.create_dataset(key, data=array, **compression)
     if not wanted.forget_sentences and not wanted.use_sentence_keys:
         # A repeated line becomes a duplicate JSON key, for which JSON parsers keep the last value.
-        entries = (f'{text}: "{index}"' for index, text in enumerate(journal.sentences()))
+        entries = (f'{text}: "{index}"' for index, text in enumerate(parts.sentences()))
         dataset = file.create_dataset(SENTENCE_TO_INDEX, (1,), dtype=TEXT)
         dataset[0] = "{" + ", ".join(entries) + "}"
 
 
-def _sentence_keys(journal: Journal) -> Iterator[str]:
+def _sentence_keys(parts: Parts) -> Iterator[str]:
     seen: dict[bytes, int] = {}
-    for text in journal.sentences():
+    for text in parts.sentences():
         key = sentence_key(json.loads(text), 2)[:-2]
         digest = hashlib.blake2b(key.encode(), digest_size=12).digest()
         seen[digest] = seen.get(digest, 0) + 1
         yield sentence_key(key, seen[digest])
 
 
-def _write_ragged(
-    file: h5py.File,
-    journal: Journal,
-    vectors: Iterable[numpy.ndarray],
-    wanted: Extraction,
-    shape: tuple[int, int, int],
-) -> None:
+def _write_ragged(file: h5py.File, parts: Parts) -> None:
+    wanted, lengths = parts.wanted, parts.lengths()
+    shape = (parts.num_layers, int(lengths.sum()), parts.dim)
     whole = shape if wanted.layers == "all" else shape[1:]
     compression = _compression(whole, numpy.dtype(wanted.dtype).itemsize) if wanted.compress else {}
     dataset = file.create_dataset("embeddings", whole, dtype=wanted.dtype, **compression)
@@ -135,20 +121,19 @@ def _write_ragged(
         start, rows = start + rows, 0
         block.clear()
 
-    row_bytes = shape[0] * shape[2] * dataset.dtype.itemsize
-    for layers in vectors:
+    for layers in parts.vectors():
         block.append(layers)
         rows += layers.shape[1]
-        if rows * row_bytes >= BLOCK_BYTES:
+        if rows * parts.token_bytes >= BLOCK_BYTES:
             flush()
     flush()
-    file["offsets"] = numpy.concatenate([[0], numpy.cumsum(journal.lengths())]).astype("int64")
+    file["offsets"] = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype("int64")
     if not wanted.forget_sentences:
-        texts = file.create_dataset("sentences", (journal.num_sentences,), dtype=TEXT)
+        texts = file.create_dataset("sentences", (len(lengths),), dtype=TEXT)
         # A NUL would end the string in HDF5, so replace it.
         nul = UNSAFE_IN_KEYS["\0"]
-        sentences = (json.loads(text).replace("\0", nul) for text in journal.sentences())
-        for start in range(0, journal.num_sentences, SENTENCES_AT_ONCE):
+        sentences = (json.loads(text).replace("\0", nul) for text in parts.sentences())
+        for start in range(0, len(lengths), SENTENCES_AT_ONCE):
             block_of_texts = list(itertools.islice(sentences, SENTENCES_AT_ONCE))
             texts[start : start + len(block_of_texts)] = block_of_texts
 

@@ -21,7 +21,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_close_in_child)
 
 
-def lock_folder(folder: Path) -> BinaryIO:
+def lock_folder(folder: Path, wait: bool = False) -> BinaryIO:
     """
     Lock an existing folder through a file named `lock` in it; return the open lock file.
 
@@ -34,7 +34,7 @@ def lock_folder(folder: Path) -> BinaryIO:
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except ImportError:  # Windows has no fcntl
         return file
     except BlockingIOError as error:
@@ -55,13 +55,13 @@ def lock_folder(folder: Path) -> BinaryIO:
         _held.add(file)
         return file
     file.close()  # another process has just released the lock and removed the file: try again
-    return lock_folder(folder)
+    return lock_folder(folder, wait)
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path, wait: bool = False) -> Iterator[None]:
     """Context manager that holds a folder's lock, and removes the lock file when the block ends."""
-    with lock_folder(folder):
+    with lock_folder(folder, wait):
         try:
             yield
         finally:

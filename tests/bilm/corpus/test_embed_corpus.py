@@ -1,5 +1,6 @@
 """From text to parts: the vectors, the bytes, going on, and what is refused."""
 
+import functools
 import gzip
 import hashlib
 import json
@@ -15,14 +16,15 @@ from tqdm import tqdm
 pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
 
 from elmo_plugin import CorpusSettings, embed_corpus, read_corpus
-from elmo_plugin.bilm.corpus import embed, run
+from elmo_plugin.bilm.corpus import run
 from elmo_plugin.bilm.corpus.plan import Plan
+from elmo_plugin.bilm.extraction import engine
 from elmo_plugin.bilm.extraction.extract import extract
 from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests import fresh_process
-from tests.bilm.corpus.inline_engine import InlineEngine
+from tests.bilm.extraction.inline_workers import InlineWorkers
 from tests.bilm.extraction.test_extract import text, vectors
 from tests.tiny_bilm import random_bilm, write
 
@@ -37,7 +39,7 @@ def corpus(tmp_path, monkeypatch):
     for seed, name in enumerate("ab"):
         lines = [*text(15, seed), "a very long line " * 20]
         (tmp_path / "text" / f"{name}.txt").write_text("".join(f"{one}\n" for one in lines))
-    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
     threads = torch.get_num_threads()
     yield write(tmp_path)
     torch.set_num_threads(threads)
@@ -69,7 +71,7 @@ def lines_of(folder):
 @pytest.mark.parametrize("layers", ["all", "top", "average"])
 @pytest.mark.parametrize("max_tokens", [9, 4096])
 def test_vectors_are_those_of_the_elmo_command(tmp_path, corpus, monkeypatch, layers, max_tokens):
-    monkeypatch.setattr(embed, "GROUP_BYTES", 8000)  # several groups a part
+    monkeypatch.setattr(run, "GROUP_BYTES", 8000)  # several groups a part
     settings = replace(
         SMALL, layers=layers, state="primed", max_tokens=max_tokens, shard_tokens=200
     )
@@ -109,12 +111,8 @@ def test_reset_is_another_state(corpus):
 @pytest.mark.parametrize("seed", range(3))
 def test_bytes_do_not_depend_on_who_works_in_which_order(tmp_path, corpus, monkeypatch, seed):
     make(corpus, "one", workers=1)
-    order = random.Random(seed)
-
-    def engine(place):
-        return InlineEngine(place, lambda: order.randrange(99))
-
-    monkeypatch.setattr(run, "LocalEngine", engine)
+    monkeypatch.setattr(InlineWorkers, "order", random.Random(seed))
+    monkeypatch.setattr(engine, "TICK", 0.001)
     make(corpus, "three", workers=3)
     assert digests(tmp_path / "one") == digests(tmp_path / "three")
     assert len(digests(tmp_path / "one")) > 5
@@ -152,13 +150,9 @@ def test_threads_that_may_change_bits_are_noted(corpus, capsys, monkeypatch):
 def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
     make(corpus, "whole")
     expected = digests(tmp_path / "whole")
-    engines = []
-    monkeypatch.setattr(
-        run, "LocalEngine", lambda place: engines.append(InlineEngine(place)) or engines[-1]
-    )
+    monkeypatch.setattr(InlineWorkers, "made", engines := [])
     make(corpus)
-    everything = list(range(len(expected)))
-    assert sorted(engines[0].given) == everything
+    assert sorted(engines[0].given) == list(range(len(expected)))
     folder = tmp_path / "out"
     (folder / "complete.json").unlink()
     (folder / "part-000002.parquet").unlink()
@@ -168,6 +162,7 @@ def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
     (folder / "part-000005.parquet").write_bytes(damaged[: len(damaged) // 2])
     (folder / "part-000001.parquet").write_bytes(b"")
     (folder / ".part-000006.parquet.host.1-0.part").touch()
+    (folder / ".000006.progress").touch()
     make(corpus)
     assert sorted(engines[1].given) == [1, 2, 3, 5]
     assert digests(folder) == expected
@@ -306,6 +301,8 @@ def test_what_else_is_refused(tmp_path, corpus):
         ({"engine": "dask"}, "engine is 'dask', expected one of"),
         ({"workers": 0}, "workers is 0, expected 1 or more"),
         ({"ray_address": "auto"}, "ray_address is 'auto', expected none with engine 'local'"),
+        ({"shard": "4/3"}, "shard is '4/3', expected i/n, from 1/n to n/n"),
+        ({"shard": "1/3", "force": True}, "shard was given with force"),
         ({"timeout": 0.0}, "timeout is 0.0, expected more than 0 seconds"),
         ({"timeout": float("nan")}, "timeout is nan, expected more than 0 seconds"),
     ):
@@ -322,7 +319,7 @@ def test_what_else_is_refused(tmp_path, corpus):
 
 
 def test_a_worker_that_imports_a_script_without_a_guard_says_so(corpus, monkeypatch):
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    monkeypatch.setattr(multiprocessing.current_process(), "name", engine.WORKER)
     with pytest.raises(RuntimeError, match='under if __name__ == "__main__":'):
         make(corpus)
 
@@ -377,16 +374,17 @@ def test_a_line_that_is_not_utf_8_is_an_error_before_anything_is_computed(tmp_pa
 
 
 def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monkeypatch):
-    original = embed.embed_shard
+    original = run.ShardEmbedder.compute
 
-    def failing(bilm, plan, number, *more):
-        yield from original(bilm, plan, number, *more)
-        if number in (3, 5):
+    @functools.wraps(original)  # for pickle
+    def failing(self, bilm, shard, report):
+        original(self, bilm, shard, report)
+        if shard[0] in (3, 5):
             raise OSError(28, "No space left on device", "/out")
 
-    monkeypatch.setattr(embed, "embed_shard", failing)
+    monkeypatch.setattr(run.ShardEmbedder, "compute", failing)
     monkeypatch.setattr(run, "is_complete", lambda path, plan, number: False)
-    notes = r"2 of \d+ shards failed 3 times: 3, 5; shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
+    notes = r"^2 shards failed 3 times: 3, 5; shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
     with pytest.raises(OSError, match=notes + r": OSError: .*No space left"):
         make(corpus)
     assert not (tmp_path / "out" / "complete.json").exists()
@@ -394,23 +392,25 @@ def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monk
         read_corpus("out")
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "LocalEngine", InlineEngine)
+    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
     make(corpus)
     make(corpus, "whole")
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_another_bilm_on_a_worker_s_machine_is_refused(tmp_path, corpus, monkeypatch):
-    load = embed.load_for
-
-    def other(state, place):
-        bilm = load(state, place)
-        bilm.lstm.forward_layer_0.input_linearity.weight.data[0, 0] += 1
-        return bilm
-
-    monkeypatch.setattr(embed, "load_for", other)
-    with pytest.raises(OSError, match=r"failures in a row.*fingerprint of the biLM .* is \w+ here"):
-        make(corpus)
+def test_runs_that_share_the_shards_make_the_same(tmp_path, corpus):
+    whole = make(corpus, "whole")
+    assert make(corpus, shard="2/3") is None
+    assert [int(name[5:11]) % 3 for name in digests(tmp_path / "out")] == [1] * (
+        (len(digests(tmp_path / "whole")) + 1) // 3
+    )
+    assert make(corpus, shard="3/3") is None
+    assert not (tmp_path / "out" / "complete.json").exists()
+    assert make(corpus, shard="1/3") == whole
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+    (tmp_path / "text" / "b.txt").write_text("other")
+    with pytest.raises(ValueError, match=r"bytes in text/b\.txt was"):
+        make(corpus, shard="1/3")
 
 
 def test_an_empty_corpus_is_complete(tmp_path, corpus):
@@ -444,7 +444,7 @@ def test_neither_ray_nor_pyarrow_is_imported_before_it_is_needed():
     code = (
         "import sys, elmo_plugin\n"
         "from elmo_plugin import embed_corpus, read_corpus, CorpusSettings, ElmoEmbedder\n"
-        "import elmo_plugin.bilm.corpus.ray_engine\n"
+        "import elmo_plugin.bilm.extraction.ray_workers, elmo_plugin.bilm.corpus.run\n"
         "print({'ray', 'pyarrow'} & set(sys.modules))"
     )
     child = fresh_process.run_core(code)

@@ -15,8 +15,8 @@ from pyarrow import dataset, parquet
 
 from elmo_plugin import CorpusSettings, read_corpus
 from elmo_plugin.bilm.corpus import run
-from tests.bilm.corpus.inline_engine import InlineEngine
 from tests.bilm.corpus.test_embed_corpus import make
+from tests.bilm.extraction.inline_workers import InlineWorkers
 from tests.tiny_bilm import write
 
 LINES = ["The cat sat .", "", "Überraschung !", "moon", "a b c d e f g"]
@@ -27,7 +27,7 @@ def parts(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(run, "LocalEngine", InlineEngine)
+        patch.setattr(run, "LocalWorkers", InlineWorkers)
         Path("in.txt").write_text("\n".join(LINES))
         settings = CorpusSettings(layers=request.param, shard_tokens=5)
         make(write(folder), settings=settings, inputs=["in.txt"])

@@ -1,0 +1,350 @@
+"""
+Compute shards with several workers, and replace workers that fail, die or hang.
+
+A worker is an executor of one process, so that its death costs one shard. While it computes a
+shard, it writes the shard's progress to a small file in the output folder. This works the same way
+for processes of this machine and of a cluster.
+"""
+
+import contextlib
+import multiprocessing
+import multiprocessing.context
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from tqdm import tqdm
+
+from elmo_plugin.bilm.files.stderr import stderr
+from elmo_plugin.bilm.kernels.machine import cpu_quota, keep_freed_memory
+from elmo_plugin.bilm.model.bilm import BiLm
+
+# Attempts per shard. The run also ends after `MOST_TRIES * (number of workers + 4)` failures in a
+# row, because then the shards are not the cause.
+MOST_TRIES = 3
+# Seconds between two looks at the workers.
+TICK = 1.0
+# Files with the progress of a shard; `files_of_earlier_run` takes this pattern.
+PROGRESS_FILES = ".[0-9]*.progress"
+MOST_TEXT = 1000
+WORKER = "elmo_plugin worker"
+UP_TO_ROUNDING = "vectors are the same up to rounding, files not to the byte"
+
+# Number of a shard, and what its computation needs.
+Shard = tuple[int, Any]
+# Function that computes a shard and writes its file atomically. It calls `report` with the number
+# of lines or tokens after each batch. It may return a description of its machine.
+Compute = Callable[[BiLm, Shard, Callable[[int], Any]], Any]
+
+
+class Worker(Protocol):
+    """Executor of one process, in which `start_worker` has run."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
+        """Call a function in the process."""
+
+    def kill(self) -> None:
+        """End the process at once."""
+
+    def describe(self, error: BaseException) -> str:
+        """Describe an error of a future for a message."""
+
+
+class Workers(Protocol):
+    """Where workers come from."""
+
+    def num_processors(self) -> int:
+        """Return the number of CPUs available to workers."""
+
+    def start(self) -> Worker:
+        """Start a worker."""
+
+    def check(self) -> None:
+        """Raise an `OSError` if no worker can be reached any more."""
+
+
+def refuse_in_worker() -> None:
+    """Raise a `RuntimeError` in a worker's process, which imports the script that started it."""
+    if multiprocessing.current_process().name == WORKER:
+        raise RuntimeError(
+            "a worker process called the function that started it; put the call in the script "
+            'under if __name__ == "__main__":'
+        )
+
+
+_job: list[Any] = []
+
+
+def start_worker(job: bytes, threads: int) -> None:
+    """Prepare a worker's process: load the biLM, and let the process end with its parent."""
+    with contextlib.suppress(ValueError):  # Ray calls this in a thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    _job[:] = pickle.loads(job)
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def compute_shard(shard: Shard, progress_file: str) -> Any:
+    """Compute a shard in a worker's process."""
+    count, path = 0, Path(progress_file)
+    name = f"process {os.getpid()} on {socket.gethostname()}"
+
+    def report(more: int) -> None:
+        nonlocal count
+        count += more
+        path.write_text(f"{count} {name}")
+
+    report(0)
+    bilm, compute = _job
+    return compute(bilm, shard, report)
+
+
+class _Spawn(multiprocessing.context.SpawnContext):
+    """Context that names the process which it starts, and keeps it."""
+
+    process: Any = None
+
+    def Process(self, *arguments: Any, **more: Any) -> Any:  # type: ignore[override]
+        self.process = super().Process(*arguments, **{**more, "name": WORKER})
+        return self.process
+
+
+class LocalWorker(ProcessPoolExecutor):
+    """
+    Process of this machine. Spawned, because a fork of a process that has run PyTorch may hang.
+
+    `job` and `threads` are the arguments of `start_worker`.
+    """
+
+    def __init__(self, job: bytes, threads: int) -> None:
+        self._context = _Spawn()
+        super().__init__(1, self._context, start_worker, (job, threads))
+
+    def kill(self) -> None:
+        """End the process at once, and wait for its end."""
+        if self._context.process is not None:
+            self._context.process.kill()
+        self.shutdown(cancel_futures=True)
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error's type and message, or how the process ended."""
+        if not isinstance(error, BrokenExecutor) or self._context.process is None:
+            return f"{type(error).__name__}: {error}"[:MOST_TEXT]
+        self._context.process.join(TICK)
+        status = self._context.process.exitcode or 0
+        how = f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"the process was {how}"
+
+
+@dataclass
+class LocalWorkers:
+    """Processes of this machine; see `start_worker` for the arguments."""
+
+    job: bytes
+    threads: int
+
+    def num_processors(self) -> int:
+        """Return the number of CPUs that this process may use, within the container's quota."""
+        has_affinity = hasattr(os, "sched_getaffinity")
+        found = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        return min(found, cpu_quota() or found)
+
+    def start(self) -> LocalWorker:
+        """Start a worker; its process starts with its first shard."""
+        return LocalWorker(self.job, self.threads)
+
+    def check(self) -> None:
+        """Do nothing: processes that end are noticed without it."""
+
+
+class _Slot:
+    """
+    A worker and its current shard.
+
+    `silent` is the time in seconds since the last progress, `None` before the first: a worker of a
+    cluster may wait for a free CPU.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def begin(self, shard: Shard, folder: Path) -> None:
+        self.shard, self.count, self.name, self._text = shard, 0, "a worker", ""
+        self.silent: float | None = None
+        self.file = folder / f".{shard[0]:06d}.progress"
+        self.file.unlink(missing_ok=True)
+        try:
+            self.future = self.worker.submit(compute_shard, shard, str(self.file))
+        except BrokenExecutor as error:  # the process has died since its last shard
+            self.future = Future()
+            self.future.set_exception(error)
+
+    def progress(self, elapsed: float) -> int:
+        """Return the count since the last call."""
+        if self.silent is not None:
+            self.silent += elapsed
+        try:
+            text = self.file.read_text()
+        except OSError:
+            return 0
+        count, _, name = text.partition(" ")
+        if text == self._text or not name:  # an empty text is about to be written
+            return 0
+        self.silent, self._text, self.name = 0.0, text, name
+        before, self.count = self.count, int(count)
+        return self.count - before
+
+    def kill(self) -> None:
+        self.worker.kill()
+        self.file.unlink(missing_ok=True)
+
+
+def run_shards(
+    shards: Iterable[Shard],
+    workers: Workers,
+    size: int,
+    folder: Path,
+    progress: tqdm,
+    timeout: float = 600.0,
+    done: Callable[[int], Any] = lambda number: None,
+    machine: dict[str, str] | None = None,
+    describe: Callable[[Shard], str] = lambda shard: f"shard {shard[0]}",
+) -> None:
+    """
+    Compute shards with at most `size` workers at a time.
+
+    A shard that fails is tried again by another worker. The other shards are computed before the
+    error is raised.
+
+    # Parameters
+
+    shards : `Iterable[Shard]`
+        Shards to compute, read when a worker is free.
+    workers : `Workers`
+    size : `int`
+    folder : `Path`
+        Output folder, which all workers can write to.
+    progress : `tqdm`
+        Progress bar; the counts of failed shards are subtracted.
+    timeout : `float`, optional (default = `600.0`)
+        Seconds without progress after which a worker is replaced.
+    done : `Callable[[int], Any]`, optional
+        Function called with the number of each shard that is done.
+    machine : `dict[str, str] | None`, optional (default = `None`)
+        Expected result of the computation; another one is noted on stderr.
+    describe : `Callable[[Shard], str]`, optional
+        Function that describes a shard in the error.
+
+    # Raises
+
+    `OSError`
+        If shards failed `MOST_TRIES` times, or many failures in a row show that the shards are not
+        at fault.
+    """
+    source, again = iter(shards), deque[Shard]()
+    tries: Counter[int] = Counter()
+    failed: list[tuple[Shard, str]] = []
+    busy: list[_Slot] = []
+    idle: list[_Slot] = []
+    row = 0
+
+    def replace(slot: _Slot, reason: str) -> None:
+        nonlocal row
+        slot.kill()
+        busy.remove(slot)
+        progress.update(-slot.count)
+        number = slot.shard[0]
+        row, tries[number] = row + 1, tries[number] + 1
+        note(
+            progress, f"shard {number}, try {tries[number]} of {MOST_TRIES}, {slot.name}: {reason}"
+        )
+        if tries[number] < MOST_TRIES:
+            again.append(slot.shard)
+        else:
+            failed.append((slot.shard, reason))
+        if row >= MOST_TRIES * (size + 4):
+            raise OSError(f"{row} failures in a row, the last one: {reason}")
+
+    try:
+        last = time.monotonic()
+        while True:
+            while len(busy) < size:
+                shard = again.popleft() if again else next(source, None)
+                if shard is None:
+                    break
+                busy.append(idle.pop() if idle else _Slot(workers.start()))
+                busy[-1].begin(shard, folder)
+            if not busy:
+                break
+            ready, _ = wait([slot.future for slot in busy], TICK, FIRST_COMPLETED)
+            if not ready:
+                workers.check()
+            now = time.monotonic()
+            # If this process was suspended, count only two ticks: the workers are not at fault.
+            elapsed, last = min(now - last, 2 * TICK), now
+            for slot in list(busy):
+                progress.update(slot.progress(elapsed))
+                if not slot.future.done():
+                    if slot.silent is not None and slot.silent > timeout:
+                        replace(slot, f"no progress for {timeout:g} s")
+                elif (error := slot.future.exception()) is not None:
+                    replace(slot, slot.worker.describe(error))
+                else:
+                    busy.remove(slot)
+                    idle.append(slot)
+                    slot.file.unlink(missing_ok=True)
+                    row = 0
+                    if machine is not None and (found := slot.future.result()) != machine:
+                        note(progress, f"begun on {machine}, a worker on {found}: {UP_TO_ROUNDING}")
+                        machine = None
+                    done(slot.shard[0])
+    finally:
+        for slot in (*busy, *idle):
+            slot.kill()
+    if failed:
+        numbers = ", ".join(map(str, sorted(number for (number, _), _ in failed)))
+        shard, reason = failed[0]
+        raise OSError(
+            f"{len(failed)} shards failed {MOST_TRIES} times: {numbers}; {describe(shard)}: "
+            f"{reason}"
+        )
+
+
+def note(progress: tqdm, text: str) -> None:
+    """Print a message to stderr, above the progress bar."""
+    progress.write(text, file=stderr())
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """
+    Return `i` and `n` of the text `i/n`: the run computes each nth shard, from the ith on.
+
+    Raise a `ValueError` unless `1 <= i <= n`.
+    """
+    left, _, right = text.partition("/")
+    if left.isdecimal() and right.isdecimal() and 1 <= int(left) <= int(right):
+        return int(left), int(right)
+    raise ValueError(f"shard is {text!r}, expected i/n, from 1/n to n/n")

@@ -1,0 +1,106 @@
+"""Workers as actors of a Ray cluster."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from elmo_plugin.bilm.extraction.engine import start_worker
+from elmo_plugin.bilm.files.optional_packages import import_optional
+
+
+def ray_module() -> Any:
+    """Import `ray`; raise a `ModuleNotFoundError` that says how to install it if it is missing."""
+    return import_optional("ray", "ray")
+
+
+class ShardActor:
+    """Process of a Ray cluster in which `start_worker` has run."""
+
+    def __init__(self, job: bytes, threads: int) -> None:
+        start_worker(job, threads)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the actor's process."""
+        return function(*arguments)
+
+
+class RayWorker:
+    """The driver's side of a `ShardActor`; `actor` is its handle."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
+        """Call a function in the actor's process."""
+        return self._actor.call.remote(function, *arguments).future()
+
+    def kill(self) -> None:
+        """End the process at once, even if it hangs."""
+        ray_module().kill(self._actor)
+
+    def describe(self, error: BaseException) -> str:
+        """
+        Return an error's type and one line of its message: the last if it is a traceback,
+        otherwise the first.
+        """
+        lines = str(error).strip().splitlines() or [""]
+        line = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]
+        return f"{type(error).__name__}: {line}"
+
+
+class RayWorkers:
+    """
+    Workers of a Ray cluster. Creating it raises an `OSError` if Ray fails.
+
+    # Parameters
+
+    job : `bytes`
+        See `start_worker`.
+    threads : `int`
+        Threads of each worker, which reserves a CPU for each.
+    address : `str | None`, optional (default = `None`)
+        Address of the cluster; `"local"` starts a cluster on this machine for this run. `None`
+        takes the first that exists of: the cluster to which this process is connected, the one in
+        `RAY_ADDRESS`, one that was started on this machine, and `"local"`.
+    """
+
+    def __init__(self, job: bytes, threads: int, address: str | None = None) -> None:
+        ray = ray_module()
+        self._ours = not ray.is_initialized()
+        if self._ours:
+            try:
+                ray.init(address, include_dashboard=False, log_to_driver=False)
+            except Exception as error:  # Ray raises a bare Exception on a busy machine
+                described = RayWorker(None).describe(error)
+                raise OSError(f"Ray did not start: {described}") from error
+        self._node = ray.get_runtime_context().get_node_id()
+        # Turn off Ray's restarts, because `run_shards` replaces workers and counts failures.
+        options = {"num_cpus": threads, "max_restarts": 0, "max_task_retries": 0}
+        self._actor = ray.remote(**options)(ShardActor)
+        self._arguments = ray.put(job), threads
+
+    def num_processors(self) -> int:
+        """Return the number of CPUs in the cluster."""
+        return int(ray_module().cluster_resources().get("CPU", 1))
+
+    def start(self) -> RayWorker:
+        """Start a worker; its actor begins as soon as the cluster has free CPUs."""
+        return RayWorker(self._actor.remote(*self._arguments))
+
+    def check(self) -> None:
+        """
+        Raise an `OSError` if the cluster is lost, or Ray's daemon on this machine has died; Ray
+        itself would wait forever.
+        """
+        try:
+            nodes = ray_module().nodes()
+        except Exception as error:
+            raise OSError(f"the Ray cluster is lost: {RayWorker(None).describe(error)}") from error
+        if all(node["NodeID"] != self._node or not node["Alive"] for node in nodes):
+            raise OSError("Ray's daemon on this machine has ended, and with it this run")
+
+    def close(self) -> None:
+        """Disconnect from the cluster; shut it down if it was started for this run."""
+        if self._ours:
+            ray_module().shutdown()
