@@ -210,8 +210,9 @@ class _Slot:
             text = self.file.read_text()
         except OSError:
             return 0
+        self.silent = self.silent or 0.0
         count, _, name = text.partition(" ")
-        if text == self._text or not name:  # an empty text is about to be written
+        if text == self._text or not name:  # an empty text is about to be written, or never
             return 0
         self.silent, self._text, self.name = 0.0, text, name
         before, self.count = self.count, int(count)

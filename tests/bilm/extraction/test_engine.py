@@ -46,7 +46,9 @@ class Told:
         progress, outcome = self.workers.script(self.number, shard[0])
         if isinstance(outcome, BrokenExecutor):
             raise outcome
-        if progress:
+        if progress == "stops in the write":
+            Path(progress_file).touch()
+        elif progress:
             Path(progress_file).write_text(f"{progress} worker {self.number}")
         future = Future()
         if isinstance(outcome, Exception):
@@ -126,11 +128,14 @@ def test_shard_that_fails_three_times_is_named_and_the_rest_is_computed(run):
     assert sorted(workers.given) == [0, 1, 1, 1, 2, 3, 4, 4, 4, 5], done
 
 
-def test_worker_without_progress_is_replaced(run):
-    workers = Scripted(lambda worker, shard: HANGS if worker == 0 else GOOD)
+@pytest.mark.parametrize(
+    ("progress", "name"), [(3, "worker 0"), ("stops in the write", "a worker")]
+)
+def test_worker_without_progress_is_replaced(run, progress, name):
+    workers = Scripted(lambda worker, shard: GOOD if worker else (progress, None))
     done, notes, tokens = run(workers, 3, size=1, timeout=0.2)
     assert (sorted(done), tokens) == ([0, 1, 2], 21)
-    assert notes == ["shard 0, try 1 of 3, worker 0: no progress for 0.2 s"]
+    assert notes == [f"shard 0, try 1 of 3, {name}: no progress for 0.2 s"]
     assert workers.checks > 3
 
 
