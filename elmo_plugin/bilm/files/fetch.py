@@ -1,5 +1,7 @@
 """Download files into the cache of the package `cached_path`."""
 
+import hashlib
+import os
 import socket
 import urllib.request
 from pathlib import Path
@@ -7,6 +9,9 @@ from urllib.parse import urlsplit
 
 from elmo_plugin.bilm.files.stderr import stderr
 
+# Variable with another place of the released files, with the same names below it: a folder, or an
+# address such as `hf://owner/name`.
+MIRROR = "ELMO_PLUGIN_WEIGHTS"
 # Two addresses of the same files; AllenNLP 0.9 and earlier used the second.
 RELEASED = (
     "https://allennlp.s3.amazonaws.com/models/elmo/",
@@ -28,35 +33,43 @@ def fetch(url: str, argument: str) -> Path:
     Return the local path of the file at a URL that `cached_path` supports; download it if needed.
 
     A cached file of a released biLM is used without asking the server. If it is not cached, it is
-    downloaded from one of two addresses, and must have the known size. For other files,
-    `cached_path` asks the server for a newer version. Without a network, a cached file is used.
+    downloaded from one of two addresses, or from the place that the variable `ELMO_PLUGIN_WEIGHTS`
+    names, and must have the known size. For other files, `cached_path` asks the server for a newer
+    version. Without a network, a cached file is used. The SHA-256 of a file that is new in the
+    cache must be that in the file with the suffix `.sha256` beside it, if there is one.
+
     Messages on stderr begin with `argument`, the name of the caller's argument. Raise a
     `FileNotFoundError` with the addresses and the reasons if the file cannot be downloaded.
     """
+    addresses, is_released = _addresses(url), url.startswith(RELEASED)
+    if "://" not in addresses[0]:
+        return _from_folder(Path(addresses[0]).expanduser(), url, argument)
     try:
         import cached_path
     except ImportError as error:
         raise FileNotFoundError(
             f"{url} needs the package cached_path to be fetched (pip install 'elmo_plugin[hub]')"
         ) from error
-    addresses = _addresses(url)
 
     def from_cache(address: str, message: str) -> Path | None:
         cached = cached_path.find_latest_cached(address)
         if cached is None or _wrong_size(cached, url) is not None:
             return None
-        print(f"{argument}: {message} found in the cache: {cached}", file=stderr())
+        _say(f"{argument}: {message} found in the cache: {cached}")
         return Path(cached)
 
-    if len(addresses) > 1:
+    if is_released:
         for address in addresses:
             if cached := from_cache(address, f"{url},"):
                 return cached
+    if is_released and os.environ.get(MIRROR):
+        del addresses[1:]
     problems = []
     for address in addresses:
-        print(f"{argument}: {address}", file=stderr())
+        _say(f"{argument}: {address}")
         try:
             _check_reachable(address)
+            known = cached_path.find_latest_cached(address)
             path = Path(cached_path.cached_path(address))
         except Exception as error:  # each download library raises its own errors
             if isinstance(error, ConnectionError) and (cached := from_cache(address, f"{error};")):
@@ -64,22 +77,46 @@ def fetch(url: str, argument: str) -> Path:
             problems.append(f"{address} cannot be fetched ({type(error).__name__}: {error})")
             continue
         problem = _wrong_size(path, url)
+        if problem is None and path != known:
+            try:
+                beside = Path(cached_path.cached_path(f"{address}.sha256"))
+            except Exception:  # each library has its own error for a missing file
+                beside = None
+            problem = _wrong_sum(path, beside, address, argument)
+            if problem is not None:
+                path.unlink()  # or the next call would find it in the cache
         if problem is None:
             return path
         problems.append(problem)
-    raise FileNotFoundError("; ".join(problems))
+    advice = f"; the variable {MIRROR} may name another place" if is_released else ""
+    raise FileNotFoundError("; ".join(problems) + advice)
+
+
+def _from_folder(path: Path, url: str, argument: str) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, where {MIRROR} has {url}")
+    beside = path.with_name(f"{path.name}.sha256")
+    sum_there = beside if beside.is_file() else None
+    problem = _wrong_size(path, url) or _wrong_sum(path, sum_there, str(path), argument)
+    if problem is not None:
+        raise FileNotFoundError(problem)
+    return path
 
 
 def _addresses(url: str) -> list[str]:
+    """Return the addresses of a file; several for that of a released biLM."""
     for released in RELEASED:
         if url.startswith(released):
             name = url.removeprefix(released)
-            return [url, *(other + name for other in RELEASED if other != released)]
+            others = [other + name for other in RELEASED if other != released]
+            mirror = os.environ.get(MIRROR)
+            return [*([f"{mirror.rstrip('/')}/{name}"] if mirror else []), url, *others]
     return [url]
 
 
 def _wrong_size(path: Path, url: str) -> str | None:
-    expected = RELEASED_BYTES.get(url.rpartition("/")[2]) if len(_addresses(url)) > 1 else None
+    is_released = url.startswith(RELEASED)
+    expected = RELEASED_BYTES.get(url.rpartition("/")[2]) if is_released else None
     found = Path(path).stat().st_size
     if expected is None or found in expected:
         return None
@@ -87,6 +124,27 @@ def _wrong_size(path: Path, url: str) -> str | None:
         f"{path}, which came from {url}, has {found} bytes, expected {expected.start} or little "
         "more: delete it to have it fetched again"
     )
+
+
+def _wrong_sum(path: Path, beside: Path | None, address: str, argument: str) -> str | None:
+    """
+    Print a file's SHA-256. Return a message if the file `beside` it, as `sha256sum` writes it, has
+    another one.
+    """
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    words = [] if beside is None else beside.read_text("utf-8", "replace").split()
+    if not words:
+        _say(f"{argument}: SHA-256 {found}, with none beside it to compare")
+        return None
+    if words[0].lower() != found:
+        return f"{address} has the SHA-256 {found}, expected {words[0]}, as {address}.sha256 has it"
+    _say(f"{argument}: SHA-256 {found}, as in {address}.sha256")
+    return None
+
+
+def _say(text: str) -> None:
+    print(text, file=stderr())
 
 
 def _check_reachable(url: str) -> None:

@@ -1,5 +1,6 @@
 """Names, paths and URLs to local files; no test fetches anything."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def served(files, monkeypatch):
     asked = []
 
     def fetch(url, *_, **__):
+        if str(url).endswith(".sha256"):
+            raise FileNotFoundError(url)
         asked.append(str(url))
         return files.options if str(url).endswith("options.json") else files.weights
 
@@ -232,6 +235,92 @@ def test_a_download_of_another_size_is_refused(files, served, cache, monkeypatch
     assert find_weights("small", None) == kept
     # Of files that are not the released ones nothing is known.
     find_weights(*URLS)
+
+
+# --- another place of the released files -------------------------------------------------------
+
+
+SMALL = "2x1024_128_2048cnn_1xhighway/elmo_2x1024_128_2048cnn_1xhighway_"
+
+
+@pytest.fixture
+def mirror(monkeypatch):
+    monkeypatch.setattr(fetching, "RELEASED_BYTES", {})
+    return lambda place: monkeypatch.setenv("ELMO_PLUGIN_WEIGHTS", str(place))
+
+
+@pytest.mark.parametrize("place", ["hf://owner/name", "https://example.org/elmo/", "s3://bucket"])
+def test_names_are_read_from_the_mirror_alone(files, served, mirror, place, capsys):
+    mirror(place)
+    assert load_bilm("small").options == OPTIONS
+    old = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
+    assert find_weights(f"{old}{SMALL}options.json", None) == Path(files.weights)
+    start = place.removesuffix("/") + "/" + SMALL
+    assert served == [f"{start}options.json", *[f"{start}weights.hdf5"] * 2]
+    find_options(*URLS)
+    assert served[3:] == [URLS[0]]  # only what was released is elsewhere
+    found = hashlib.sha256(content(files.weights)).hexdigest()
+    said = capsys.readouterr().err
+    assert f"weight_file: SHA-256 {found}, with none beside it to compare\n" in said
+
+
+def test_mirror_that_lacks_a_file_is_named(served, mirror, offline):
+    mirror("https://example.org/elmo")
+    with pytest.raises(
+        FileNotFoundError, match=rf"example\.org/elmo/{SMALL}options.* cannot"
+    ) as it:
+        load_bilm("small")
+    assert "amazonaws" not in str(it.value)
+
+
+@pytest.mark.parametrize("known", ["", "{} *elmo.hdf5\n", "{}", "0" * 64 + "  elmo.hdf5\n"])
+def test_sum_beside_a_download_is_compared(files, mirror, cache, monkeypatch, capsys, known):
+    mirror("https://example.org/elmo")
+    found = hashlib.sha256(content(files.weights)).hexdigest()
+    asked = []
+
+    def fetch(url, *_, **__):
+        asked.append(url)
+        if url.endswith(".sha256"):
+            return cache(url, known.format(found.upper()).encode())
+        return cache(url, content(files.weights))
+
+    monkeypatch.setattr(cached_path, "cached_path", fetch)
+    monkeypatch.setattr(fetching, "_check_reachable", lambda url: None)
+    address = f"https://example.org/elmo/{SMALL}weights.hdf5"
+    for _ in range(2):
+        if known.startswith("0"):
+            message = f"{address} has the SHA-256 {found}, expected 0{{64}}, as {address}.sha256"
+            with pytest.raises(FileNotFoundError, match=message):
+                find_weights("small", None)
+        else:
+            assert content(find_weights("small", None)) == content(files.weights)
+    said = capsys.readouterr().err
+    assert (f"SHA-256 {found}, as in {address}.sha256\n" in said) == known.startswith("{")
+    # A file with another sum does not stay in the cache; a right one is not asked for again.
+    assert asked == [address, f"{address}.sha256"] * (1 + known.startswith("0"))
+
+
+@pytest.mark.parametrize("known", [None, "right", "wrong"])
+def test_mirror_in_a_folder_needs_no_package(files, mirror, tmp_path, monkeypatch, capsys, known):
+    monkeypatch.setitem(sys.modules, "cached_path", None)
+    mirror(tmp_path / "copy")
+    for kind, source in (("options.json", files.options), ("weights.hdf5", files.weights)):
+        path = tmp_path / "copy" / (SMALL + kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(source))
+    found = hashlib.sha256(content(files.weights)).hexdigest()
+    if known:
+        path.with_name(f"{path.name}.sha256").write_text(found if known == "right" else "0")
+    if known == "wrong":
+        with pytest.raises(FileNotFoundError, match=f"weights.hdf5 has the SHA-256 {found}, exp"):
+            load_bilm("small")
+        return
+    assert load_bilm("small").options == OPTIONS
+    assert f"weight_file: SHA-256 {found}" in capsys.readouterr().err
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"there is no file {path}, where ELMO_PLUGIN_WEI"):
+        load_bilm("small")
 
 
 def test_the_sizes_of_the_released_files():
