@@ -90,25 +90,35 @@ def cut_shards(
     names from `find_files`, resolved against `root`. A line with more than `most_tokens` tokens, or
     one that is not UTF-8 (unless `replace_bad_utf8`), causes a `ValueError` with file and line.
     """
-    shard = _ShardBuilder()
+    ranges: list[Range] = []
+    size = num_lines = num_tokens = 0
+    digest = hashlib.blake2b(digest_size=16)
     for file, name in enumerate(files):
         with open_bytes(root / name) as stream:
             raw = _CountedLines(stream)
             for line in _decoded(raw, name, replace_bad_utf8):
-                if most_tokens is not None and len(line.sentence.tokens) > most_tokens:
+                count = len(line.sentence.tokens)
+                if most_tokens is not None and count > most_tokens:
                     raise ValueError(
-                        f"{name}:{line.number}: a line of {len(line.sentence.tokens)} tokens, "
-                        f"expected at most {most_tokens}: a list in Parquet holds no more numbers"
+                        f"{name}:{line.number}: a line of {count} tokens, expected at most "
+                        f"{most_tokens}: a list in Parquet holds no more numbers"
                     )
                 # A lone \r also ends a line, so `raw` may hold several lines. Add `raw` only once.
-                if raw.start >= shard.stop_in(file):
-                    if shard.size >= shard_tokens:
-                        yield shard.build()
-                        shard = _ShardBuilder()
-                    shard.extend(file, raw, line.number)
-                shard.count(line.sentence)
-    if shard.ranges:
-        yield shard.build()
+                if not ranges or ranges[-1].file != file or raw.start >= ranges[-1].stop:
+                    if size >= shard_tokens:
+                        yield Shard(ranges, num_lines, num_tokens, digest.hexdigest())
+                        ranges, digest = [], hashlib.blake2b(digest_size=16)
+                        size = num_lines = num_tokens = 0
+                    digest.update(raw.line)
+                    if ranges and ranges[-1].file == file:
+                        ranges[-1] = ranges[-1]._replace(stop=raw.stop)
+                    else:
+                        ranges.append(Range(file, raw.start, raw.stop, line.number))
+                size += max(1, count)
+                num_lines += 1
+                num_tokens += count
+    if ranges:
+        yield Shard(ranges, num_lines, num_tokens, digest.hexdigest())
 
 
 class _CountedLines:
@@ -124,37 +134,6 @@ class _CountedLines:
             self.line = line
             self.start, self.stop = self.stop, self.stop + len(self.line)
             yield self.line
-
-
-class _ShardBuilder:
-    """Builder of a shard, to which lines are added one by one."""
-
-    def __init__(self) -> None:
-        self.ranges: list[Range] = []
-        self.size = self._lines = self._tokens = 0
-        self._digest = hashlib.blake2b(digest_size=16)
-
-    def stop_in(self, file: int) -> int:
-        """Return the end of the shard's last byte range if that range is in `file`, else 0."""
-        same = self.ranges and self.ranges[-1].file == file
-        return self.ranges[-1].stop if same else 0
-
-    def extend(self, file: int, raw: _CountedLines, number: int) -> None:
-        """Append the line that `raw` just read from file `file`; `number` is its line number."""
-        self._digest.update(raw.line)
-        if self.ranges and self.ranges[-1].file == file:
-            self.ranges[-1] = self.ranges[-1]._replace(stop=raw.stop)
-        else:
-            self.ranges.append(Range(file, raw.start, raw.stop, number))
-
-    def count(self, sentence: Sentence) -> None:
-        """Add a line and its tokens to the counts of the shard."""
-        self.size += max(1, len(sentence.tokens))
-        self._lines += 1
-        self._tokens += len(sentence.tokens)
-
-    def build(self) -> Shard:
-        return Shard(self.ranges, self._lines, self._tokens, self._digest.hexdigest())
 
 
 def _decoded(raw: Iterable[bytes], name: str, replace_bad_utf8: bool) -> Iterator[Line]:
