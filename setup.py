@@ -231,7 +231,7 @@ setup(
         "build_ext": BuildKernels,
         "bdist_wheel": PlatformWheel,
     },
-    install_requires=["torch>=2", "numpy>=2", "h5py", "tqdm"],
+    install_requires=["torch>=2", "numpy>=2", "h5py", "tqdm", "filelock>=3.30"],
     # AllenNLP can be no extra: its own pins (torch<1.13) no longer install. "With AllenNLP" in
     # docs/getting_started.md says how to install it.
     extras_require={

@@ -14,7 +14,7 @@ from tests.fresh_process import run
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "elmo_plugin"
 # tqdm: the progress bar of pretraining; pure Python, needs nothing.
-BILM_MAY_IMPORT = {"torch", "numpy", "h5py", "tqdm", *sys.stdlib_module_names}
+BILM_MAY_IMPORT = {"torch", "numpy", "h5py", "tqdm", "filelock", *sys.stdlib_module_names}
 
 
 def imports(source):

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
         files, or was made with other settings. If runs have failed, after the table is written.
     """
     import elmo_plugin.plugin  # noqa: F401
-    from elmo_plugin.bilm.files.folder_lock import lock_folder
+    from elmo_plugin.bilm.files.folder_lock import locked_folder
     from elmo_plugin.bilm.kernels.machine import model_name
     from experiments.table1 import figures, report, results
     from experiments.table1.plan import check_data, config, plan
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     results.check_nothing_is_lost(runs, out, known, trains=not args.report)
     if not args.report:
-        with lock_folder(out):
+        with locked_folder(out):
             train(
                 [one for one in runs if one not in known.results],
                 out,

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.training.config import differences
 from elmo_plugin.commands.pretrain import read_config
 
@@ -150,7 +150,7 @@ def test_recover_and_force_exclude_each_other(pretrain, capsys):
 def test_a_folder_in_use_is_refused_whatever_the_flag(pretrain, capsys, tmp_path):
     out = pretrain()
     before = snapshot(out)
-    with lock_folder(out):
+    with locked_folder(out):
         for flag in ([], ["--force"], ["--recover"]):
             assert "out is in use by another process" in error_of(pretrain, capsys, *flag)
     (out / "lock").unlink()

@@ -189,15 +189,24 @@ def extract(
                 raise
             write()
         return run.count
-    # The other processes work in the folder too, so lock it only to begin and to end.
+    # The other processes work in the folder too, so lock it only to begin and to end. When this
+    # one gets the lock, the last one may have written the output and removed the folder.
     with locked_folder(folder, wait=True):
-        parts.begin(run_settings, resume=True, share=True)
-    compute()
-    with contextlib.suppress(FileNotFoundError), locked_folder(folder, wait=True):
-        # Another one may have written the output, and removed the folder.
-        if len(parts.paths()) == run.num_shards and not output.exists():
-            write()
-    return run.count
+        is_done = output.exists()
+        if not is_done:
+            parts.begin(run_settings, resume=True, share=True)
+    if not is_done:
+        try:
+            compute()
+            with locked_folder(folder, wait=True):
+                if len(parts.paths()) == run.num_shards and not output.exists():
+                    write()
+        except OSError:
+            if not output.exists():
+                raise
+    with contextlib.suppress(OSError):  # the lock may have made the removed folder again
+        folder.rmdir()
+    return _check_finished(output, parts, sentences) if is_done else run.count
 
 
 class _Run:

@@ -20,7 +20,7 @@ def files_of_earlier_run(
     Return the files of an earlier run in an output folder, in the order to pass to `remove_files`.
 
     Nothing is removed here. Call this function before the work that may fail, and `remove_files`
-    after the work. The lock file of `lock_folder` is not in the list.
+    after the work. The lock file of `locked_folder` is not in the list.
 
     # Parameters
 

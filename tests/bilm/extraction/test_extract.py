@@ -592,6 +592,21 @@ def test_runs_that_share_the_shards_write_the_same_bytes(tmp_path):
 
 
 @pytest.mark.usefixtures("small_shards")
+def test_runs_that_share_at_the_same_time(tmp_path):
+    lines, wanted = text(200), Extraction(max_tokens=10)
+    extract(bilm_of(), lines, tmp_path / "one", wanted)
+    for number in range(5):
+        path = tmp_path / f"out{number}"
+        shards = [f"{index}/3" for index in (1, 2, 3, 3, 1)]
+        children = [run_child("primed", lines, path, wanted, shard=shard) for shard in shards]
+        for child in children:
+            child.join()
+        assert [child.exitcode for child in children] == [0] * 5
+        assert (tmp_path / "one").read_bytes() == path.read_bytes()
+    assert names(tmp_path) == ["one", *(f"out{number}" for number in range(5))]
+
+
+@pytest.mark.usefixtures("small_shards")
 def test_run_that_shares_is_refused_with_another_input_or_other_settings(tmp_path):
     lines = text(40)
     extract(bilm_of(), lines, tmp_path / "out", SHORT, shard="1/2")

@@ -5,29 +5,61 @@ import signal
 
 import pytest
 
-from elmo_plugin.bilm.files.folder_lock import NAME, lock_folder
+from elmo_plugin.bilm.files.folder_lock import NAME, locked_folder
 
 
 def test_one_at_a_time(tmp_path):
-    with lock_folder(tmp_path), pytest.raises(ValueError, match="in use by another process"):
-        lock_folder(tmp_path)
-    lock_folder(tmp_path).close()
+    with (
+        locked_folder(tmp_path),
+        pytest.raises(ValueError, match="in use by another process"),
+        locked_folder(tmp_path),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+    with locked_folder(tmp_path):
+        pass
+
+
+def child_that(function):
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        function(lambda: os.write(writer, b"here"))
+        signal.pause()
+        os._exit(0)
+    os.read(reader, 4)
+    return child
+
+
+def end(child):
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def test_a_forked_process_does_not_keep_it(tmp_path):
-    lock = lock_folder(tmp_path)
-    reader, writer = os.pipe()
-    if not (child := os.fork()):
-        os.write(writer, b"here")
-        signal.pause()
-        os._exit(0)
+    with locked_folder(tmp_path):
+        child = child_that(lambda here: here())
     try:
-        os.read(reader, 4)
-        lock.close()
-        lock_folder(tmp_path).close()
+        with locked_folder(tmp_path):
+            pass
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        end(child)
+
+
+def test_a_killed_process_does_not_keep_it(tmp_path):
+    def lock(here):
+        with locked_folder(tmp_path):
+            here()
+            signal.pause()
+
+    child = child_that(lock)
+    with (
+        pytest.raises(ValueError, match="in use by another process"),
+        locked_folder(tmp_path),
+    ):
+        pass
+    end(child)
+    with locked_folder(tmp_path, wait=True):
+        pass
 
 
 def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatch):
@@ -41,8 +73,13 @@ def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatc
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", take_away_first)
-    with lock_folder(tmp_path), pytest.raises(ValueError, match="in use by another process"):
-        lock_folder(tmp_path)
+    with (
+        locked_folder(tmp_path, wait=True),
+        pytest.raises(ValueError, match="in use by another process"),
+        locked_folder(tmp_path),
+    ):
+        pass
+    assert len(calls) > 2
 
 
 def test_a_file_system_without_locks_is_not_called_another_process(tmp_path, monkeypatch):
@@ -50,11 +87,26 @@ def test_a_file_system_without_locks_is_not_called_another_process(tmp_path, mon
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(ValueError, match=r"cannot be locked: .*Function not"):
-        lock_folder(tmp_path)
+    with (
+        pytest.raises(ValueError, match=r"cannot be locked: .*Function not"),
+        locked_folder(tmp_path),
+    ):
+        pass
 
 
 def test_file_of_another_program_is_not_taken_for_a_lock(tmp_path):
     (tmp_path / NAME).write_text("mine")
-    with pytest.raises(ValueError, match=r"lock has 4 bytes, expected none or an empty lock file"):
-        lock_folder(tmp_path)
+    with (
+        pytest.raises(ValueError, match=r"lock has 4 bytes, expected none or an empty lock file"),
+        locked_folder(tmp_path),
+    ):
+        pass
+    assert (tmp_path / NAME).read_text() == "mine"
+
+
+def test_a_missing_folder_is_not_made(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError, match="there is no folder"),
+        locked_folder(tmp_path / "a"),
+    ):
+        pass

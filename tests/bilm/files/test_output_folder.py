@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
 
 WRITTEN = ("weights.hdf5", "checkpoint_e[0-9]*.th")
@@ -27,7 +27,7 @@ def test_files_of_a_run_are_listed_and_the_marker_is_last(run):
 
 
 def test_remove_files_leaves_the_folder_and_its_lock(run):
-    with lock_folder(run):
+    with locked_folder(run):
         remove_files(files_of_earlier_run(run, WRITTEN, "config.json"))
         assert [path.name for path in run.iterdir()] == ["lock"]
 

@@ -14,7 +14,7 @@ import time
 import numpy
 import pytest
 
-from elmo_plugin.bilm.files.folder_lock import lock_folder
+from elmo_plugin.bilm.files.folder_lock import locked_folder
 from experiments.table1.__main__ import main
 from experiments.table1.item_scores import score as item_score
 from experiments.table1.tasks import TASKS
@@ -131,7 +131,7 @@ def test_wrong_arguments(data, tmp_path, capsys, arguments, error):
 def test_two_tables_in_one_folder(data, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    with lock_folder(out), pytest.raises(SystemExit) as raised:
+    with locked_folder(out), pytest.raises(SystemExit) as raised:
         main([data, str(out), "--tasks", "ner"])
     assert raised.value.code == 1
     error = f"error: {out} is in use by another process, expected none"
@@ -149,7 +149,7 @@ def test_report_trains_nothing(data, tmp_path, capsys):
     """And may look at a table that is being made."""
     out = tmp_path / "out"
     out.mkdir()
-    with lock_folder(out):
+    with locked_folder(out):
         main([data, str(out), *ARGUMENTS, "--report"])
     assert "| NER | WikiGold |  | not run | not run |" in capsys.readouterr().out
     written = {"table.md", "runs.csv", "counts.json.gz", "mixes.json"}
