@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.kernels.backend import depends_on_parameters_alone
 from elmo_plugin.bilm.kernels.derived import version_counters
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -22,11 +24,24 @@ def fingerprint(bilm: BiLm) -> str:
     Return a cryptographic hash of a biLM, 32 hexadecimal digits.
 
     The hash covers options, `dtype`, parameters, buffers (the masks of pruned weights) and
-    ELMoForManyLangs' dictionaries. Output files and interrupted runs store the hash, so it must not
-    change between versions.
+    ELMoForManyLangs' dictionaries, and settings that were assigned. Output files and interrupted
+    runs store the hash, so it must not change between versions. If the vectors depend on more
+    (`is_covered`), every hash is another.
     """
     sizes = [options_dict(bilm.options), bilm.dtype]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
+    options = bilm.options
+    made = {
+        "dtype": bilm.dtype,
+        "cell_clip": options.cell_clip,
+        "projection_clip": options.projection_clip,
+        "use_skip_connections": options.use_skip_connections,
+        "activation": options.activation,
+    }
+    if assigned := [one for one in _settings(bilm) if one[2] != made[one[1]]]:
+        digest.update(repr(assigned).encode())
+    if not is_covered(bilm):
+        digest.update(os.urandom(16))
     for tensor in _tensors(bilm):
         digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
     for module in bilm.modules():
@@ -35,15 +50,23 @@ def fingerprint(bilm: BiLm) -> str:
     return digest.hexdigest()
 
 
+def is_covered(bilm: BiLm) -> bool:
+    """
+    Return whether `fingerprint` sees all that the vectors depend on: no layer was replaced, hooked
+    or parametrized. Vectors of another biLM must not be stored for later use.
+    """
+    known = getattr(bilm.char_cnn, "activation", None) in (torch.relu, torch.tanh)
+    return known and depends_on_parameters_alone(bilm, or_buffers=True)
+
+
 class WeightsDigest:
     """
     Cached hash of everything that a frozen biLM's vectors depend on.
 
-    The hash covers the biLM's `fingerprint` and `state`, `dtype` and clips of each module, and
-    `WARM_UP_TEXT`, which sets the state of a primed biLM. Hashing all weights is slow, so they are
-    hashed only after a change. PyTorch's version counters reveal most changes; `recheck` and
-    `certain=True` also compare checksums of the weights. After a change, the biLM discards
-    everything derived from its weights.
+    The hash covers the biLM's `fingerprint`, `state` and settings, and `WARM_UP_TEXT`, which sets
+    the state of a primed biLM. Hashing all weights is slow, so they are hashed only after a change.
+    PyTorch's version counters reveal most changes; `recheck` and `certain=True` also compare
+    checksums of the weights. After a change, the biLM discards everything derived from its weights.
     """
 
     def __init__(self) -> None:
@@ -68,11 +91,9 @@ class WeightsDigest:
         certain : `bool`, optional (default = `False`)
             Compare checksums, to find changes that PyTorch's version counters do not reveal.
         """
-        names = ("dtype", "cell_clip", "projection_clip")
-        settings = [[getattr(one, name, None) for name in names] for one in bilm.modules()]
         tensors = dict([*bilm.named_parameters(), *bilm.named_buffers()])
         shapes = [(name, one.dtype, tuple(one.shape)) for name, one in tensors.items()]
-        about = repr((bilm.options, bilm.state, settings, shapes, WARM_UP_TEXT)).encode()
+        about = repr((bilm.options, bilm.state, _settings(bilm), shapes, WARM_UP_TEXT)).encode()
         counters = (about, version_counters(list(tensors.values())))
         known = self._known
         certain = certain or self._recheck
@@ -82,6 +103,16 @@ class WeightsDigest:
             known = self._known = counters, _sums(bilm), digest
         self._recheck = False  # last: an interrupted comparison is made again
         return known[2]
+
+
+def _settings(bilm: BiLm) -> list[tuple[str, str, Any]]:
+    """Return `(module, setting, value)` of all settings that can be assigned."""
+    return [
+        (path, name, getattr(getattr(module, name), "__name__", getattr(module, name)))
+        for path, module in bilm.named_modules()
+        for name in ("dtype", "cell_clip", "projection_clip", "use_skip_connections", "activation")
+        if hasattr(module, name)
+    ]
 
 
 def _tensors(bilm: BiLm) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.blob_store import BlobStore
-from elmo_plugin.bilm.files.digest import WeightsDigest
+from elmo_plugin.bilm.files.digest import WeightsDigest, is_covered
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.model.bilm import BiLm
 
@@ -69,7 +69,7 @@ class LayerCache:
         # A replica of `DataParallel` has no parameters, so keys could not depend on its weights.
         # With a carried state, a sentence's layers depend on the batches before it.
         dtypes = {parameter.dtype for parameter in bilm.parameters()}
-        if dtypes != {torch.float32} or bilm.state == "carry":
+        if dtypes != {torch.float32} or bilm.state == "carry" or not is_covered(bilm):
             return bilm(inputs)
         id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
