@@ -39,12 +39,11 @@ inline int64_t token_length(const int64_t* ids, int64_t num_characters, int64_t 
 // Computes the filters' activations of tokens, shape `(count, num_filters)`, from character ids, shape `(count, num_characters)`. All windows of
 // padding alone give the same values, so only one is computed, at the end of each token. `places`, unless null, gets the positions of the maxima.
 template <class Format>
-Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
+void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
                      int threads) {
   const Team team(threads);
   const int64_t max_rows = maximum(BLOCK_ROWS, num_characters + 1);
   const Rows<Format> rows{elmo_scratch(Rows<Format>::size(max_rows, layer.depth) + team.threads * max_rows * COLUMNS), max_rows, layer.depth};
-  if (rows.data == nullptr) return NO_MEMORY;
   float* const all_products = rows.data + Rows<Format>::size(max_rows, layer.depth);
   const Weight<Format> filters{layer.filters, layer.depth, false};
   const int64_t dim = layer.char_embedding_dim, width = layer.widest * dim;
@@ -89,18 +88,16 @@ Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t cou
       }
     });
   }
-  return DONE;
 }
 
 // Packs inputs, shape `(count, weight.dim)`, some rows at a time, and calls `block(weight, rows, size, start, scratch)` after each time. `scratch` has
 // room for `more_per_row` floats for each row and thread. If `output_dim` is given, the weight has so many rows, is row-major, and is packed first.
 template <class Format, class Block>
-Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
+void over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
                const Block& block) {
   const int64_t dim = weight.dim, packed_size = output_dim / COLUMNS * panel_size<Format>(dim);
   const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
   float* const packed = elmo_scratch(packed_size + size_of_rows + team.threads * max_rows * more_per_row);
-  if (packed == nullptr) return NO_MEMORY;
   const Rows<Format> rows{packed + packed_size, max_rows, dim};
   if (output_dim > 0) {
     pack_weight<Format>(team, weight.data, output_dim, dim, packed);
@@ -111,13 +108,12 @@ Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, co
     load_rows(team, inputs + start * dim, rows, size);
     block(weight, rows, size, start, rows.data + size_of_rows);
   }
-  return DONE;
 }
 
 // Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
 // gate. If `SAVES`, it is row-major, and `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate.
 template <class Format, bool SAVES = false>
-Status run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
+void run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
                  float* saved = nullptr) {
   const Team team(threads);
   const int64_t dim = whole.dim;
@@ -151,12 +147,12 @@ Status run_highway(const Weight<Format>& whole, const float* bias, const float* 
       }
     });
   };
-  return over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
+  over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
 }
 
 // Computes `inputs W^T + bias`, shape `(count, output_dim)`. If `packs`, the weight is row-major, and packed first.
 template <class Format>
-Status run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
+void run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
                 int threads) {
   const Team team(threads);
   const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float*) {
@@ -170,19 +166,18 @@ Status run_linear(const Weight<Format>& whole, bool packs, const float* bias, co
       }
     });
   };
-  return over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
+  over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
 }
 
 // --- gradients ---
 
 // Computes the gradients of a highway layer. `saved` holds what its forward pass saved.
 template <class Format>
-Status highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
+void highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
                       const LinearGradients& grad, int64_t count, int threads) {
   const Team team(threads);
   const int64_t padded = round_up(count, COLUMNS), output_dim = 2 * dim;
   float* const blocks = elmo_scratch(output_dim * padded + linear_scratch<Format>(team.threads, count, output_dim, dim));
-  if (blocks == nullptr) return NO_MEMORY;
   team.each(count, [&](int64_t row, int) {
     for (int64_t column = 0; column < dim; column += COLUMNS) {
       const int64_t place = row * dim + column;
@@ -198,7 +193,6 @@ Status highway_backward(const float* weight, int64_t dim, const float* inputs, c
     }
   });
   linear_gradients<Format>(team, blocks, inputs, count, weight, output_dim, dim, grad, true, blocks + output_dim * padded);
-  return DONE;
 }
 
 // Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.
@@ -211,7 +205,7 @@ struct ConvolutionGradients {
 
 // Computes the gradients of convolutions. Each filter has one of each token's windows as input: that of its maximum, at `places`. The filters of
 // `layer` are row-major here. `outputs` are the forward pass's.
-inline Status convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
+inline void convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
                                  const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients& grad,
                                  int threads) {
   const Team team(threads);
@@ -220,7 +214,6 @@ inline Status convolution_backward(const Convolution& layer, const int64_t* ids,
   // Gradients of sums, shape `(count, num_filters)`; the tokens' characters, shape `(count, width, dim)`; for each thread the gradients of a token's
   // characters; for each group that of the embedding.
   float* const grad_sums = elmo_scratch(round_up(count * (filters + width * dim) + team.threads * width * dim + groups * table, LINE / 4));
-  if (grad_sums == nullptr) return NO_MEMORY;
   float* const characters = grad_sums + count * filters;
   float* const all_grads = characters + count * width * dim;
   float* const tables = all_grads + team.threads * width * dim;
@@ -247,7 +240,7 @@ inline Status convolution_backward(const Convolution& layer, const int64_t* ids,
       }
       if (grad.bias) grad.bias[filter] = sum;
     });
-  if (!grad.embedding) return DONE;
+  if (!grad.embedding) return;
   team.each(groups, [&](int64_t group, int thread) {
     float *own = all_grads + thread * width * dim, *sums = tables + group * table;
     memset(sums, 0, table * sizeof(float));
@@ -269,7 +262,6 @@ inline Status convolution_backward(const Convolution& layer, const int64_t* ids,
     for (int64_t group = 0; group < groups; ++group) sum += tables[group * table + k];
     grad.embedding[k] = sum;
   });
-  return DONE;
 }
 
 }  // namespace

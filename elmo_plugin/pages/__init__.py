@@ -1,1 +1,0 @@
-"""Pages and plots that commands write: predictions, neighbours, learned layer weights."""
