@@ -50,13 +50,14 @@ from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.bilm.training.config import TYPE, is_pretraining
 from elmo_plugin.bilm.training.optimization import clip_grad_norm
 from elmo_plugin.data.spacy_model import split_by_rules
-from elmo_plugin.modules.archived_bilm import loading_from, write_options
-from elmo_plugin.old_configs import check_not_of_0_9
-from elmo_plugin.training.from_archive import (
+from elmo_plugin.modules.archived_bilm import (
     archived_config,
     check_no_new_labels,
+    loading_from,
     remember_labels,
+    write_options,
 )
+from elmo_plugin.old_configs import check_not_of_0_9
 
 _EMBEDDERS = "model.text_field_embedder.token_embedders"
 _INDEXERS = "dataset_reader.token_indexers"
