@@ -47,7 +47,7 @@ class CapturedGradients:
         record: Recorder | None = None,
     ) -> None:
         self.model, self.scale, self.record = model, scale, record or cuda_graph
-        self._parameters = list(model.parameters())
+        self._all_parameters = list(model.parameters())
         self._settings: Any = None
         self._widths: tuple[int, ...] = ()
         self._replay: Callable[[], None] = lambda: None
@@ -71,7 +71,7 @@ class CapturedGradients:
         shared = negatives is not None and negatives[0] is negatives[1]
         for one in (negatives or ())[: 1 if shared else 2]:
             given += [one.ids, torch.as_tensor(one.num_tries, dtype=torch.float64)]
-        trains = tuple(one.requires_grad for one in self._parameters)
+        trains = tuple(one.requires_grad for one in self._all_parameters)
         settings = [one.shape for one in given], pair.widths, dropout, trains
         if states is None:
             zeros = self.model.bilm.lstm.initial_state(pair.tokens.shape[2])
@@ -83,7 +83,7 @@ class CapturedGradients:
             self._copy(given, states)
         torch.manual_seed(seed)
         self._replay()
-        for parameter, gradient in zip(self._parameters, self._gradients):
+        for parameter, gradient in zip(self._all_parameters, self._gradients):
             parameter.grad = gradient
         return self._losses.clone(), self._states
 
@@ -129,7 +129,7 @@ class CapturedGradients:
         samples = (own[0], own[-1]) if negatives else None
 
         def run() -> None:
-            for parameter in self._parameters:
+            for parameter in self._all_parameters:
                 parameter.grad = None
             output = self.model(batch, self._states, samples, dropout)
             (output.loss * self.scale).backward()
@@ -138,7 +138,7 @@ class CapturedGradients:
             for state, final in zip(self._states, output.states):
                 for place, value in zip(state, final):
                     place.copy_(value)
-            self._gradients = [one.grad for one in self._parameters]
+            self._gradients = [one.grad for one in self._all_parameters]
 
         self._replay = self.record(run)
         self._copy(given, states)
