@@ -8,7 +8,6 @@ errors, files that are written whole, and archives that need no other file.
 
 import functools
 import gzip
-import importlib.util
 import inspect
 import io
 import shutil
@@ -50,14 +49,13 @@ from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.bilm.training.config import TYPE, is_pretraining
 from elmo_plugin.bilm.training.optimization import clip_grad_norm
 from elmo_plugin.data.spacy_model import split_by_rules
-from elmo_plugin.modules.archived_bilm import (
+from elmo_plugin.modules.archived_bilm import loading_from, write_options
+from elmo_plugin.old_configs import check_not_of_0_9
+from elmo_plugin.training.from_archive import (
     archived_config,
     check_no_new_labels,
-    loading_from,
     remember_labels,
-    write_options,
 )
-from elmo_plugin.old_configs import check_not_of_0_9
 
 _EMBEDDERS = "model.text_field_embedder.token_embedders"
 _INDEXERS = "dataset_reader.token_indexers"
@@ -72,7 +70,6 @@ def repair() -> None:
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
     _spacy_models()
-    _treebanks()
     _transformers_tokenizer()
     _archived_configs()
     _damaged_archives()
@@ -173,23 +170,6 @@ def _spacy_models() -> None:
         return stock(spacy_model_name, *args, **kwargs)
 
     _wrap_in_place(common_util.get_spacy_model, get_spacy_model)
-
-
-def _treebanks() -> None:
-    """
-    Let `ptb_trees` of allennlp-models read the file that a config names: NLTK 3.10 refuses files
-    outside its own data folders.
-    """
-    if importlib.util.find_spec("allennlp_models") is None:
-        return
-    import nltk.data
-    from nltk.corpus.reader.bracket_parse import BracketParseCorpusReader
-
-    def __init__(stock: Any, self: Any, root: str, *args: Any, **kwargs: Any) -> None:
-        nltk.data.path.append(str(root or "."))
-        stock(self, root, *args, **kwargs)
-
-    _wrap_in_place(BracketParseCorpusReader.__init__, __init__)
 
 
 def _transformers_tokenizer() -> None:

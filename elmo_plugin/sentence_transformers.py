@@ -46,13 +46,6 @@ class ElmoTokens(InputModule):
         self.options_file = options_dict(self.hub.bilm.options)
         self.state = state
 
-    def train(self, mode: bool = True) -> "ElmoTokens":
-        """
-        Set training or evaluation mode, but do nothing if it is set already. `encode` calls this
-        every time, and setting the mode makes the biLM drop its prepacked weights.
-        """
-        return self if mode == self.training else super().train(mode)
-
     def get_embedding_dimension(self) -> int:
         """Return the width of a token's vector. `Pooling` needs it."""
         return self.hub.bilm.get_output_dim()

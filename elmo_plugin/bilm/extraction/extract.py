@@ -144,8 +144,8 @@ def extract(
         return _check_finished(output, parts, sentences)
 
     # A resumed run must use the same kernels, because others may give different last bits.
-    weights = bilm.lstm.layers("forward")[0].plain_weights
-    kernels = {} if weights is None else kernels_of(weights, bilm.dtype)
+    layer = bilm.lstm.layers("forward")[0]
+    kernels = kernels_of(layer.weights, bilm.dtype)
     threads = torch.get_num_threads()
     if workers > 1 and "threads" in kernels:
         threads = max(1, threads // workers)

@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
+from elmo_plugin.bilm.kernels.derived import in_doubt
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
@@ -229,22 +230,18 @@ class WeightsModule(torch.nn.Module):
     def forget_derived(self) -> None:
         """
         Free the values derived from the weights. Call it after changing a few elements of a weight
-        through `.data` or a NumPy view, because PyTorch's version counter misses such writes.
+        through a view that was taken before the last call, such as a NumPy array.
         """
         forget_derived(list(self.parameters()))
 
     def train(self, mode: bool = True) -> "WeightsModule":
         """
-        Set training or evaluation mode, and free the values derived from the weights. Before and
-        after an evaluation, AllenNLP's moving average overwrites the weights through `.data`.
+        Set training or evaluation mode. If that changes the mode, the next use of a value derived
+        from the weights compares their content.
         """
-        self.forget_derived()
+        if mode != self.training:
+            in_doubt(list(self.parameters()))
         return super().train(mode)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "WeightsModule":
-        """Free the values derived from the weights, then convert the weights, as in `.to()`."""
-        self.forget_derived()
-        return super()._apply(fn, recurse)
 
     def __prepare_scriptable__(self) -> None:
         """Raise a `TypeError`: `torch.jit.script` calls this hook, but cannot compile a biLM."""

@@ -2,17 +2,19 @@
 Cache of values computed from weights: prepacked copies, token vectors, the state after the warm-up
 text.
 
-A value is computed again after its weights have changed. Modules do not store the values, which are
-therefore in no `state_dict` and in no copy of a module. They are freed with the weights.
+A value is stored with the first weight that it depends on, and freed with it. It is in no
+`state_dict` and in no copy of a module. It is computed again after its weights have changed.
 """
 
 import functools
-import weakref
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from elmo_plugin.bilm.kernels import library
 
 Derived = TypeVar("Derived")
 
@@ -20,34 +22,109 @@ Derived = TypeVar("Derived")
 NUM_SAMPLES = 8
 # Stands for the version of an inference tensor, whose changes PyTorch does not count.
 NO_VERSION = -1
+# Columns in which 8-byte words are summed without the library. The number is prime, so that
+# swapping two rows of a weight changes the sums.
+NUM_COLUMNS = 1021
+
+_DATA: Any = torch.Tensor.data
+# Attribute of a weight with its `_Record`.
+_RECORD = "_derived_record"
+# `busy` is set while this module or `make` reads weights: these accesses write nothing.
+_own_access = threading.local()
 
 
 class _Entry(NamedTuple):
-    parameters: list["weakref.ref[torch.Tensor]"]
-    # Views of the parameters: while they hold the memory, no other tensor can get its address.
-    aliases: list[torch.Tensor]
-    pointers: list[int]
-    versions: list[int]
+    # Records of all weights but the first, which would make a reference cycle.
+    others: list["_Record"]
     samples: list[torch.Tensor]
     sampled: torch.Tensor | None
     value: Any
 
-    def is_current(self, parameters: Sequence[torch.Tensor]) -> bool:
-        # A single loop for speed: this runs at every call of every layer.
-        for known, pointer, version, one in zip(
-            self.parameters, self.pointers, self.versions, parameters
-        ):
-            if known() is not one or one.data_ptr() != pointer:
-                return False
-            if version != NO_VERSION and one._version != version:
-                return False
-        return len(self.parameters) == len(parameters) and (
-            self.sampled is None or torch.equal(torch.cat(self.samples), self.sampled)
-        )
+
+class _Record:
+    """Content of a weight when values were derived from it, and these values."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        # While this view holds the memory, no other tensor can get its address.
+        self.alias = torch.Tensor.detach(weight)
+        # Address of the values; `None` once they have changed.
+        self.pointer: int | None = weight.data_ptr()
+        self.version = _version(weight)
+        self.checked = True
+        self.checksum = checksum(self.alias)
+        # Maps name and settings of a value to the value.
+        self.entries: dict[tuple[Hashable, ...], _Entry] = {}
+
+    def is_current(self, weight: torch.Tensor) -> bool:
+        """Return whether the weight has not changed; compare its content if this is in doubt."""
+        if weight.data_ptr() != self.pointer:
+            return False
+        if self.version != NO_VERSION and weight._version != self.version:
+            return False
+        if not self.checked:
+            self.checked = True  # first: another thread may write meanwhile
+            try:
+                if not torch.equal(checksum(self.alias), self.checksum):
+                    self.pointer = None
+                    return False
+            except BaseException:  # interrupted
+                self.checked = False
+                raise
+        return True
 
 
-# Cached entries: id of the first parameter -> (name, settings) -> entry.
-_entries: dict[int, dict[tuple[Hashable, ...], _Entry]] = {}
+class WatchedParameter(torch.nn.Parameter):
+    """
+    Parameter from which a value was derived. Writes through `data`, a NumPy view and the like leave
+    PyTorch's version counter unchanged. So each access to these puts the content in doubt.
+    """
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The values, without gradient and with a version counter of their own."""
+        _doubt(self)
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, values: torch.Tensor) -> None:
+        _DATA.__set__(self, values)
+        record = _record_of(self)
+        if record is not None and self.data_ptr() != record.pointer:  # as in `.to()`: free memory
+            forget([self])
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        values = torch.Tensor.detach(self).requires_grad_(self.requires_grad)
+        return f"Parameter containing:\n{values!r}"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as a `torch.nn.Parameter`, without what was derived."""
+        record = vars(self).pop(_RECORD, None)
+        try:
+            return super().__reduce_ex__(protocol)
+        finally:
+            if record is not None:
+                vars(self)[_RECORD] = record
+
+
+def _doubt(weight: torch.Tensor) -> None:
+    record = _record_of(weight)
+    if record is not None and not getattr(_own_access, "busy", False):
+        record.checked = False
+
+
+def _watched(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
+    @functools.wraps(method)
+    def access(weight: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        _doubt(weight)
+        return method(weight, *arguments, **named)
+
+    return access
+
+
+for _name in ("detach", "numpy", "untyped_storage", "__dlpack__"):
+    setattr(WatchedParameter, _name, _watched(_name))
 
 
 def derived(
@@ -57,54 +134,93 @@ def derived(
     Return the cached result of `make`; call `make` again when a parameter has changed.
 
     These changes are noticed: a step of any `torch.optim.Optimizer`, in-place operations that
-    PyTorch's version counter counts, a new tensor in `.data`, another parameter, device or dtype.
+    PyTorch's version counter counts, writes after an access of `data`, `detach()` or `numpy()`, a
+    new tensor in `.data`, another parameter, device or dtype.
 
-    The version counter misses writes through `p.data`, `torch.distributed` collectives or a NumPy
-    view. On a CPU, a few elements of each weight are therefore compared as well. This detects a
-    write to a whole tensor. After a write to a few elements, call `train` or `forget`.
+    A write through a view that was taken before the last use is not counted. On a CPU, a few
+    elements of each weight are therefore compared as well, which detects a write to a whole tensor;
+    `in_doubt` has the whole content compared.
 
     Thread-safe; at worst, two threads compute the same value.
 
     # Parameters
 
     parameters : `Sequence[torch.Tensor]`
-        All tensors that the value depends on. If there are none, as in a replica made by
-        `DataParallel`, nothing is cached.
+        All tensors that the value depends on. Nothing is cached if there are none, as in a replica
+        made by `DataParallel`, or if one is no `torch.nn.Parameter`, such as a pruned weight.
     what : `tuple[Hashable, ...]`
         Name of the value, followed by every setting that it depends on.
     make : `Callable[[], Derived]`
         Function that computes the value.
     """
-    if not parameters:
-        return make()
-    first = parameters[0]
-    entries = _entries.get(id(first))
-    entry = None if entries is None else entries.get(what)
-    if entry is None or not entry.is_current(parameters):
-        entry = _new_entry(parameters, make)
-        _entries.setdefault(id(first), {})[what] = entry
+    record = _record_of(parameters[0]) if parameters else None
+    entry = None if record is None else record.entries.get(what)
+    if record is None or entry is None or not _is_current(record, entry, parameters):
+        return _make(parameters, what, make)
     return entry.value
 
 
-def _new_entry(parameters: Sequence[torch.Tensor], make: Callable[[], Any]) -> _Entry:
-    number = id(parameters[0])
-    references = [
-        # `_entries` is an argument, because globals may be cleared first at the interpreter's exit.
-        weakref.ref(parameters[0], functools.partial(_remove, _entries, number)),
-        *(weakref.ref(one) for one in parameters[1:]),
-    ]
-    aliases = [one.detach() for one in parameters]
-    # Only on a CPU: on a GPU the comparison would wait for all queued kernels.
-    samples = [_sample(one) for one in aliases if one.device.type == "cpu" and one.numel()]
-    # Read before `make` runs, so that a change by another thread meanwhile is noticed.
-    versions = [_version(one) for one in parameters]
-    sampled = torch.cat(samples) if samples else None
-    pointers = [one.data_ptr() for one in parameters]
-    return _Entry(references, aliases, pointers, versions, samples, sampled, make())
+def _is_current(record: _Record, entry: _Entry, parameters: Sequence[torch.Tensor]) -> bool:
+    if len(entry.others) + 1 != len(parameters) or not record.is_current(parameters[0]):
+        return False
+    for known, one in zip(entry.others, parameters[1:]):
+        if _record_of(one) is not known or not known.is_current(one):
+            return False
+    if entry.sampled is None or torch.equal(torch.cat(entry.samples), entry.sampled):
+        return True
+    for known in (record, *entry.others):
+        known.checked = False
+    return _is_current(record, entry._replace(sampled=None), parameters)
 
 
-def _remove(entries: dict[int, Any], number: int, _: Any) -> None:
-    entries.pop(number, None)
+def _make(
+    parameters: Sequence[torch.Tensor], what: tuple[Hashable, ...], make: Callable[[], Any]
+) -> Any:
+    if not parameters or not all(isinstance(one, torch.nn.Parameter) for one in parameters):
+        return make()
+    before = getattr(_own_access, "busy", False)
+    _own_access.busy = True
+    try:
+        # Recorded before `make` runs, so that a change by another thread meanwhile is noticed.
+        first, *others = [_current_record(one) for one in parameters]
+        # Only on a CPU: on a GPU the comparison would wait for all queued kernels.
+        aliases = [one.alias for one in (first, *others)]
+        samples = [_sample(one) for one in aliases if one.device.type == "cpu" and one.numel()]
+        entry = _Entry(others, samples, torch.cat(samples) if samples else None, make())
+    finally:
+        _own_access.busy = before
+    first.entries[what] = entry
+    return entry.value
+
+
+def _record_of(weight: torch.Tensor) -> _Record | None:
+    return vars(weight).get(_RECORD)
+
+
+def _current_record(weight: torch.Tensor) -> _Record:
+    record = _record_of(weight)
+    if record is None or not record.is_current(weight):
+        record = _Record(weight)
+        if type(weight) is torch.nn.Parameter:
+            weight.__class__ = WatchedParameter
+        vars(weight)[_RECORD] = record
+    return record
+
+
+def checksum(weight: torch.Tensor) -> torch.Tensor:
+    """
+    Return a checksum of a weight's bytes, int64, that detects accidental changes.
+
+    The library hashes each block of 64 KiB. PyTorch sums 8-byte words, which misses more.
+    """
+    octets = torch.Tensor.detach(weight).contiguous().flatten().view(torch.uint8)
+    if weight.device.type == "cpu" and library.is_loaded():
+        return library.block_hashes(octets)
+    if octets.storage_offset() % 8:
+        octets = octets.clone()
+    whole = octets.numel() // (8 * NUM_COLUMNS) * (8 * NUM_COLUMNS)
+    sums = octets[:whole].view(torch.int64).view(-1, NUM_COLUMNS).sum(dim=0)
+    return torch.cat([sums, octets[whole:].long()])
 
 
 def _sample(weight: torch.Tensor) -> torch.Tensor:
@@ -124,27 +240,31 @@ def _version(tensor: torch.Tensor) -> int:
     return NO_VERSION if tensor.is_inference() else tensor._version
 
 
+def in_doubt(parameters: Sequence[torch.Tensor]) -> None:
+    """Have the content of these parameters compared before a derived value is used again."""
+    for one in parameters:
+        if (record := _record_of(one)) is not None:
+            record.checked = False
+
+
 def forget(parameters: Sequence[torch.Tensor], name: str | None = None) -> None:
     """
     Free the values derived from any of these parameters. With `name`, free only the values whose
-    key (`what`) begins with it.
+    key (`what`) begins with it, and whose first parameter is one of these.
     """
-    ids = {id(one) for one in parameters}
-    for first, entries in list(_entries.items()):
-        for what, entry in list(entries.items()):
-            if name is not None and what[0] != name:
-                continue
-            if first in ids or any(id(one()) in ids for one in entry.parameters):
-                entries.pop(what, None)
-        if not entries:
-            _entries.pop(first, None)
+    for one in parameters:
+        record = _record_of(one)
+        if record is not None and name is None:
+            vars(one).pop(_RECORD, None)
+        elif record is not None:
+            for what in [what for what in record.entries if what[0] == name]:
+                record.entries.pop(what, None)
 
 
 def _forget_after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Free values of an optimizer's parameters; version counters miss fused and `.data` steps."""
-    if _entries:
-        groups = optimizer.param_groups
-        forget([one for group in groups for one in group["params"] if one.requires_grad])
+    """Free values of an optimizer's parameters; version counters miss fused steps."""
+    groups = optimizer.param_groups
+    forget([one for group in groups for one in group["params"] if one.requires_grad])
 
 
 register_optimizer_step_post_hook(_forget_after_step)
@@ -152,10 +272,5 @@ register_optimizer_step_post_hook(_forget_after_step)
 
 def cached_names(parameters: Sequence[torch.Tensor]) -> list[tuple[Hashable, ...]]:
     """Return name and settings of each cached value whose first parameter is in `parameters`."""
-    ids = {id(one) for one in parameters}
-    return [what for first, entries in list(_entries.items()) if first in ids for what in entries]
-
-
-def version_counters(parameters: Sequence[torch.Tensor]) -> Hashable:
-    """Return `(id, version, address)` of each parameter; comparing these reveals most changes."""
-    return tuple((id(one), _version(one), one.data_ptr()) for one in parameters)
+    records = [_record_of(one) for one in parameters]
+    return [what for record in records if record is not None for what in record.entries]

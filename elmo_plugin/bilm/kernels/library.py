@@ -39,6 +39,9 @@ MANIFEST = PATH.with_name("libelmo_kernels.json")
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
 ABI = 1
 
+# Size of a block that `block_hashes` hashes.
+HASHED_BYTES = 1 << 16
+
 _POINTER, _COUNT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ARGUMENTS: dict[str, list[Any]] = {
     "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
@@ -141,6 +144,23 @@ def function(name: str, *types: str) -> Callable[..., None]:
     found = variant()
     assert found is not None
     return _function(found, name, types)
+
+
+def is_loaded() -> bool:
+    """Return whether the library runs here, without a self-test of its kernels."""
+    wanted = _override.get() or os.environ.get(VARIABLE)
+    return wanted != NONE and _library() is not None
+
+
+def block_hashes(octets: torch.Tensor) -> torch.Tensor:
+    """Return an int64 hash of each block of 64 KiB of a contiguous uint8 tensor on the CPU."""
+    hashes = torch.empty(-(-octets.numel() // HASHED_BYTES), dtype=torch.int64, device="cpu")
+    loaded = _library()
+    assert loaded is not None
+    found = loaded.elmo_block_hashes
+    found.argtypes, found.restype = [_POINTER, _COUNT, _COUNT, _POINTER, _INT], None
+    found(pointer(octets), octets.numel(), HASHED_BYTES, hashes.data_ptr(), num_threads())
+    return hashes
 
 
 def pointer(tensor: torch.Tensor) -> int:

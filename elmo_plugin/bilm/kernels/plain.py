@@ -14,6 +14,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from elmo_plugin.bilm.kernels.derived import WatchedParameter
 from elmo_plugin.bilm.kernels.interface import Affine
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _METHODS = (
 )  # fmt: skip
 _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
-TENSORS = {torch.nn.Parameter, torch.Tensor}
+TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 # Layer, its expected class, and whether it has a bias.
 Layer = tuple[torch.nn.Module, type[torch.nn.Module], bool]
 
@@ -74,19 +75,14 @@ def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     return False
 
 
-def depends_on_parameters_alone(module: torch.nn.Module, or_buffers: bool = False) -> bool:
-    """
-    Return whether a module's output depends on nothing but its parameters and settings. With
-    `or_buffers`, it may also depend on buffers, as that of pruned layers does.
-    """
+def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
+    """Return whether a module's output depends on nothing but its parameters and settings."""
     if _of_all_modules() is not None:
         return False
     modules = [module]
     for one in modules:  # grows
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_known(kind):
-            return False
-        if not _is_plain(one, kind, own) and not (or_buffers and _not_plain(one, kind) is None):
+        if not _is_known(kind) or not _is_plain(one, kind, own):
             return False
         modules += [child for child in own["_modules"].values() if child is not None]
     return True

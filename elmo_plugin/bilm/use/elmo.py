@@ -186,12 +186,6 @@ class Elmo(torch.nn.Module):
         """
         self._elmo_lstm.forget_derived()  # type: ignore[operator]
 
-    def train(self, mode: bool = True) -> "Elmo":
-        """Set the mode, and make the cache check for changed weights at its next use."""
-        if self._cache is not None:
-            self._cache.weights.recheck()
-        return super().train(mode)
-
     def forward(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> dict[str, Any]:

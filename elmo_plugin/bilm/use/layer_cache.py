@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.blob_store import BlobStore
-from elmo_plugin.bilm.files.digest import WeightsDigest, is_covered
+from elmo_plugin.bilm.files.digest import WeightsDigest
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.model.bilm import BiLm
 
@@ -31,9 +31,11 @@ class LayerCache:
     help: training reads every sentence once an epoch, so each entry would be evicted before its
     next use.
 
-    Writes through `.data` leave PyTorch's version counters unchanged. So checksums of the weights
-    are compared before new layers are stored, and after `train`, `eval` or `weights.recheck()`.
-    Other lookups skip this check.
+    If its vectors depend on more than the key covers, such as a hook or a layer that was replaced,
+    the biLM runs and nothing is stored.
+
+    A write through an old view of a weight leaves no sign (`kernels/derived.py`). So the weights'
+    content is compared before new layers are stored, and when the mode has changed.
 
     A directory is a `BlobStore`: several processes may share it, and a damaged directory does not
     stop the run. Threads may share a cache.
@@ -69,15 +71,19 @@ class LayerCache:
         # A replica of `DataParallel` has no parameters, so keys could not depend on its weights.
         # With a carried state, a sentence's layers depend on the batches before it.
         dtypes = {parameter.dtype for parameter in bilm.parameters()}
-        if dtypes != {torch.float32} or bilm.state == "carry" or not is_covered(bilm):
+        if dtypes != {torch.float32} or bilm.state == "carry":
             return bilm(inputs)
         id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
         keys = self._keys(bilm, sentences)
+        if keys is None:
+            return bilm(inputs)
         found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
         if any(key not in found for key in keys):
             certain = self._keys(bilm, sentences, certain=True)
+            if certain is None:
+                return bilm(inputs)
             if certain != keys:
                 keys, found = certain, dict(self._store.get(dict.fromkeys(certain)))
             # Missing keys, each with the index of one row of `inputs` that holds its sentence.
@@ -88,9 +94,13 @@ class LayerCache:
                 found.update(new)
         return _padded(bilm, [found[key] for key in keys], lengths, inputs)
 
-    def _keys(self, bilm: BiLm, sentences: list[bytes], certain: bool = False) -> list[bytes]:
+    def _keys(
+        self, bilm: BiLm, sentences: list[bytes], certain: bool = False
+    ) -> list[bytes] | None:
         with self._lock:
             digest = self.weights.of(bilm, certain)
+        if digest is None:
+            return None
         return [hashlib.blake2b(digest + one, digest_size=20).digest() for one in sentences]
 
     def __reduce__(self) -> Any:

@@ -1,6 +1,9 @@
 """Whatever writes to the weights, the next call computes with the new ones."""
 
+import copy
 import inspect
+import io
+import pickle
 import re
 import tempfile
 
@@ -9,12 +12,16 @@ import torch
 from allennlp.training.optimizers import Optimizer as AllenNlpOptimizer
 from torch.nn.utils import prune
 
+from elmo_plugin.bilm.kernels import derived as derived_module
 from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.cases import first_quick
 from tests.tiny_bilm import BATCHES, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])
+INPUT_AND_STATE = [
+    f"_elmo_lstm.forward_layer_0.{name}_linearity.weight" for name in ("input", "state")
+]
 
 
 def torch_optimizers():
@@ -123,6 +130,168 @@ def test_uncounted_writes_to_whole_weights_are_noticed(write, dtype, state):
     before = vectors(bilm)
     write(bilm)
     assert_up_to_date(bilm, before)
+
+
+def every_other(weight):
+    weight.data.view(-1)[1::2] *= 0
+
+
+def one_element(weight):
+    weight.data[-1, -1] += 1.0
+
+
+def one_row(weight):
+    weight.data[1].zero_()
+
+
+def two_rows_swapped(weight):
+    weight.data[:2] = weight.data[:2].flip(0)
+
+
+def signs_of_odd_elements(weight):
+    weight.data.view(-1)[1::2].neg_()
+
+
+def numpy_element(weight):
+    weight.detach().numpy()[2, 2] += 1.0
+
+
+def storage(weight):
+    weight.untyped_storage().fill_(60)
+
+
+def dlpack(weight):
+    torch.from_dlpack(weight)[1, 1] += 1.0
+
+
+PARTIAL = [
+    every_other, one_element, one_row, two_rows_swapped, signs_of_odd_elements, numpy_element,
+    storage, dlpack,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", PARTIAL)
+@pytest.mark.parametrize("name", ["_token_embedder._char_embedding_weights", *INPUT_AND_STATE])
+@pytest.mark.parametrize(("state", "dtype"), [("reset", "int8"), ("primed", None)])
+def test_uncounted_writes_to_a_part_are_noticed(write, name, state, dtype):
+    bilm = random_bilm(dtype=dtype).requires_grad_(False).eval()
+    bilm.state = state
+    bilm(IDS)
+    write(bilm.get_parameter(name))
+    found = vectors(bilm)
+    fresh = random_bilm(dtype=dtype).requires_grad_(False).eval()
+    fresh.state = state
+    fresh.load_state_dict(bilm.state_dict())
+    assert torch.equal(found, vectors(fresh))
+
+
+@pytest.mark.parametrize("change", ["train", "forget"])
+def test_writes_through_an_old_view_are_noticed_when_the_mode_changes(change):
+    bilm = random_bilm(dtype="int8").requires_grad_(False)
+    weight = bilm.lstm.forward_layer_0.state_linearity.weight
+    view = weight.detach().numpy()
+    bilm.state = "primed"
+    before = vectors(bilm)
+    view[1, 1] += 1.0
+    bilm.eval() if change == "train" else bilm.forget_derived()
+    assert_up_to_date(bilm, before)
+
+
+def test_an_adversarial_step_on_the_characters_is_noticed():
+    """FGM's: the start state of a primed biLM that learns is that of the changed embeddings."""
+    bilm = random_bilm()
+    bilm.state = "primed"
+    embedding = bilm.char_cnn.char_embedding
+    loss(bilm).backward()
+    embedding.data.add_(embedding.grad / embedding.grad.norm())
+    found = bilm.start_states([0])[0].hidden
+    bilm.forget_derived()
+    assert torch.equal(found, bilm.start_states([0])[0].hidden)
+
+
+def nothing(bilm):
+    pass
+
+
+def moved_to_where_it_is(bilm):
+    bilm.to("cpu").float().eval()
+
+
+def looked_at(bilm):
+    bilm.state_dict()
+    [one.data.norm() for one in bilm.parameters()]
+    copy.deepcopy(bilm)
+
+
+def trained_and_back(bilm):
+    bilm.train().eval()
+
+
+@pytest.mark.parametrize("change", [nothing, moved_to_where_it_is, looked_at, trained_and_back])
+def test_what_did_not_change_is_not_built_again(change, monkeypatch):
+    bilm = random_bilm(dtype="int8").requires_grad_(False).eval()
+    bilm.state = "primed"
+    vectors(bilm)
+    built = []
+    monkeypatch.setattr(derived_module, "_make", lambda *arguments: built.append(arguments[1]))
+    for _ in range(2):
+        change(bilm)
+        vectors(bilm)
+    assert built == []
+
+
+def test_only_what_changed_is_built_again(monkeypatch):
+    bilm = random_bilm(dtype="int8").requires_grad_(False).eval()
+    bilm.state = "reset"
+    vectors(bilm)
+    built, make = [], derived_module._make
+    monkeypatch.setattr(
+        derived_module, "_make", lambda *given: (built.append(given[0][0]), make(*given))[1]
+    )
+    cell = bilm.lstm.backward_layer_1
+    cell.state_projection.weight.data[0, 0] += 1
+    bilm.train().eval()
+    vectors(bilm)
+    assert len(built) == 1
+    assert built[0] is cell.input_linearity.weight
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_weights_are_loaded_by_swapping(frozen):
+    """`set_swap_module_params_on_conversion`: no weak reference may point to a parameter."""
+    bilm = random_bilm().requires_grad_(not frozen)
+    bilm.state = "primed"
+    before = vectors(bilm)
+    state = {name: 0.5 * tensor for name, tensor in bilm.state_dict().items()}
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        bilm.load_state_dict(state)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert_up_to_date(bilm, before)
+    fresh = random_bilm()
+    fresh.state = "primed"
+    fresh.load_state_dict(state)
+    assert torch.equal(vectors(bilm), vectors(fresh))
+
+
+def test_a_parameter_stays_one_for_everybody_else():
+    bilm = random_bilm()
+    bilm.state = "primed"
+    vectors(bilm)
+    shown = [repr(one) for one in random_bilm().parameters()]
+    assert [repr(one) for one in bilm.parameters()] == shown
+    for name, parameter in bilm.named_parameters():
+        assert isinstance(parameter, torch.nn.Parameter), name
+        assert type(parameter.detach()) is type(parameter.data) is type(2 * parameter)
+        assert type(parameter.data) is torch.Tensor
+    saved = io.BytesIO()
+    torch.save(bilm.state_dict(), saved)
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True).keys() == bilm.state_dict().keys()
+    twin = pickle.loads(pickle.dumps(bilm))
+    assert {type(one) for one in twin.parameters()} == {torch.nn.Parameter}
+    assert torch.equal(vectors(twin), vectors(bilm))
 
 
 @pytest.mark.parametrize("state", ["reset", "primed"])
