@@ -242,18 +242,39 @@ def embed_corpus(
         ours = range(index - 1, len(plan.shards), every)
         found = {n for n in ours if is_complete(output / part_name(n), plan, n)}
         missing = [number for number in ours if number not in found]
-        _start_progress(progress, plan, ours, found)
+        # The bar's speed does not count the shards that exist already.
+        progress.reset(sum(plan.shards[number].tokens for number in ours))
+        progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
+        if not progress.disable:
+            progress.last_print_n = progress.n
         if missing:
             job = pickle.dumps((bilm, ShardEmbedder(plan, output, root).compute))
-            del bilm
-            started: Workers
-            if engine == "local":
-                started = LocalWorkers(job, settings.threads)
-            else:
+            started: Workers = LocalWorkers(job, settings.threads)
+            if engine == "ray":
                 started = ray_workers = RayWorkers(job, settings.threads, ray_address)
                 stack.callback(ray_workers.close)
             size = workers or max(1, started.num_processors() // settings.threads)
-            _compute(plan, started, min(size, len(missing)), timeout, missing, progress, output)
+            size = min(size, len(missing))
+
+            def show(number: int | None = None) -> None:
+                if number is not None:
+                    found.add(number)
+                _show(progress, f"{len(found)} of {len(ours)} shards, workers: {size}")
+
+            show()
+            run_shards(
+                ((number, None) for number in missing),
+                started,
+                size,
+                output,
+                progress,
+                timeout,
+                done=show,
+                machine=plan.machine,
+                describe=lambda one: (
+                    f"shard {one[0]} ({describe(plan.shards[one[0]], plan.names)})"
+                ),
+            )
         if share and not all(
             is_complete(output / part_name(n), plan, n) for n in range(len(plan.shards))
         ):
@@ -315,46 +336,6 @@ def _load_or_make_plan(
     remove_files(old_files)  # no earlier, because bad input must not cost old files
     plan.save(output)
     return plan
-
-
-def _compute(
-    plan: Plan,
-    workers: Workers,
-    size: int,
-    timeout: float,
-    missing: list[int],
-    progress: tqdm,
-    folder: Path,
-) -> None:
-    count, left = len(plan.shards), len(missing)
-
-    def show(done: int) -> None:
-        nonlocal left
-        left -= done
-        _show(progress, f"{count - left} of {count} shards, workers: {size}")
-
-    show(0)
-    run_shards(
-        ((number, None) for number in missing),
-        workers,
-        size,
-        folder,
-        progress,
-        timeout,
-        done=lambda number: show(1),
-        machine=plan.machine,
-        describe=lambda one: f"shard {one[0]} ({describe(plan.shards[one[0]], plan.names)})",
-    )
-
-
-def _start_progress(progress: tqdm, plan: Plan, ours: Iterable[int], found: set[int]) -> None:
-    """
-    Start the progress bar; its speed does not count the shards in `found`, which exist already.
-    """
-    progress.reset(sum(plan.shards[number].tokens for number in ours))
-    progress.n = progress.initial = sum(plan.shards[number].tokens for number in found)
-    if not progress.disable:
-        progress.last_print_n = progress.n
 
 
 def _show(progress: tqdm, text: str) -> None:

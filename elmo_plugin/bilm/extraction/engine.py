@@ -298,6 +298,8 @@ def run_shards(
                     break
                 busy.append(idle.pop() if idle else _Slot(workers.start()))
                 busy[-1].begin(shard, folder)
+            while idle:  # nothing is left for them, and another may wait for their CPU
+                idle.pop().kill()
             if not busy:
                 break
             ready, _ = wait([slot.future for slot in busy], TICK, FIRST_COMPLETED)

@@ -139,26 +139,20 @@ def test_worker_without_progress_is_replaced(run, progress, name):
     assert workers.checks > 3
 
 
-def test_worker_that_waits_for_a_cpu_is_waited_for(run):
-    """A cluster that is busy: it has written no progress."""
-    futures = []
+def test_worker_that_waits_for_a_cpu_is_waited_for(run, monkeypatch):
+    """A cluster that is busy: the first one has its CPU when the second one has ended."""
+    workers = Scripted(lambda worker, shard: GOOD if worker else (0, None))
+    submit, futures = Told.submit, []
+    monkeypatch.setattr(Told, "submit", lambda *a: futures.append(submit(*a)) or futures[-1])
 
-    def script(worker, shard):
-        return (0, None) if shard == 0 else GOOD
-
-    workers = Scripted(script)
-    check = workers.check
-
-    def check_and_place():
-        check()
-        if workers.checks == 20:
+    def check():
+        workers.checks += 1
+        assert workers.checks < 500
+        if workers.killed == [1] and workers.checks > 20:
             futures[0].set_result({})
 
-    workers.check = check_and_place
-    submit = Told.submit
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Told, "submit", lambda *a: (futures.append(submit(*a)), futures[-1])[1])
-        done, notes, _ = run(workers, 3, timeout=0.05)
+    workers.check = check
+    done, notes, _ = run(workers, 3, timeout=0.05)
     assert (done, notes) == ([1, 2, 0], [])
 
 

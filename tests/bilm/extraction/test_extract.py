@@ -685,7 +685,7 @@ def held_back(lines):
         time.sleep(60)
 
 
-def kill_and_compare(tmp_path, state, layout, times, seed):
+def kill_and_compare(tmp_path, state, layout, times, seed, workers=1):
     """
     Kills a run at random moments, `times` times; returns from how many sentences it went on. The
     moment is a random number of sentences and a random pause after them, so that a busy machine
@@ -697,13 +697,14 @@ def kill_and_compare(tmp_path, state, layout, times, seed):
     child.join()
     assert child.exitcode == 0
     generator, resumed = random.Random(seed), []
+    more = {"resume": True, "force": True, "workers": workers}
     (tmp_path / "out").write_text("precious")
     for moment in sorted(generator.randrange(len(lines)) for _ in range(times)):
         given = lines
         if not resumed:
             # Half of the lines are kept before the last one is read, whatever a window holds.
             given, moment = held_back(lines), min(moment, len(lines) // 2)
-        child = run_child(state, given, tmp_path / "out", wanted, resume=True, force=True)
+        child = run_child(state, given, tmp_path / "out", wanted, **more)
         while child.is_alive() and sentences_kept(tmp_path) < moment:
             time.sleep(0.001)
         child.join(generator.uniform(0.0, 0.02))
@@ -716,7 +717,7 @@ def kill_and_compare(tmp_path, state, layout, times, seed):
             assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
             break
         resumed.append(sentences_kept(tmp_path))
-    child = run_child(state, lines, tmp_path / "out", wanted, resume=True, force=True)
+    child = run_child(state, lines, tmp_path / "out", wanted, **more)
     child.join()
     assert child.exitcode == 0
     assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
@@ -735,14 +736,20 @@ def test_killed_three_times_and_resumed_the_bytes_are_the_same(tmp_path, state, 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize(
-    ("state", "layout"), [("primed", "ragged"), ("carry", "sentences"), ("reset", "ragged")]
+    ("state", "layout", "workers"),
+    [
+        ("primed", "ragged", 1),
+        ("carry", "sentences", 1),
+        ("reset", "ragged", 1),
+        ("primed", "sentences", 2),
+    ],
 )
-def test_killed_twenty_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout):
+def test_killed_twenty_times_and_resumed_the_bytes_are_the_same(tmp_path, state, layout, workers):
     kills, went_on, seed = 0, 0, 0
     while kills < 20:
         folder = tmp_path / str(seed)
         folder.mkdir()
-        resumed = kill_and_compare(folder, state, layout, times=5, seed=seed)
+        resumed = kill_and_compare(folder, state, layout, times=5, seed=seed, workers=workers)
         kills, seed = kills + len(resumed), seed + 1
         went_on += sum(count > 0 for count in resumed)
     assert went_on >= 5
