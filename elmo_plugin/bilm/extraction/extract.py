@@ -146,9 +146,8 @@ def extract(
     # A resumed run must use the same kernels, because others may give different last bits.
     layer = bilm.lstm.layers("forward")[0]
     kernels = kernels_of(layer.weights, bilm.dtype)
-    threads = torch.get_num_threads()
-    if workers > 1 and "threads" in kernels:
-        threads = max(1, threads // workers)
+    threads = max(1, torch.get_num_threads() // workers)
+    if "threads" in kernels:
         kernels["threads"] = str(threads)
     run_settings = {**settings, "device": bilm.device.type, **kernels}
     progress = tqdm(disable=True) if progress is None else progress

@@ -564,6 +564,10 @@ def inline(monkeypatch):
     """Workers of this process."""
     monkeypatch.setattr(extract_module, "LocalWorkers", InlineWorkers)
     monkeypatch.setattr(InlineWorkers, "made", [])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(6)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("small_shards", "inline")
@@ -575,6 +579,7 @@ def test_workers_write_the_same_bytes(tmp_path, layout):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
     assert names(tmp_path) == ["one", "three"]
     (workers,) = InlineWorkers.made
+    assert workers.threads == 2
     assert len(workers.started) == 3
     assert sorted(workers.given) == list(range(len(workers.given)))
 
