@@ -4,6 +4,23 @@ Patches of AllenNLP 2.10.1. Each patch is a function in this module.
 `elmo_plugin.plugin` calls `repair`, which applies them. Some repair what fails or warns on current
 versions of other packages; `tests/test_compat.py` shows each failure. The others give clearer
 errors, files that are written whole, and archives that need no other file.
+
+Private names of AllenNLP 2.10.1, its last version, that this package uses:
+
+- trainer: `_batches_in_epoch_completed`, `_checkpointer`, `_ddp_wrapped_model`, `_distributed`,
+  `_epochs_completed`, `_metric_tracker`, `_rank`, `_start_after_batches_in_epoch_completed`,
+  `_start_after_epochs_completed`, `_train_epoch`, `_try_train`, `_validation_data_loader`,
+  `_validation_loss`, `_world_size`;
+- checkpointer: `_find_all_checkpoints`, `_is_primary`, `_keep_most_recent_by_age`,
+  `_keep_most_recent_by_count`, `_model_state_path`, `_remove_checkpoint`, `_save_model_state`,
+  `_serialization_dir`, `_training_state_path`; moving average: `_backups`, `_parameters`,
+  `_shadows`;
+- archives and models: `_DEFAULT_WEIGHTS`, `_load`, `_load_model`, `_elmo`, `_elmo_lstm`;
+  feedforward and spans: `_activations`, `_dropout`, `_global_attention`, `_linear_layers`,
+  `_module`, `_span_width_embedding`; `_token_embedders`, `_vocab_namespace`, `_projection`;
+- data: `_distributed_info`, `_indexed_labels`, `_label_id`, `_label_namespace`, `_oov_token`,
+  `_read`, `_set_distributed_info`, `_set_worker_info`, `_skip_indexing`, `_start_batch_workers`,
+  `_start_instance_workers`; predictors: `_dataset_reader`, `_json_to_instance`, `_model`.
 """
 
 import functools

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels import reference
+from elmo_plugin.bilm.kernels import reference, torch_private
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
@@ -150,7 +149,7 @@ def _layer(
         output = torch.where(is_alive, new_h, torch.zeros_like(new_h))
         return (torch.where(is_alive, new_h, h), torch.where(is_alive, new_c, c)), output
 
-    return scan(step, (hidden, memory), (inputs, alive))
+    return torch_private.scan(step, (hidden, memory), (inputs, alive))
 
 
 def export_onnx(bilm: BiLm, path: str | Path) -> None:

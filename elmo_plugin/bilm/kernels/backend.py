@@ -16,10 +16,9 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch.autograd import forward_ad
 
 from elmo_plugin.bilm.kernels import derived as _derived
-from elmo_plugin.bilm.kernels import fast, reference
+from elmo_plugin.bilm.kernels import fast, reference, torch_private
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.derived import in_doubt
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype
@@ -67,6 +66,7 @@ __all__ = [
     "derived_by_backend",
     "forget_derived",
     "highways",
+    "is_in_backward",
     "is_plain",
     "plain",
     "plain_affines",
@@ -95,9 +95,14 @@ def backend() -> Backend:
     Return the backend that `use_backend` chose, by default the fast one. `torch.func` transforms
     and forward-mode AD always get the reference, because the fast backend does not support them.
     """
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if torch_private.transforms_are_active():
         return reference
     return BACKENDS[_name.get()]
+
+
+def is_in_backward() -> bool:
+    """Return whether autograd is computing gradients in this thread."""
+    return torch_private.is_in_backward()
 
 
 def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -122,6 +127,7 @@ def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:
     return run
 
 
+@torch_private.not_compiled
 def _not_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
     # Return the same object at every call; a new one makes `torch.compile` recompile the caller.
     if function not in _left_alone:
@@ -130,8 +136,6 @@ def _not_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 _left_alone: dict[Any, Any] = {}
-# Set by hand: `@torch.compiler.disable` would import the compiler, which takes two seconds.
-_not_compiled._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -200,7 +204,7 @@ def any_weight(module: torch.nn.Module) -> torch.Tensor:
     """
     for one in module.modules():
         # In a replica made by `DataParallel`, weights are attributes.
-        for weight in (*one._parameters.values(), *vars(one).values()):
+        for weight in (*one.parameters(recurse=False), *vars(one).values()):
             if isinstance(weight, torch.Tensor) and weight.is_floating_point():
                 return weight
     return torch.empty(0)

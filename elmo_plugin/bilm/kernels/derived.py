@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from elmo_plugin.bilm.kernels import library
+from elmo_plugin.bilm.kernels import library, torch_private
 
 Derived = TypeVar("Derived")
 
@@ -59,7 +59,7 @@ class _Record:
         """Return whether the weight has not changed; compare its content if this is in doubt."""
         if weight.data_ptr() != self.pointer:
             return False
-        if self.version != NO_VERSION and weight._version != self.version:
+        if self.version != NO_VERSION and torch_private.version_of(weight) != self.version:
             return False
         if not self.checked:
             self.checked = True  # first: another thread may write meanwhile
@@ -237,7 +237,7 @@ def _sample(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return NO_VERSION if tensor.is_inference() else tensor._version
+    return NO_VERSION if tensor.is_inference() else torch_private.version_of(tensor)
 
 
 def in_doubt(parameters: Sequence[torch.Tensor]) -> None:

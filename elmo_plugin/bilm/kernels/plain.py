@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
-from torch.nn.modules import module as torch_module
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from elmo_plugin.bilm.kernels import torch_private
 from elmo_plugin.bilm.kernels.derived import WatchedParameter
 from elmo_plugin.bilm.kernels.interface import Affine
 
@@ -69,7 +69,7 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
 
 def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
-    if _is_plain(layer, kind, layer.__dict__):
+    if _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__):
         return True
     say_slower(f"a {kind.__name__} was replaced or hooked")
     return False
@@ -84,7 +84,7 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
         own, kind = one.__dict__, cast(Any, type(one))
         if not _is_known(kind) or not _is_plain(one, kind, own):
             return False
-        modules += [child for child in own["_modules"].values() if child is not None]
+        modules += one.children()
     return True
 
 
@@ -126,7 +126,7 @@ def _only_reweights(hook: Any) -> bool:
 
 def _of_all_modules() -> str | None:
     """Return what changes the calls of all modules: global hooks, or a replaced method."""
-    if torch_module._has_any_global_hook():
+    if torch_private.may_have_global_hooks():
         return "hooks are registered for all modules"
     for kind, forward, call in _CALLS:
         if kind.forward is not forward or kind.__call__ is not call:

@@ -14,6 +14,7 @@ from elmo_plugin.bilm.kernels.backend import (
     check_ids,
     depends_on_parameters_alone,
     derived_by_backend,
+    is_in_backward,
     run_eagerly,
     single_thread_after_fork,
     warn_of_non_finite_weights,
@@ -291,7 +292,7 @@ class BiLm(WeightsModule):
             If gradient checkpointing computes the batch again in state `"carry"`.
         """
         check_ids(inputs)
-        if self.state == "carry" and torch._C._current_graph_task_id() != -1:
+        if self.state == "carry" and is_in_backward():
             raise RuntimeError(
                 "gradient checkpointing computes a batch again in state 'carry', after the carried "
                 "state has changed; expected state 'reset' or 'primed'"
