@@ -1,9 +1,13 @@
 """
-Speed and memory of the biLM on a GPU, with the fused LSTM steps of `bilm/kernels/lstm_fused.py` and
-with plain PyTorch.
+Speed and memory of the biLM on a GPU: frozen, with the fused LSTM steps of
+`bilm/kernels/lstm_fused.py` and with plain PyTorch; and pretraining by the steps of `elmo-plugin
+pretrain`, with and without a CUDA graph.
 
-    python -m benchmarks.gpu --quick    # three batch sizes, few rounds
-    python -m benchmarks.gpu            # every batch size, both sizes of pretraining
+    python -m benchmarks.gpu --quick                # three batch sizes, few rounds
+    python -m benchmarks.gpu --text TEXT            # everything, in at most eight minutes
+
+With `--text`, the output folder of `results/embedded_bilm/prepare.sh`, the embedded biLM's recipe
+trains on it for a minute, and its held-out perplexity is reported.
 
 AllenNLP is not needed; if it is installed, its biLM is measured too. The command writes
 `benchmarks/reports/DATE-gpu.json`, and tables as `.md`. Nothing else should use the GPU. `--device
@@ -12,7 +16,9 @@ cpu --tiny` only tests the command: on a CPU there are no fused steps.
 
 import argparse
 import datetime
+import itertools
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -24,18 +30,28 @@ from unittest import mock
 
 import torch
 
-from benchmarks.pretraining import NUM_STEPS, batch_of, step
-from benchmarks.pretraining import OPTIONS as SMALLER
 from benchmarks.report import table, write
 from benchmarks.rounds import MatrixRate, in_turn, machine
 from benchmarks.workload import SHAPES, Sentences
+from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.step import Stepper
+from elmo_plugin.bilm.training.streams import Text
+from elmo_plugin.bilm.training.vocabulary import (
+    WordVocabulary,
+    find_text_files,
+    vocabulary_of,
+    word_counts,
+)
 
 DTYPES = (None, "bfloat16")
 Work = Callable[[], Any]
@@ -44,22 +60,26 @@ Work = Callable[[], Any]
 class Sizes(NamedTuple):
     """
     Model sizes and batch sizes to measure. Inference runs `options` with each of `batch_sizes`.
-    Pretraining runs each model in `pretraining` with `streams` as batch size.
+    Pretraining runs each model in `pretraining`, with its number of streams, for `seconds`.
     """
 
     options: ElmoOptions
     batch_sizes: tuple[int, ...]
-    pretraining: tuple[ElmoOptions, ...]
-    streams: int
+    pretraining: tuple[tuple[ElmoOptions, int], ...]
     num_words: int
-    num_samples: int
+    seconds: float
 
 
 ORIGINAL = SHAPES["original"]
-FULL = Sizes(ORIGINAL, (1, 8, 32, 64, 256), (SMALLER, ORIGINAL), 128, 50_000, 2_048)
-QUICK = FULL._replace(batch_sizes=(1, 64, 256))
+RECIPE = find_options("embedded")
+SOFTMAX = {"num_samples": 4096, "count_exponent": 0.8, "num_frequent": 4096}
+FULL = Sizes(ORIGINAL, (1, 8, 32, 64, 256), ((RECIPE, 512), (ORIGINAL, 128)), 60_000, 12.0)
+QUICK = FULL._replace(batch_sizes=(1, 64, 256), seconds=6.0)
 TINY_OPTIONS = ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)
-TINY = Sizes(TINY_OPTIONS, (1, 3), (TINY_OPTIONS,), 4, 50, 10)
+TINY = Sizes(TINY_OPTIONS, (1, 3), ((TINY_OPTIONS, 4),), 50, 0.0)
+# Steps whose losses are compared with and without a graph, and steps before the clock starts.
+COMPARED_STEPS = 6
+NUM_STEPS = 20
 
 
 class Benchmark:
@@ -68,6 +88,7 @@ class Benchmark:
     def __init__(self, device: str, sizes: Sizes, rounds: int) -> None:
         self._device, self._sizes, self._rounds = device, sizes, rounds
         self._rate = MatrixRate(self.clock, device=device)
+        self._half_rate = MatrixRate(self.clock, torch.bfloat16, device)
 
     def clock(self) -> float:
         """Wait until the device is idle, and return the time in seconds."""
@@ -116,31 +137,67 @@ class Benchmark:
                 name: max(float((a - b).abs().max()) for a, b in zip(output, exact))
                 for name, output in outputs.items()
             }
-            cases.append({"batch_size": size, **found})
+            fused = found["candidates"]["fused bfloat16"]["tokens_per_second"]
+            flops = 2e-9 * sum(one.numel() for one in original.lstm.parameters())
+            share = None if self._device == "cpu" else flops * fused / self._half_rate()
+            cases.append({"batch_size": size, "bfloat16_share": share, **found})
         return cases
 
     def pretraining(self) -> list[dict[str, Any]]:
-        """Measure the forward and backward passes of a pretraining batch for each model size."""
-        return [self._pretraining(options) for options in self._sizes.pretraining]
+        """Measure steps of pretraining in bfloat16 for each model size."""
+        sentences = Sentences(num_words=self._sizes.num_words)
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "text.txt"
+            some = sentences.tokens(min(300_000, 100 * len(sentences.words)))
+            path.write_text("\n".join(map(" ".join, some)) + "\n", encoding="utf-8")
+            words = vocabulary_of([path])
+            return [self._pretraining(*one, path, words) for one in self._sizes.pretraining]
 
-    def _pretraining(self, options: ElmoOptions) -> dict[str, Any]:
-        sizes, models = self._sizes, {}
-        for dtype in DTYPES:
-            for kind in ("plain", "fused"):
-                torch.manual_seed(0)
-                softmax = WordSoftmax(sizes.num_words, options.projection_dim, sizes.num_samples)
-                model = LanguageModel(BiLm(options), softmax, 0.0, dtype)
-                models[f"{kind} {dtype or 'float32'}"] = model.to(self._device).train()
-        sentences = Sentences()
+    def _pretraining(
+        self, options: ElmoOptions, streams: int, path: Path, words: WordVocabulary
+    ) -> dict[str, Any]:
+        found, losses = {}, {}
+        for kind in ("without a graph", "CUDA graph"):
+            training = Training(self._device, options, streams, [path], words)
+            training.stepper.captures = kind == "CUDA graph"
+            losses[kind] = [training.loss() for _ in range(COMPARED_STEPS)]
+            begin, steps = self.clock(), 0
+            while not steps or time.perf_counter() - begin < self._sizes.seconds:
+                training.step(wait=False)
+                steps += 1
+            training.loss()
+            seconds = (self.clock() - begin) / (steps + 1)
+            found[kind] = {"seconds": seconds, "tokens_per_second": streams * NUM_STEPS / seconds}
+            found[kind]["captured"] = training.stepper.captures and training.is_captured
+        one, other = losses.values()
+        deviation = max(abs(a - b) / b for a, b in zip(one, other))
+        shape = f"{options.cell_size}/{options.projection_dim}"
+        return {"shape": shape, "streams": streams, "steps": found, "loss_deviation": deviation}
 
-        def candidates() -> dict[str, Work]:
-            batch = batch_of(sentences, sizes.streams, NUM_STEPS, sizes.num_words, self._device)
-            return {name: _work(name, lambda m=m: step(m, batch)) for name, m in models.items()}
-
-        memory, losses = self._memory(candidates())
-        found = self._in_turn(candidates, memory, lambda: sizes.streams * NUM_STEPS)
-        losses = {name: float(loss) for name, loss in losses.items()}
-        return {"shape": f"{options.cell_size}/{options.projection_dim}", "losses": losses, **found}
+    def recipe(self, text: Path, seconds: float) -> dict[str, Any]:
+        """Train the embedded biLM's recipe for about `seconds`, and measure its perplexity."""
+        words = WordVocabulary.from_file(text / "vocabulary.txt")
+        train = find_text_files(text / "train" / "*.txt")
+        options, streams = self._sizes.pretraining[0]
+        training = Training(self._device, options, streams, train, words)
+        for _ in range(COMPARED_STEPS):
+            training.loss()
+        begin = self.clock()
+        for _ in range(20):
+            training.step(wait=False)
+        training.loss()
+        training.num_steps = int(seconds / ((self.clock() - begin) / 21))
+        begin = self.clock()
+        while training.number < training.num_steps:
+            training.step(wait=False)
+        training.loss()
+        found = {"seconds": self.clock() - begin, "steps": training.number}
+        for domain in ("modern", "novel"):
+            heldout = Text(find_text_files(text / "heldout" / f"{domain}-*.txt"), 256, NUM_STEPS)
+            pairs = itertools.islice(heldout.pairs(words), 40)
+            forward, backward, count = sum_of_losses(training.stepper.model, pairs)
+            found[domain] = [math.exp(forward / count), math.exp(backward / count)]
+        return found
 
     def _memory(self, works: dict[str, Work]) -> tuple[dict[str, float | None], dict[str, Any]]:
         """
@@ -172,6 +229,56 @@ class Benchmark:
             one["tokens_per_second"] = num_tokens() / one["seconds"]
             one["peak"] = memory[name]
         return found
+
+
+class Training:
+    """The steps of a pretraining run on a text, with the embedded biLM's recipe."""
+
+    def __init__(
+        self,
+        device: str,
+        options: ElmoOptions,
+        streams: int,
+        paths: list[Path],
+        words: WordVocabulary,
+    ) -> None:
+        torch.manual_seed(0)
+        counts = torch.tensor(word_counts(paths, words))
+        small = {"num_samples": 10, "num_frequent": 10} if len(words) < 8192 else {}
+        softmax = {**SOFTMAX, **small, "bias_from_counts": True}
+        model = LanguageModel(
+            BiLm(options),
+            WordSoftmax(len(words), options.projection_dim, counts=counts, **softmax),
+            0.0,
+            "bfloat16",
+        )
+        settings = LoopSettings(
+            {"type": "fused_adamw", "lr": 3e-3, "weight_decay": 0.01},
+            learning_rate_scheduler={"type": "warmup_cosine", "warmup_steps": 1000},
+            grad_norm=1.0,
+            reset_probability=0.02,
+        )
+        place = torch.device(device)
+        self.stepper = Stepper(model.to(place).train(), settings, Processes(place), paths)
+        self.stepper.num_rows, self.stepper.own_rows = streams, range(streams)
+        workers = 0 if device == "cpu" else 3
+        text = Text(paths, streams, NUM_STEPS, files_at_once=200, num_workers=workers)
+        self.pairs = text.pairs(words, endless=True)
+        self.number, self.num_steps = 0, 100_000
+
+    @property
+    def is_captured(self) -> bool:
+        return self.stepper.model.fuses_directions and self.stepper.model.softmax.fuses
+
+    def step(self, wait: bool) -> list[Any]:
+        self.number += 1
+        pair, num_steps = next(self.pairs), self.num_steps
+        results, _ = self.stepper.step([pair], self.number, num_steps, [], wait=wait)
+        return results
+
+    def loss(self) -> float:
+        """Take a step and wait for its loss."""
+        return sum(self.step(wait=True)[-1].losses) / 2
 
 
 def _work(name: str, work: Work) -> Work:
@@ -237,15 +344,26 @@ def markdown(results: dict[str, Any]) -> str:
     for case in results["inference"]:
         lines += [f"## Frozen biLM, {sizes['shape']}, batch {case['batch_size']}", ""]
         lines += _candidates(case)
+        if case["bfloat16_share"] is not None:
+            lines += [f"bfloat16: {case['bfloat16_share']:.1%} of `torch.mm` in bfloat16.", ""]
         deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
         lines += [f"Largest deviation from plain float32: {deviations}.", ""]
-    for case in results["pretraining"]:
+    lines += ["## Steps of pretraining, bfloat16, unroll 20", ""]
+    rows = [
+        [case["shape"], str(case["streams"]), kind, f"{one['seconds'] * 1000:.2f}",
+         f"{one['tokens_per_second']:,.0f}", "yes" if one["captured"] else "no",
+         f"{case['loss_deviation']:.1e}"]
+        for case in results["pretraining"]
+        for kind, one in case["steps"].items()
+    ]  # fmt: skip
+    header = ["cell/projection", "streams", "", "ms a step", "tokens/s a direction", "captured"]
+    lines += [*table([*header, "largest deviation of six losses"], rows), ""]
+    if "recipe" in results:
+        found = results["recipe"]
         lines += [
-            f"## Loss and gradients of pretraining, {case['shape']}, batch {sizes['streams']}, "
-            f"unroll {NUM_STEPS}, {sizes['num_words']:,} words, {sizes['num_samples']:,} negatives",
-            "",
-            *_candidates(case),
-            f"Losses: {', '.join(f'{k} {v:.5f}' for k, v in case['losses'].items())}.",
+            f"The recipe for {found['seconds']:.0f} seconds, {found['steps']:,} steps: held-out "
+            f"perplexity forward and backward, modern {found['modern'][0]:.1f}, "
+            f"{found['modern'][1]:.1f}, novels {found['novel'][0]:.1f}, {found['novel'][1]:.1f}.",
             "",
         ]
     return "\n".join(lines)
@@ -279,7 +397,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer batch sizes and rounds")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--device", default="cuda:0", help="cuda:N or cpu (default: cuda:0)")
-    parser.add_argument("--rounds", type=int, help="of each case (default: 21; quick 7, tiny 1)")
+    parser.add_argument("--rounds", type=int, help="of each case (default: 11; quick 7, tiny 1)")
+    parser.add_argument("--text", type=Path, help="train the recipe on the text in this folder")
     parser.add_argument("--reports", type=Path, default=Path("benchmarks/reports"))
     return parser.parse_args()
 
@@ -289,11 +408,11 @@ def main() -> None:
     if options.device != "cpu" and not torch.cuda.is_available():
         sys.exit("no GPU found: torch.cuda.is_available() is False (--device cpu --tiny tries it)")
     sizes = TINY if options.tiny else QUICK if options.quick else FULL
-    rounds = options.rounds or (1 if options.tiny else 7 if options.quick else 21)
+    rounds = options.rounds or (1 if options.tiny else 7 if options.quick else 11)
     benchmark = Benchmark(options.device, sizes, rounds)
     on_gpu = options.device != "cpu"
     fused = fused_steps_of(options.device)
-    inference, pretraining = benchmark.inference(), benchmark.pretraining()
+    pretraining, inference = benchmark.pretraining(), benchmark.inference()
     results = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": machine(),
@@ -302,13 +421,12 @@ def main() -> None:
         "fused": fused,
         "sizes": {
             "shape": f"{sizes.options.cell_size}/{sizes.options.projection_dim}",
-            "streams": sizes.streams,
-            "num_words": sizes.num_words,
-            "num_samples": sizes.num_samples,
         },
         "inference": inference,
         "pretraining": pretraining,
     }
+    if options.text is not None:
+        results["recipe"] = benchmark.recipe(options.text, 60.0)
     suffix = "-tiny" if options.tiny else "-quick" if options.quick else ""
     write(options.reports, f"{results['date'][:10]}-gpu{suffix}", results, markdown(results))
 

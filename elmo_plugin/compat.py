@@ -2,8 +2,8 @@
 Patches of AllenNLP 2.10.1. Each patch is a function in this module.
 
 `elmo_plugin.plugin` calls `repair`, which applies them. Some repair what fails or warns on current
-versions of other packages; `tests/test_compat.py` shows each failure. The others give clearer
-errors, files that are written whole, and archives that need no other file.
+versions of other packages; `tests/test_compat.py` shows each failure. The others give files that
+are written whole, archives that need no other file, and errors where AllenNLP would go on.
 
 Private names of AllenNLP 2.10.1, its last version, that this package uses:
 
@@ -24,7 +24,7 @@ Private names of AllenNLP 2.10.1, its last version, that this package uses:
 """
 
 import functools
-import gzip
+import importlib.util
 import inspect
 import io
 import shutil
@@ -33,27 +33,18 @@ import tempfile
 import types
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Set
+from typing import Any, Callable, Dict, Iterator
 
 import numpy
 import torch
-from allennlp.common import Params, cached_transformers
+from allennlp.common import cached_transformers
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
-from allennlp.data.fields import TextField
-from allennlp.data.token_indexers import (
-    ELMoTokenCharactersIndexer,
-    SingleIdTokenIndexer,
-    TokenCharactersIndexer,
-)
-from allennlp.interpret.attackers import Hotflip, InputReduction
 from allennlp.models import archival
 from allennlp.models.model import Model
 from allennlp.modules.seq2vec_encoders import CnnHighwayEncoder
-from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import TokenCharactersEncoder
-from allennlp.nn import util as nn_util
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
@@ -66,16 +57,14 @@ from elmo_plugin.bilm.training.checkpoints import save_atomically
 from elmo_plugin.bilm.training.config import TYPE, is_pretraining
 from elmo_plugin.bilm.training.optimization import clip_grad_norm
 from elmo_plugin.data.spacy_model import split_by_rules
-from elmo_plugin.modules.archived_bilm import loading_from, write_options
-from elmo_plugin.old_configs import check_not_of_0_9
-from elmo_plugin.training.from_archive import (
+from elmo_plugin.modules.archived_bilm import (
     archived_config,
     check_no_new_labels,
+    loading_from,
     remember_labels,
+    write_options,
 )
-
-_EMBEDDERS = "model.text_field_embedder.token_embedders"
-_INDEXERS = "dataset_reader.token_indexers"
+from elmo_plugin.old_configs import check_not_of_0_9
 
 
 @functools.cache
@@ -87,6 +76,7 @@ def repair() -> None:
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
     _spacy_models()
+    _treebanks()
     _transformers_tokenizer()
     _archived_configs()
     _damaged_archives()
@@ -96,17 +86,14 @@ def repair() -> None:
     _best_weights_in_place()
     _pretraining_keeps_its_folder()
     _spawned_data_workers()
-    _indexer_without_embedder()
-    _attacks_on_a_missing_field()
-    _attacks_without_word_ids()
     _models_that_do_not_pickle()
 
 
 def _wrap_in_place(function: Any, wrapper: Callable[..., Any]) -> None:
     """
     Replace a function's code, so that a call returns `wrapper(stock, ...)`, where `stock` is a copy
-    of the original function. The function object stays the same. Modules that have already imported
-    it by name therefore call `wrapper` too.
+    of the original function. The function object stays the same: an ordinary wrapper would not
+    reach the modules of AllenNLP and of users that have already imported the function by name.
     """
     stock = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__
@@ -189,6 +176,23 @@ def _spacy_models() -> None:
     _wrap_in_place(common_util.get_spacy_model, get_spacy_model)
 
 
+def _treebanks() -> None:
+    """
+    Let `ptb_trees` of allennlp-models read the file that a config names: NLTK 3.10 refuses files
+    outside its own data folders.
+    """
+    if importlib.util.find_spec("allennlp_models") is None:
+        return
+    import nltk.data
+    from nltk.corpus.reader.bracket_parse import BracketParseCorpusReader
+
+    def __init__(stock: Any, self: Any, root: str, *args: Any, **kwargs: Any) -> None:
+        nltk.data.path.append(str(root or "."))
+        stock(self, root, *args, **kwargs)
+
+    _wrap_in_place(BracketParseCorpusReader.__init__, __init__)
+
+
 def _transformers_tokenizer() -> None:
     """
     Do not pass `add_special_tokens` to the constructor of a Hugging Face tokenizer, which now
@@ -239,9 +243,8 @@ def _archived_configs() -> None:
 
 def _damaged_archives() -> None:
     """
-    Patch AllenNLP's error for an archive that cannot be loaded, to say which archive it is and what
-    is wrong. Unpatched, the error names at most a temporary folder. AllenNLP also misses some
-    damage: it compares neither an archive's checksum nor the names of its members.
+    Notice damage that AllenNLP misses: it compares neither an archive's checksum nor the names of
+    its members. Errors name the archive; unpatched, they name at most a temporary folder.
     """
 
     @contextmanager
@@ -251,10 +254,7 @@ def _damaged_archives() -> None:
             folder = tempfile.mkdtemp()
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             archival.logger.info("extracting archive file %s to temp dir %s", path, folder)
-            with (
-                _reading("its files cannot be extracted", "the model.tar.gz of a run"),
-                _PlainTarFile.open(path, "r:gz") as archive,
-            ):
+            with _PlainTarFile.open(path, "r:gz") as archive:
                 archive.extractall(folder)
                 assert archive.fileobj is not None
                 while archive.fileobj.read(2**20):  # gzip verifies its checksum at the end
@@ -262,42 +262,6 @@ def _damaged_archives() -> None:
             if not cleanup:
                 stack.pop_all()
             yield folder
-
-    def read_config(path: str, overrides: Any = "") -> Params:
-        if not Path(path).exists():
-            raise ConfigurationError("it has no config.json, expected that of the run")
-        with _reading("its config.json cannot be read", "the config of a run"):
-            try:
-                plain = Params.from_file(path).params
-            except RuntimeError as error:  # jsonnet raises it for a malformed config
-                raise ConfigurationError(str(error).replace(f"{path}:", "").strip()) from error
-            if not isinstance(plain, dict):
-                raise ConfigurationError(f"it is a {type(plain).__name__}")
-        config = Params.from_file(path, overrides)
-        for key in ("model", "dataset_reader"):
-            if not isinstance(value := config.params.get(key), dict):
-                raise ConfigurationError(f"{key} in its config is {value!r}, expected an object")
-        return config
-
-    def load_model(stock: Any, config: Any, weights_path: Any, folder: Any, device: Any) -> Model:
-        if not Path(weights_path).exists():
-            if Path(folder) in Path(weights_path).parents:
-                raise ConfigurationError("it has no weights, expected weights.th or best.th")
-            raise ConfigurationError(f"the weights file {weights_path} does not exist")
-        if not Path(folder, "vocabulary").exists():
-            raise ConfigurationError("it has no folder vocabulary, expected that of the run")
-        try:
-            return stock(config, weights_path, folder, device)
-        except RuntimeError as error:
-            if "loading state" not in str(error):
-                raise
-            raise ConfigurationError(
-                f"its weights do not fit its config ({error}), expected those of the same model"
-            ) from error
-
-    def read_state_dict(stock: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        with _reading(f"the weights in {Path(path).name} cannot be read", "tensors by name"):
-            return stock(path, *args, **kwargs)
 
     def load_archive(stock: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
         archival.cached_path(archive_file)  # raises a clear error if there is no such file
@@ -307,35 +271,12 @@ def _damaged_archives() -> None:
             raise
         except Exception as error:
             raise ConfigurationError(
-                f"the archive {archive_file} cannot be loaded: {_message(error)}"
+                f"the archive {archive_file} cannot be loaded ({type(error).__name__}: {error}), "
+                "expected the model.tar.gz or the folder of a run"
             ) from error
 
     archival.extracted_archive = extracted_archive
-    archival.Params = types.SimpleNamespace(from_file=read_config)  # type: ignore[assignment, misc]
-    _wrap_in_place(archival._load_model, load_model)
-    _wrap_in_place(nn_util.read_state_dict, read_state_dict)
     _wrap_in_place(archival.load_archive, load_archive)
-
-
-@contextmanager
-def _reading(failure: str, expected: str) -> Iterator[None]:
-    """
-    Context manager that turns an error into a `ConfigurationError` whose message begins with
-    `failure`. Errors of the operating system and a lack of memory are raised unchanged.
-    """
-    try:
-        yield
-    except Exception as error:
-        of_system = isinstance(error, (MemoryError, torch.OutOfMemoryError, OSError))
-        if of_system and not isinstance(error, gzip.BadGzipFile):
-            raise
-        raise ConfigurationError(f"{failure} ({_message(error)}), expected {expected}") from error
-
-
-def _message(error: Exception) -> str:
-    """Return an error's message; if that alone may be unclear, put the error's type before it."""
-    clear = isinstance(error, (ConfigurationError, OSError, tarfile.TarError)) and str(error)
-    return str(error) if clear else f"{type(error).__name__}: {error}"
 
 
 def _archives_without_options() -> None:
@@ -469,87 +410,6 @@ def _spawned_data_workers() -> None:
     loader._start_batch_workers = with_lock_of_context(loader._start_batch_workers)
 
 
-def _indexer_without_embedder() -> None:
-    """
-    Raise a helpful error if a config has a token indexer without an embedder, or an embedder
-    without an indexer. AllenNLP's `Mismatched token keys` does not say which key is missing where.
-    """
-    stock = BasicTextFieldEmbedder.forward
-
-    @functools.wraps(stock)  # keep the stock signature visible
-    def forward(self: Any, text_field_input: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        try:
-            return stock(self, text_field_input, *args, **kwargs)
-        except ConfigurationError as error:
-            if not str(error).startswith("Mismatched token keys"):
-                raise
-            embedders, indexers = set(self._token_embedders), set(text_field_input)
-            raise ConfigurationError(_mismatch(embedders, indexers)) from error
-
-    BasicTextFieldEmbedder.forward = forward  # type: ignore[method-assign]
-
-
-def _attacks_on_a_missing_field() -> None:
-    """
-    Patch AllenNLP's attackers, which raise KeyError or IndexError, to raise a helpful error. It is
-    raised if the text field to attack (default: `tokens`) is missing, or if the gradient (default:
-    `grad_input_1`) is of another field.
-    """
-
-    def attack_from_json(
-        stock: Any,
-        self: Any,
-        inputs: Any,
-        input_field_to_attack: str = "tokens",
-        grad_input_field: str = "grad_input_1",
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        try:
-            return stock(self, inputs, input_field_to_attack, grad_input_field, *args, **kwargs)
-        except (KeyError, IndexError) as error:
-            fields = self.predictor.json_to_labeled_instances(inputs)[0].fields
-            texts = [name for name, field in fields.items() if isinstance(field, TextField)]
-            if len(texts) == 1 and error.args[0] not in (input_field_to_attack, grad_input_field):
-                raise
-            raise ConfigurationError(
-                f"input_field_to_attack is {input_field_to_attack!r} and grad_input_field "
-                f"{grad_input_field!r}, expected one of the texts {texts} and its gradient"
-            ) from error
-
-    for attacker in (Hotflip, InputReduction):
-        _wrap_in_place(attacker.attack_from_json, attack_from_json)
-
-
-def _attacks_without_word_ids() -> None:
-    """
-    Raise a helpful error if `Hotflip` replaces words of a namespace that the reader does not use,
-    or the reader gives no word ids. AllenNLP raises KeyError, or asks for a bug report.
-    """
-
-    kinds = (SingleIdTokenIndexer, TokenCharactersIndexer, ELMoTokenCharactersIndexer)
-
-    def initialize(stock: Any, self: Any) -> None:
-        indexers = getattr(self.predictor._dataset_reader, "_token_indexers", {}).values()
-        words = [one for one in indexers if isinstance(one, SingleIdTokenIndexer)]
-        namespaces = sorted({one.namespace for one in words if one.namespace is not None})
-        # Other kinds of indexers may give token ids too, so all must be of these kinds.
-        if indexers and all(isinstance(one, kinds) for one in indexers):
-            if not namespaces:
-                raise NotImplementedError(
-                    "Hotflip needs token ids, expected an indexer of the type single_id in "
-                    f"{_INDEXERS}"
-                )
-            if self.namespace not in namespaces:
-                raise ConfigurationError(
-                    f"vocab_namespace of Hotflip is {self.namespace!r}, expected one of "
-                    f"{namespaces}, which the reader's indexers use"
-                )
-        stock(self)
-
-    _wrap_in_place(Hotflip.initialize, initialize)
-
-
 def _models_that_do_not_pickle() -> None:
     """Make two AllenNLP modules picklable: replace their lambdas by `torch.nn.Identity`."""
 
@@ -564,19 +424,3 @@ def _models_that_do_not_pickle() -> None:
 
     for module, name in ((TokenCharactersEncoder, "_dropout"), (CnnHighwayEncoder, "_layer_norm")):
         module.__init__ = with_identity(module.__init__, name)  # type: ignore[method-assign]
-
-
-def _mismatch(embedders: Set[str], indexers: Set[str]) -> str:
-    edits = [
-        f'add "{key}": {{"type": "{kind}"}} to {place}, or remove "{key}" from {other}'
-        for keys, place, other, elmo in (
-            (embedders - indexers, _INDEXERS, _EMBEDDERS, "elmo_characters"),
-            (indexers - embedders, _EMBEDDERS, _INDEXERS, "elmo_token_embedder"),
-        )
-        for key in sorted(keys)
-        for kind in [elmo if key == "elmo" else "..."]
-    ]
-    return (
-        f"{_EMBEDDERS} has the keys {sorted(embedders)} and {_INDEXERS} has {sorted(indexers)}, "
-        f"expected the same; {'; '.join(edits)}"
-    )

@@ -4,14 +4,12 @@ Plugin that AllenNLP loads. It patches AllenNLP and imports every module that ma
 If allennlp-models is installed, it is imported first, because it cannot register a name that is
 already registered. This package's classes can replace registered ones.
 """
-# ruff: noqa: E402
 
 import importlib.util
 import pkgutil
 from importlib import import_module
 
 from allennlp.common.util import import_module_and_submodules
-from allennlp.training import gradient_descent_trainer
 
 from elmo_plugin import compat
 from elmo_plugin.bilm.kernels.machine import let_waiting_threads_sleep
@@ -21,22 +19,6 @@ let_waiting_threads_sleep()
 
 if importlib.util.find_spec("allennlp_models") is not None:
     import_module_and_submodules("allennlp_models")
-
-from elmo_plugin.training.carried_state import CarriedState
-from elmo_plugin.training.from_archive import ExtendedVocabulary
-from elmo_plugin.training.interrupt import Interrupt
-from elmo_plugin.training.random_state import RandomState
-from elmo_plugin.training.training_figures import TrainingFigures
-
-# Callbacks that every run gets without naming them in its config. A checkpoint stores their states
-# in this order, so append new ones at the end.
-gradient_descent_trainer.DEFAULT_CALLBACKS += (  # type: ignore[assignment]
-    Interrupt,
-    RandomState,
-    CarriedState,
-    TrainingFigures,
-    ExtendedVocabulary,
-)
 
 for folder in ("data", "metrics", "models", "modules", "predictors", "training"):
     package = import_module(f"elmo_plugin.{folder}")

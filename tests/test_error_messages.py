@@ -17,7 +17,6 @@ from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from elmo_plugin import Elmo, ElmoEmbedder, ElmoTransformer, batch_to_ids, load_bilm
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.commands import COMMANDS
-from elmo_plugin.compat import repair
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.modules.elmo import Elmo as ConfiguredElmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
@@ -80,12 +79,6 @@ def elmo(*more, text="text.txt", output="out.hdf5"):
     return lambda case: case.run(
         "elmo", case / text, case / output, "--all", *more, *case.bilm_arguments()
     )
-
-
-def embedder_without_indexer(case):
-    repair()
-    elmo = ElmoTokenEmbedder(*case.files)
-    BasicTextFieldEmbedder({"elmo": elmo})({"tokens": {"tokens": torch.ones(1, 1)}})
 
 
 def placement(elmo=True, embedders=None, **flags):
@@ -388,14 +381,6 @@ MISTAKES = {
         ["spacy is not installed", "pip install 'elmo_plugin[spacy]'"],
     ),
     # AllenNLP's configs.
-    "indexer forgotten": (
-        embedder_without_indexer,
-        [
-            "model.text_field_embedder.token_embedders has the keys ['elmo']",
-            "dataset_reader.token_indexers has ['tokens'], expected the same",
-            'add "elmo": {"type": "elmo_characters"} to dataset_reader.token_indexers',
-        ],
-    ),
     "indexer of another type": (
         lambda case: ElmoTokenEmbedder(*case.files)(tokens=torch.ones(1, 1)),
         ["gives tokens", "expected elmo_tokens", 'an indexer of type "elmo_characters"'],

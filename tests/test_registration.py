@@ -67,7 +67,7 @@ def test_a_module_of_the_plugin_may_be_imported_first(module):
     found = python(
         f"import elmo_plugin.{module}\n"
         "from allennlp.models import Model\n"
-        "from elmo_plugin.plugin import CarriedState\n"
+        "from elmo_plugin.training.trainer import ResumableTrainer\n"
         "print(Model.by_name('srl').__module__)"
     )
     assert found == "elmo_plugin.models.srl"

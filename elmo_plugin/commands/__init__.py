@@ -95,6 +95,11 @@ def _say(text: str, status: int) -> int:
 # Help and examples of each command. Commands that need AllenNLP import it inside `run`, so that
 # the others work without it.
 _TABLE = {
+    "add-elmo": (
+        "add ELMo to an AllenNLP training config, and try the result",
+        "my_config.jsonnet",
+        "my_config.jsonnet --weights original -o with_elmo.jsonnet",
+    ),
     "elmo": (
         "compute a biLM's layers for every line of a text, to HDF5",
         "sentences.txt layers.hdf5 --all",

@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> None:
             f"--plot is {args.plot}, expected a name that ends with {', '.join(SUFFIXES[:-1])} or "
             f"{SUFFIXES[-1]}"
         )
-    from elmo_plugin.bilm.use.html_page import write_page
-    from elmo_plugin.bilm.use.learned_mixes import layer_name, learned_mixes, weights_page
     from elmo_plugin.commands.outputs import check_output
+    from elmo_plugin.pages.html_page import write_page
+    from elmo_plugin.pages.learned_mixes import layer_name, learned_mixes, weights_page
 
     if args.plot:
         check_output(args.plot, filter(os.path.isfile, args.archives), args.force)
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     if args.plot.endswith(".html"):
         write_page(args.plot, [weights_page(rows)])
     else:
-        from elmo_plugin.layer_plot import draw
+        from elmo_plugin.pages.layer_plot import draw
 
         draw(rows, Path(args.plot))
     print(f"drawn to {args.plot}")

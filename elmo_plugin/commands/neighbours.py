@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> None:
 
     from elmo_plugin.bilm.extraction.batches import read_sentences
     from elmo_plugin.bilm.files.text import read_lines
-    from elmo_plugin.bilm.use.html_page import write_page
-    from elmo_plugin.bilm.use.neighbours import in_context, nearest_neighbours, neighbours_page
+    from elmo_plugin.bilm.use.neighbours import in_context, nearest_neighbours
     from elmo_plugin.commands.outputs import check_output
+    from elmo_plugin.pages.html_page import write_page
+    from elmo_plugin.pages.neighbours import neighbours_page
 
     query = args.sentence.split()
     places = [place for place, token in enumerate(query) if token == args.word]

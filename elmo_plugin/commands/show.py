@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the page exists and `--force` is not given, or a line is no supported prediction.
     """
-    from elmo_plugin.bilm.use.html_page import write_page
-    from elmo_plugin.bilm.use.predictions_page import page_of
     from elmo_plugin.commands.outputs import check_output, counted
+    from elmo_plugin.pages.html_page import write_page
+    from elmo_plugin.pages.predictions import page_of
 
     files = [args.predictions, *([args.inputs] if args.inputs else [])]
     check_output(args.page, files, args.force)

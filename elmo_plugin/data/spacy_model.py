@@ -1,5 +1,6 @@
 """spaCy's pipeline for splitting text, without a download."""
 
+import itertools
 import logging
 from pathlib import Path
 
@@ -21,15 +22,17 @@ def split_by_rules(model: str) -> None:
     """
     If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
     to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
-    same rules, but gives no part-of-speech tags.
+    same rules, but gives no part-of-speech tags, parses and entities.
     """
-    keys = [(model, pos_tags, False, False) for pos_tags in (True, False)]
+    either = (True, False)
+    keys = [(model, *options) for options in itertools.product(either, either, either)]
     missing = [key for key in keys if key not in common_util.LOADED_SPACY_MODELS]
     if not missing or is_installed(model):
         return
     logger.info(
         "spaCy's %s is not installed: text is split by the same rules, but gets no part-of-speech "
-        "tags, which few readers use (`python -m spacy download %s` installs it)",
+        "tags, parses and entities, which few readers use (`python -m spacy download %s` installs "
+        "it)",
         model,
         model,
     )

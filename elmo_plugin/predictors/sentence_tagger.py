@@ -24,6 +24,13 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
     `{"sentence": "..."}`, which spaCy splits into tokens, or `{"tokens": ["...", ...]}`.
 
     Registered as a `Predictor` with name "sentence_tagger".
+
+    # Parameters
+
+    model : `Model`
+    dataset_reader : `DatasetReader`
+    language : `str`, optional (default = `"en_core_web_sm"`)
+        The spaCy model that splits sentences; if it is not installed, its language's rules do.
     """
 
     def __init__(

@@ -44,15 +44,17 @@ class AtomicCheckpointer(Checkpointer):
     * A checkpoint is a pair of files, `model_state_*` and `training_state_*`. `--recover` takes the
       newest pair whose checksums are right, and logs the files that it skipped.
     * A pair is removed only after a newer one is on disk.
-    * After SIGINT or SIGTERM (see `Interrupt`), the run ends the current batch, saves a checkpoint
-      and stops.
+    * After SIGINT or SIGTERM (see `ResumableTrainer`), the run ends the current batch, saves a
+      checkpoint and stops.
     * If a run is killed before the best checkpoint is copied to `best.th`, `--recover` makes the
       copy.
 
     The arguments are those of AllenNLP's `Checkpointer`.
     """
 
-    stop = StopRequest()  # `Interrupt` replaces it when training starts
+    stop = StopRequest()  # `ResumableTrainer` replaces it when training starts
+    # Trainer state of the checkpoint that the run resumes from.
+    loaded: Optional[Dict[str, Any]] = None
 
     @property
     def _directory(self) -> Path:
@@ -202,6 +204,7 @@ class AtomicCheckpointer(Checkpointer):
                 checkpoint.trainer_state["best_model_filename"] = best
             if self._is_primary:
                 self._restore_best(checkpoint)
+            self.loaded = checkpoint.trainer_state
             return checkpoint
         if unreadable:
             raise ConfigurationError(NOTHING_TO_RECOVER + "; ".join(unreadable))

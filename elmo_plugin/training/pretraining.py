@@ -7,9 +7,8 @@ from typing import Any, Dict
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
 
-from elmo_plugin.bilm.training.config import TYPE, TYPES, check_config
+from elmo_plugin.bilm.training.config import TYPE, check_config
 from elmo_plugin.bilm.training.run import pretrain
 from elmo_plugin.bilm.training.stop_request import Stopped
 from elmo_plugin.training.saved_interrupt import saved_interrupt
@@ -94,22 +93,3 @@ class BilmPretraining(TrainModel):
             raise saved_interrupt(stopped.number, str(stopped)) from stopped
         except (ValueError, OSError) as error:
             raise ConfigurationError(str(error)) from error
-
-
-@DatasetReader.register(TYPES["dataset_reader"], exist_ok=True)
-class PretrainingArchiveReader(DatasetReader):
-    """
-    Dataset reader whose constructor raises an error that names the commands to use instead. It is
-    registered because pretraining configs and archives of version 0.2 name this type.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        raise ConfigurationError(
-            "this config or archive belongs to pretraining, which uses none of AllenNLP's models "
-            "and data loaders: `elmo-plugin score FOLDER TEXT --state carry` evaluates the run in "
-            "FOLDER on a text, `elmo-plugin pretrain` or `allennlp train` trains"
-        )
-
-    def text_to_instance(self, *inputs: Any) -> Any:
-        """Raise an error; no instance of this class exists."""
-        raise NotImplementedError

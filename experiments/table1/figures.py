@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
-from elmo_plugin.layer_plot import draw as draw_layers
+from elmo_plugin.pages.layer_plot import draw as draw_layers
 from experiments.table1.plan import BASELINE, ELMO, Run
 from experiments.table1.results import NONE_KNOWN, Known, chosen, mixes_of, read
 from experiments.table1.tasks import TASKS

@@ -43,7 +43,7 @@ def main(folder: Path, table: int) -> None:
 
     import_plugins()
     import elmo_plugin.plugin  # noqa: F401
-    from elmo_plugin.bilm.use.learned_mixes import mixes_in, parameters_in
+    from elmo_plugin.pages.learned_mixes import mixes_in, parameters_in
 
     training = folder / TRAINING
     if _is_json(training / "metrics.json"):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
-from elmo_plugin.bilm.use.learned_mixes import LearnedMix
+from elmo_plugin.pages.learned_mixes import LearnedMix
 from experiments.table1.item_scores import SCORES, score
 from experiments.table1.one_run import CONFIG, FAILED, ITEMS, TRAINING, is_complete
 from experiments.table1.plan import Run

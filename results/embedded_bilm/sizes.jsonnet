@@ -1,6 +1,6 @@
 // Which sizes, for the same time of one core: the embedded biLM's run, shorter, and what else fits 16 MB of float16. README.md has the table.
 //   VARIANT='768/256' elmo-plugin pretrain results/embedded_bilm/sizes.jsonnet -s out
-// Paths as in bilm.jsonnet.
+// Paths as in former.jsonnet.
 local chosen = { dim: 768, projection_dim: 256, filters: 512, dropout: 0, constant: 0.7, updates: 850 };
 // In each as many updates as the first does in the same time: tokens a second of one core of an AMD EPYC with AVX-512 BF16 were 2,330, 2,321,
 // 2,149, 2,409, 2,146.
@@ -15,7 +15,7 @@ local variants = {
 local variant = variants[std.extVar('VARIANT')];
 local warmup = 100;
 
-(import 'bilm.jsonnet') + {
+(import 'former.jsonnet') + {
   model+: {
     options+: {
       lstm+: { dim: variant.dim, projection_dim: variant.projection_dim },

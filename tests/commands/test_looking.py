@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.use.learned_mixes import learned_mixes
 from elmo_plugin.bilm.use.neighbours import in_context
+from elmo_plugin.pages.learned_mixes import learned_mixes
 from tests.tiny_bilm import write
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0"

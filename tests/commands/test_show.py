@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.use.predictions_page import Span, spans_of
+from elmo_plugin.pages.predictions import Span, spans_of
 
 EVIL = "<script>alert('x')</script>&\"{0}"
 NER = {"words": ["Anna", "Holm", "met", EVIL], "tags": ["B-PER", "L-PER", "O", f"U-{EVIL}"]}

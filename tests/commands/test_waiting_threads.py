@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from elmo_plugin.bilm.kernels import library
 from tests.fresh_process import run
 
 UNSET = dict.fromkeys(("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
@@ -83,3 +84,21 @@ def test_the_plugin_does_so():
     code = "import os, threading, torch\ntorch.set_num_threads(max(2, os.cpu_count()))\n"
     child = run(code + "import elmo_plugin.plugin\nprint(threading.active_count())", **UNSET)
     assert int(child.stdout.splitlines()[-1]) > 1, child.stderr
+
+
+TRAINING = """
+import os, torch
+torch.set_num_threads(2)
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:2])
+from elmo_plugin.bilm.kernels import machine
+from elmo_plugin.bilm.model.lstm import BiLstm
+module = BiLstm(projection_dim=3, cell_size=6, num_layers=1)
+for _ in range(2):
+    module.stack("forward", torch.zeros(2, 3), [1, 1], module.initial_state(1))
+print(machine.let_waiting_threads_sleep.cache_info().misses)
+"""
+
+
+@pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
+def test_they_spin_briefly_in_a_script_that_trains():
+    assert run(TRAINING, **UNSET).stdout.split() == ["1"]

@@ -6,7 +6,6 @@ import numpy
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Token, Vocabulary
 from allennlp.data.tokenizers import WhitespaceTokenizer
 from allennlp.interpret.attackers import Hotflip, InputReduction
@@ -254,30 +253,6 @@ def test_input_reduction_without_a_span_says_why_not(bilm_files):
     made._model.tag_projection_layer._module.bias.data[outside] = 50.0
     with pytest.raises(ValueError, match="keeps the tokens of a span, and the model predicts none"):
         InputReduction(made).attack_from_json({"tokens": SENTENCE})
-
-
-@pytest.mark.parametrize("attacker", [Hotflip, InputReduction])
-@pytest.mark.parametrize("name", ["snli", "squad", "coref"])
-def test_an_attack_on_a_missing_text_names_those_that_are_there(name, attacker, bilm_files):
-    task, attack = TASKS[name], attacker(predictor(name, "words", bilm_files)).attack_from_json
-    for arguments in ((), (task.fields[-1], "grad_input_9")):
-        with pytest.raises(ConfigurationError, match="expected one of the texts") as raised:
-            attack(task.inputs, *arguments)
-        assert all(f"'{field}'" in str(raised.value) for field in task.fields)
-
-
-@pytest.mark.parametrize("name", ["sst", "srl", "snli"])
-def test_hotflip_without_words_says_why_not(name, bilm_files):
-    task, attacker = TASKS[name], Hotflip(predictor(name, "alone", bilm_files))
-    with pytest.raises(NotImplementedError, match="needs token ids, expected an indexer of the ty"):
-        attacker.attack_from_json(task.inputs, task.fields[0])
-
-
-@pytest.mark.parametrize("name", ["ner in BIO", "coref"])
-def test_hotflip_on_another_namespace_names_those_that_are_there(name, bilm_files):
-    task, attacker = TASKS[name], Hotflip(predictor(name, "words", bilm_files), "glove")
-    with pytest.raises(ConfigurationError, match=r"is 'glove', expected one of \['tokens'\]"):
-        attacker.attack_from_json(task.inputs, task.fields[0])
 
 
 def test_a_prediction_without_a_span_is_interpreted_as_it_is(bilm_files):

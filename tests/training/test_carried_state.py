@@ -16,7 +16,7 @@ from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.training.carried_state import carried_state, set_carried_state
+from elmo_plugin.training.trainer import carried_state, set_carried_state
 from tests.fresh_process import run
 
 

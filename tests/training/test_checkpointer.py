@@ -78,15 +78,15 @@ def test_a_signal_while_skipping_stops_at_once(train, tmp_path, monkeypatch):
     run = tmp_path / "run"
     train(run, num_epochs=1)
     state = names(run)
-    from elmo_plugin.training.interrupt import Interrupt
+    from elmo_plugin.training.trainer import ResumableTrainer
 
-    on_start = Interrupt.on_start
+    handle_signals = ResumableTrainer._handle_signals
 
-    def on_start_and_signal(self, trainer, **kwargs):
-        on_start(self, trainer, **kwargs)
+    def handle_and_signal(self):
+        handle_signals(self)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Interrupt, "on_start", on_start_and_signal)
+    monkeypatch.setattr(ResumableTrainer, "_handle_signals", handle_and_signal)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         train(run)

@@ -13,7 +13,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 
-from elmo_plugin.training import from_archive
+from elmo_plugin.modules import archived_bilm as from_archive
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 import elmo_plugin.plugin  # noqa: F401
@@ -140,11 +139,6 @@ def test_what_pretraining_cannot_do_is_said(tiny, tmp_path, changes, message):
     with pytest.raises(ConfigurationError, match=message):
         train_model(Params(config), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-def test_an_archive_of_version_0_2_says_what_evaluates_it():
-    with pytest.raises(ConfigurationError, match="elmo-plugin score FOLDER TEXT --state carry"):
-        DatasetReader.from_params(Params({"type": "bilm_text"}))
 
 
 def test_a_dry_run_makes_no_folder(tiny, tmp_path):

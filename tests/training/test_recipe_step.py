@@ -167,12 +167,12 @@ def train(repository, directory, masks, negatives, **model):
     batches, totals, norms = [], [], []
     step = stepper.step
 
-    def watch(pairs, *arguments):
-        result = step(pairs, *arguments)
+    def watch(pairs, *arguments, **more):
+        results, flags = step(pairs, *arguments, **more)
         batches.extend(pairs)
-        totals.append(sum(result.losses) / 2)
-        norms.append(result.norm)
-        return result
+        totals.extend(sum(one.losses) / 2 for one in results)
+        norms.extend(one.norm for one in results)
+        return results, flags
 
     stepper.step = watch
     v = variables(model, directory / "before.hdf5")

@@ -144,8 +144,8 @@ def extract(
         return _check_finished(output, parts, sentences)
 
     # A resumed run must use the same kernels, because others may give different last bits.
-    layer = bilm.lstm.layers("forward")[0]
-    kernels = kernels_of(layer.weights, bilm.dtype)
+    weights = bilm.lstm.layers("forward")[0].plain_weights
+    kernels = {} if weights is None else kernels_of(weights, bilm.dtype)
     threads = max(1, torch.get_num_threads() // workers)
     if "threads" in kernels:
         kernels["threads"] = str(threads)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import library, reference
+from elmo_plugin.bilm.kernels import library, machine, reference
 from elmo_plugin.bilm.kernels.compiled import (
     Convolutions,
     Layer,
@@ -58,6 +58,8 @@ class CompiledLstmTraining(torch.autograd.Function):
         tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`, `projection_clip`
         and the number format of the products.
         """
+        # PyTorch's threads run between two calls. While they spun, they would take the processor.
+        machine.let_waiting_threads_sleep()
         *tensors, batch_sizes, cell_clip, projection_clip, number_format = arguments
         one = _Layer(tensors, batch_sizes, cell_clip, projection_clip)
         inputs, *start = one.rows

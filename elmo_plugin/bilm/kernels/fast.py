@@ -29,6 +29,8 @@ from elmo_plugin.bilm.kernels.token_cache import TokenCache, distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import (
     Linears,
     encode,
+    encode_parts,
+    filter_matrix,
     linears_with_gradient,
     prepacked_linears,
 )
@@ -41,7 +43,10 @@ Weights = TypeVar("Weights", LstmWeights, TokenWeights)
 
 
 def token_layer(
-    character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
+    character_ids: torch.Tensor,
+    weights: TokenWeights,
+    precision: Precision,
+    widths: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """Compute token vectors, once for each distinct token, see `Backend.token_layer`."""
     parameters, num_characters = weights.tensors, character_ids.shape[1]
@@ -59,6 +64,8 @@ def token_layer(
             character_ids, lambda ids: _encode_frozen(ids, weights, precision.dtype)
         )
         return vectors.to(like.dtype)
+    if trains and widths is not None:
+        return _encode_parts(character_ids, weights, precision.training_dtype, widths)
     distinct, inverse = distinct_rows(character_ids)
     training_dtype = product_dtype(weights.embedding, precision.training_dtype)
     number_format = trained_format(weights.embedding, training_dtype)
@@ -72,6 +79,21 @@ def token_layer(
     else:
         vectors = _encode_frozen(distinct, weights, precision.dtype)
     return functional.embedding(inverse, vectors)
+
+
+def _encode_parts(
+    character_ids: torch.Tensor,
+    weights: TokenWeights,
+    training_dtype: str | None,
+    widths: Sequence[int],
+) -> torch.Tensor:
+    linear = functools.partial(training_linear, training_dtype=training_dtype)
+    linears = linears_with_gradient(weights, linear)
+    if training_dtype is not None:  # the largest products stay as they are multiplied
+        dtype, matrix = getattr(torch, training_dtype), filter_matrix(weights)
+        convolve = functools.partial(training_linear, weight=matrix.to(dtype))
+        linears = linears._replace(convolve=convolve)
+    return encode_parts(character_ids, weights, linears, widths)
 
 
 def _encode_frozen(

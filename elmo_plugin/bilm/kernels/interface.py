@@ -169,11 +169,19 @@ class Backend(Protocol):
     """
 
     def token_layer(
-        self, character_ids: torch.Tensor, weights: TokenWeights, precision: Precision
+        self,
+        character_ids: torch.Tensor,
+        weights: TokenWeights,
+        precision: Precision,
+        widths: Sequence[int] | None = None,
     ) -> torch.Tensor:
         """
         Compute token vectors, shape `(num_rows, projection_dim)`, from character ids, shape
         `(num_rows, num_characters)`. No row may be a padding token.
+
+        A caller whose rows are distinct and sorted by length may say so by `widths`: how many
+        character ids are enough in each of as many equal parts of the rows, which is the longest
+        token's length plus the widest filter's width.
         """
 
     def linear(

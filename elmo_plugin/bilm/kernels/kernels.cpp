@@ -8,7 +8,7 @@
 
 #define JOINED(NAME, VARIANT) NAME##_##VARIANT
 #define NAMED(NAME, VARIANT) JOINED(NAME, VARIANT)
-#define ENTRY(NAME) extern "C" void NAMED(NAME, VARIANT)
+#define ENTRY(NAME) extern "C" int NAMED(NAME, VARIANT)
 
 // Packs a matrix of four-byte lanes, shape `(output_dim, lanes)`, into panels. Scales, if given, are stored behind each panel.
 ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t output_dim, int64_t lanes, int threads) {
@@ -18,24 +18,25 @@ ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t out
     pack_panel(matrix + panel * COLUMNS * lanes, lanes, lanes, panels + panel * size);
     if (scales) memcpy(panels + panel * size + lanes * COLUMNS, scales + panel * COLUMNS, COLUMNS * sizeof(float));
   });
+  return DONE;
 }
 
 #define FROZEN(FORMAT, TYPE)                                                                                                              \
   ENTRY(lstm_layer_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes,   \
                              int64_t steps, int64_t elements, int threads) {                                                              \
-    run_layer<TYPE>(*layer, inputs, hidden, cell, outputs, sizes, steps, elements, threads);                                              \
+    return run_layer<TYPE>(*layer, inputs, hidden, cell, outputs, sizes, steps, elements, threads);                                       \
   }                                                                                                                                       \
   ENTRY(convolution_##FORMAT)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs,        \
-                              int32_t* places, int threads) {                                                                                              \
-    run_convolution<TYPE>(*layer, ids, count, num_characters, outputs, places, threads);                                                          \
+                              int32_t* places, int threads) {                                                                             \
+    return run_convolution<TYPE>(*layer, ids, count, num_characters, outputs, places, threads);                                           \
   }                                                                                                                                       \
   ENTRY(highway_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,        \
                           int64_t count, int threads) {                                                                                   \
-    run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, threads);                                        \
+    return run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, threads);                                 \
   }                                                                                                                                       \
   ENTRY(linear_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,         \
                          int64_t count, int64_t output_dim, int threads) {                                                                \
-    run_linear(Weight<TYPE>{weight, dim, row_major != 0}, false, bias, inputs, outputs, count, output_dim, threads);                             \
+    return run_linear(Weight<TYPE>{weight, dim, row_major != 0}, false, bias, inputs, outputs, count, output_dim, threads);               \
   }
 
 FROZEN(float32, Float32)
@@ -48,27 +49,27 @@ FROZEN(bfloat16, BFloat16)
 #define TRAINED(FORMAT, TYPE)                                                                                                             \
   ENTRY(train_forward_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations,  \
                                 float* cells, const int64_t* sizes, int64_t steps, int threads) {                                         \
-    train_forward<TYPE>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                                \
+    return train_forward<TYPE>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                         \
   }                                                                                                                                       \
   ENTRY(train_backward_##FORMAT)(const Layer* layer, const Saved* saved, const Gradients* grad, const int64_t* sizes, int64_t steps,      \
                                  int threads) {                                                                                           \
-    train_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                                   \
+    return train_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                            \
   }                                                                                                                                       \
   ENTRY(train_linear_##FORMAT)(const float* weight, int64_t dim, const float* bias, const float* inputs, float* outputs, int64_t count,   \
                                int64_t output_dim, int threads) {                                                                         \
-    run_linear(Weight<TYPE>{weight, dim, true}, true, bias, inputs, outputs, count, output_dim, threads);                                 \
+    return run_linear(Weight<TYPE>{weight, dim, true}, true, bias, inputs, outputs, count, output_dim, threads);                          \
   }                                                                                                                                       \
   ENTRY(linear_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs,                       \
                                   const LinearGradients* grad, int64_t count, int64_t output_dim, int threads) {                          \
-    linear_backward<TYPE>(weight, dim, inputs, grad_outputs, *grad, count, output_dim, threads);                                          \
+    return linear_backward<TYPE>(weight, dim, inputs, grad_outputs, *grad, count, output_dim, threads);                                   \
   }                                                                                                                                       \
   ENTRY(train_highway_##FORMAT)(const float* weight, int64_t dim, const float* bias, const float* inputs, float* outputs, float* saved,   \
                                 int64_t count, int threads) {                                                                             \
-    run_highway<TYPE, true>(Weight<TYPE>{weight, dim, true}, bias, inputs, outputs, count, threads, saved);                               \
+    return run_highway<TYPE, true>(Weight<TYPE>{weight, dim, true}, bias, inputs, outputs, count, threads, saved);                        \
   }                                                                                                                                       \
   ENTRY(highway_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,  \
                                    const LinearGradients* grad, int64_t count, int threads) {                                             \
-    highway_backward<TYPE>(weight, dim, inputs, saved, grad_outputs, *grad, count, threads);                                              \
+    return highway_backward<TYPE>(weight, dim, inputs, saved, grad_outputs, *grad, count, threads);                                       \
   }
 
 TRAINED(float32, Float32)
@@ -78,5 +79,5 @@ TRAINED(bfloat16, BFloat16)
 
 ENTRY(convolution_backward)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
                             const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients* grad, int threads) {
-  convolution_backward(*layer, ids, count, num_characters, num_embeddings, outputs, places, grad_outputs, *grad, threads);
+  return convolution_backward(*layer, ids, count, num_characters, num_embeddings, outputs, places, grad_outputs, *grad, threads);
 }

@@ -18,11 +18,14 @@ int elmo_enter_pool(int threads);
 void elmo_leave_pool(int threads);
 // Runs each item of a job once, on this many threads, and returns when all are done.
 void elmo_run(int threads, int64_t count, JobBody body, const void* job);
-// Returns scratch memory of this thread for `count` floats, aligned to a cache line. The thread's next call reuses it.
+// Returns scratch memory of this thread for `count` floats, aligned to a cache line, or null if there is none. The thread's next call reuses it.
 float* elmo_scratch(int64_t count);
 }
 
 namespace {
+
+// What entry points return: whether there was memory. `library.py` raises a `MemoryError`.
+enum Status { DONE, NO_MEMORY };
 
 // Reserves threads of the pool during one call of a kernel.
 struct Team {

@@ -250,8 +250,13 @@ def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., 
     library = _library()
     assert library is not None
     found = library["_".join((name, *types, variant.replace("-", "_")))]
-    found.argtypes, found.restype = _ARGUMENTS[name], None
+    found.argtypes, found.restype = _ARGUMENTS[name], _raise_without_memory
     return found
+
+
+def _raise_without_memory(status: int) -> None:
+    if status:
+        raise MemoryError("no memory for the scratch space of a kernel of the biLM")
 
 
 def _warn(text: str) -> None:

@@ -192,16 +192,18 @@ void linear_gradients(const Team& team, float* blocks, const float* inputs, int6
 
 // Computes the gradients of a linear layer from those of its outputs, shape `(count, output_dim)`.
 template <class Format>
-void linear_backward(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs, const LinearGradients& grad, int64_t count,
+Status linear_backward(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs, const LinearGradients& grad, int64_t count,
                      int64_t output_dim, int threads) {
   const Team team(threads);
   const int64_t padded = round_up(count, COLUMNS);
   float* const blocks = elmo_scratch(output_dim * padded + linear_scratch<Format>(team.threads, count, output_dim, dim));
+  if (blocks == nullptr) return NO_MEMORY;
   team.each(count, [&](int64_t row, int) {
     for (int64_t column = 0; column < output_dim; column += COLUMNS)
       memcpy(blocks + column * padded + row * COLUMNS, grad_outputs + row * output_dim + column, COLUMNS * sizeof(float));
   });
   linear_gradients<Format>(team, blocks, inputs, count, weight, output_dim, dim, grad, false, blocks + output_dim * padded);
+  return DONE;
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ void run_steps(const Team& team, const Layer& layer, float* products, int64_t co
 // Runs an LSTM layer over packed rows, shape `(count, input_dim)`; `outputs` has shape `(count, dim)`. Input products are computed for several steps
 // at a time, about `elements` numbers.
 template <class Format>
-void run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps,
+Status run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps,
                int64_t elements, int threads) {
   const Team team(threads);
   const int64_t max_rows = maximum(elements / (4 * layer.width), steps > 0 ? sizes[0] : 0);
@@ -191,6 +191,7 @@ void run_layer(const Layer& layer, const float* inputs, float* hidden, float* ce
   const int64_t steps_size = steps_scratch<Format>(layer, max_size, team.threads);
   const int64_t products_size = round_up(at_once * 4 * layer.width, LINE / 4);
   float* const products = elmo_scratch(products_size + maximum(inputs_size, steps_size));
+  if (products == nullptr) return NO_MEMORY;
   for (int64_t step = 0, next; step < steps; step = next) {
     int64_t rows = 0;
     for (next = step; next < steps && (next == step || rows + sizes[next] <= max_rows); ++next) rows += sizes[next];
@@ -199,6 +200,7 @@ void run_layer(const Layer& layer, const float* inputs, float* hidden, float* ce
     inputs += rows * layer.input_dim;
     outputs += rows * layer.dim;
   }
+  return DONE;
 }
 
 }  // namespace

@@ -218,11 +218,12 @@ def _launch(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) ->
     size, cell_size = like.shape
     grid = size, -(-cell_size // tuning.BLOCK)
     with torch.cuda.device_of(like):
-        _kernel(name)[grid](*arguments, cell_size, BLOCK=tuning.BLOCK, **constants)
+        kernel(name)[grid](*arguments, cell_size, BLOCK=tuning.BLOCK, **constants)
 
 
 @functools.cache
-def _kernel(name: str) -> Any:
+def kernel(name: str) -> Any:
+    """Return the Triton kernel `name`; raise an `ImportError` if Triton is not installed."""
     # Imported here, because Triton is slow to import.
     from elmo_plugin.bilm.kernels import triton_kernels
 

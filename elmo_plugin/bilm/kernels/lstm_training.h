@@ -19,7 +19,7 @@ struct Gradients {
 
 // Runs `run_layer` for training.
 template <class Format>
-void train_forward(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations, float* cells,
+Status train_forward(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations, float* cells,
                    const int64_t* sizes, int64_t steps, int threads) {
   const Team team(threads);
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0;
@@ -29,6 +29,7 @@ void train_forward(const Layer& layer, const float* inputs, float* hidden, float
   const int64_t inputs_size = Rows<Format>::size(minimum(count, BLOCK_ROWS), layer.input_dim);
   float* const input = elmo_scratch(input_size + state_size + projection_size +
                                     maximum(inputs_size, steps_scratch<Format>(layer, max_rows, team.threads)));
+  if (input == nullptr) return NO_MEMORY;
   float *const state = input + input_size, *const projection = state + state_size, *const scratch = projection + projection_size;
   pack_weight<Format>(team, layer.input, 4 * layer.width, layer.input_dim, input);
   pack_weight<Format>(team, layer.state, 4 * layer.width, layer.dim, state);
@@ -37,6 +38,7 @@ void train_forward(const Layer& layer, const float* inputs, float* hidden, float
                      layer.projection_clip};
   multiply_inputs<Format>(team, packed, inputs, count, activations, scratch);
   run_steps<Format, true>(team, packed, activations, count, hidden, cell, outputs, sizes, steps, scratch, cells);
+  return DONE;
 }
 
 // Computes the gradients of 32 gates each from that of the gated output, and writes them to `grads`. `grad_cell` holds the gradient of the new cell, and
@@ -65,7 +67,7 @@ __attribute__((noinline)) void gates_backward(const float* grad_gated, const flo
 
 // Computes the gradients of a layer's inputs and weights from what the forward pass saved.
 template <class Format>
-void train_backward(const Layer& layer, const Saved& saved, const Gradients& grad, const int64_t* sizes, int64_t steps, int threads) {
+Status train_backward(const Layer& layer, const Saved& saved, const Gradients& grad, const int64_t* sizes, int64_t steps, int threads) {
   const Team team(threads);
   const int64_t width = layer.width, dim = layer.dim, input_dim = layer.input_dim;
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0, padded = round_up(count, COLUMNS);
@@ -75,6 +77,7 @@ void train_backward(const Layer& layer, const Saved& saved, const Gradients& gra
   const int64_t steps_size = round_up(max_rows * width, LINE / 4) + gates_rows_size + projected_rows_size + team.threads * max_rows * WIDE;
   float* const grad_gates = elmo_scratch(padded * (5 * width + 2 * dim) + maximum(state_size + projection_size + steps_size,
                                                                                  linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
+  if (grad_gates == nullptr) return NO_MEMORY;
   float* const gated = grad_gates + padded * 4 * width;
   float* const grad_projected = gated + padded * width;
   float* const previous_outputs = grad_projected + padded * dim;
@@ -143,7 +146,7 @@ void train_backward(const Layer& layer, const Saved& saved, const Gradients& gra
   linear_gradients<Format>(team, grad_gates, saved.inputs, count, layer.input, 4 * width, input_dim, input, false, state);
   team.each(width / COLUMNS, [&](int64_t block, int) { finish_block(gated + block * padded * COLUMNS, count, nullptr); });
   if (grad.projection) weight_gradient<Format, false>(team, gated, width, padded, grad_projected, dim, count, grad.projection, scratch);
-  if (!grad.state) return;
+  if (!grad.state) return DONE;
   const float* before = saved.hidden;
   float* to = previous_outputs;
   for (int64_t step = 0; step < steps; ++step) {
@@ -152,6 +155,7 @@ void train_backward(const Layer& layer, const Saved& saved, const Gradients& gra
     to += sizes[step] * dim;
   }
   weight_gradient<Format, true>(team, grad_gates, 4 * width, padded, previous_outputs, dim, count, grad.state, scratch);
+  return DONE;
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ def single_thread_after_fork() -> None:
         _process = os.getpid()
 
 
+@functools.cache
 def let_waiting_threads_sleep() -> None:
     """
     Make waiting OpenMP threads sleep after microseconds, even if PyTorch is already loaded and no

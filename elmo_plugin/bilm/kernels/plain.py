@@ -75,14 +75,19 @@ def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     return False
 
 
-def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
-    """Return whether a module's output depends on nothing but its parameters and settings."""
+def depends_on_parameters_alone(module: torch.nn.Module, or_buffers: bool = False) -> bool:
+    """
+    Return whether a module's output depends on nothing but its parameters and settings. With
+    `or_buffers`, it may also depend on buffers, as that of pruned layers does.
+    """
     if _of_all_modules() is not None:
         return False
     modules = [module]
     for one in modules:  # grows
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_known(kind) or not _is_plain(one, kind, own):
+        if not _is_known(kind):
+            return False
+        if not _is_plain(one, kind, own) and not (or_buffers and _not_plain(one, kind) is None):
             return False
         modules += one.children()
     return True

@@ -95,6 +95,7 @@ def token_layer(
     character_ids: torch.Tensor,
     weights: TokenWeights | TokenModules,
     precision: Precision = Precision(),  # noqa: B008
+    widths: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """Compute `Backend.token_layer` (Kim et al. 2016) as bilm-tf does (bilm/model.py, 7cffee2)."""
     if isinstance(weights, TokenWeights):

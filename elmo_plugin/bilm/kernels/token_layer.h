@@ -39,11 +39,12 @@ inline int64_t token_length(const int64_t* ids, int64_t num_characters, int64_t 
 // Computes the filters' activations of tokens, shape `(count, num_filters)`, from character ids, shape `(count, num_characters)`. All windows of
 // padding alone give the same values, so only one is computed, at the end of each token. `places`, unless null, gets the positions of the maxima.
 template <class Format>
-void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
+Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
                      int threads) {
   const Team team(threads);
   const int64_t max_rows = maximum(BLOCK_ROWS, num_characters + 1);
   const Rows<Format> rows{elmo_scratch(Rows<Format>::size(max_rows, layer.depth) + team.threads * max_rows * COLUMNS), max_rows, layer.depth};
+  if (rows.data == nullptr) return NO_MEMORY;
   float* const all_products = rows.data + Rows<Format>::size(max_rows, layer.depth);
   const Weight<Format> filters{layer.filters, layer.depth, false};
   const int64_t dim = layer.char_embedding_dim, width = layer.widest * dim;
@@ -88,16 +89,18 @@ void run_convolution(const Convolution& layer, const int64_t* ids, int64_t count
       }
     });
   }
+  return DONE;
 }
 
 // Packs inputs, shape `(count, weight.dim)`, some rows at a time, and calls `block(weight, rows, size, start, scratch)` after each time. `scratch` has
 // room for `more_per_row` floats for each row and thread. If `output_dim` is given, the weight has so many rows, is row-major, and is packed first.
 template <class Format, class Block>
-void over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
+Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
                const Block& block) {
   const int64_t dim = weight.dim, packed_size = output_dim / COLUMNS * panel_size<Format>(dim);
   const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
   float* const packed = elmo_scratch(packed_size + size_of_rows + team.threads * max_rows * more_per_row);
+  if (packed == nullptr) return NO_MEMORY;
   const Rows<Format> rows{packed + packed_size, max_rows, dim};
   if (output_dim > 0) {
     pack_weight<Format>(team, weight.data, output_dim, dim, packed);
@@ -108,12 +111,13 @@ void over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, cons
     load_rows(team, inputs + start * dim, rows, size);
     block(weight, rows, size, start, rows.data + size_of_rows);
   }
+  return DONE;
 }
 
 // Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
 // gate. If `SAVES`, it is row-major, and `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate.
 template <class Format, bool SAVES = false>
-void run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
+Status run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
                  float* saved = nullptr) {
   const Team team(threads);
   const int64_t dim = whole.dim;
@@ -147,12 +151,12 @@ void run_highway(const Weight<Format>& whole, const float* bias, const float* in
       }
     });
   };
-  over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
+  return over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
 }
 
 // Computes `inputs W^T + bias`, shape `(count, output_dim)`. If `packs`, the weight is row-major, and packed first.
 template <class Format>
-void run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
+Status run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
                 int threads) {
   const Team team(threads);
   const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float*) {
@@ -166,18 +170,19 @@ void run_linear(const Weight<Format>& whole, bool packs, const float* bias, cons
       }
     });
   };
-  over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
+  return over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
 }
 
 // --- gradients ---
 
 // Computes the gradients of a highway layer. `saved` holds what its forward pass saved.
 template <class Format>
-void highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
+Status highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
                       const LinearGradients& grad, int64_t count, int threads) {
   const Team team(threads);
   const int64_t padded = round_up(count, COLUMNS), output_dim = 2 * dim;
   float* const blocks = elmo_scratch(output_dim * padded + linear_scratch<Format>(team.threads, count, output_dim, dim));
+  if (blocks == nullptr) return NO_MEMORY;
   team.each(count, [&](int64_t row, int) {
     for (int64_t column = 0; column < dim; column += COLUMNS) {
       const int64_t place = row * dim + column;
@@ -193,6 +198,7 @@ void highway_backward(const float* weight, int64_t dim, const float* inputs, con
     }
   });
   linear_gradients<Format>(team, blocks, inputs, count, weight, output_dim, dim, grad, true, blocks + output_dim * padded);
+  return DONE;
 }
 
 // Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.
@@ -205,7 +211,7 @@ struct ConvolutionGradients {
 
 // Computes the gradients of convolutions. Each filter has one of each token's windows as input: that of its maximum, at `places`. The filters of
 // `layer` are row-major here. `outputs` are the forward pass's.
-inline void convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
+inline Status convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
                                  const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients& grad,
                                  int threads) {
   const Team team(threads);
@@ -214,6 +220,7 @@ inline void convolution_backward(const Convolution& layer, const int64_t* ids, i
   // Gradients of sums, shape `(count, num_filters)`; the tokens' characters, shape `(count, width, dim)`; for each thread the gradients of a token's
   // characters; for each group that of the embedding.
   float* const grad_sums = elmo_scratch(round_up(count * (filters + width * dim) + team.threads * width * dim + groups * table, LINE / 4));
+  if (grad_sums == nullptr) return NO_MEMORY;
   float* const characters = grad_sums + count * filters;
   float* const all_grads = characters + count * width * dim;
   float* const tables = all_grads + team.threads * width * dim;
@@ -240,7 +247,7 @@ inline void convolution_backward(const Convolution& layer, const int64_t* ids, i
       }
       if (grad.bias) grad.bias[filter] = sum;
     });
-  if (!grad.embedding) return;
+  if (!grad.embedding) return DONE;
   team.each(groups, [&](int64_t group, int thread) {
     float *own = all_grads + thread * width * dim, *sums = tables + group * table;
     memset(sums, 0, table * sizeof(float));
@@ -262,6 +269,7 @@ inline void convolution_backward(const Convolution& layer, const int64_t* ids, i
     for (int64_t group = 0; group < groups; ++group) sum += tables[group * table + k];
     grad.embedding[k] = sum;
   });
+  return DONE;
 }
 
 }  // namespace

@@ -97,9 +97,35 @@ def encode(
     return functional.embedding(order.argsort(), torch.cat(encoded))
 
 
+def encode_parts(
+    character_ids: torch.Tensor, weights: TokenWeights, linears: Linears, widths: Sequence[int]
+) -> torch.Tensor:
+    """
+    Compute the token vector of every row, as `encode`, without asking the device for anything.
+
+    `widths` are numbers of character ids, one for each of as many equal parts of the rows: the
+    longest token's length plus the widest filter's width, or more.
+    """
+    parts = zip(character_ids.chunk(len(widths)), widths)
+    maxima = [
+        _maxima(
+            _cut(part, width, weights.padding_id), character_ids.shape[1], weights, linears.convolve
+        )
+        for part, width in parts
+    ]
+    return _encode_maxima(torch.cat(maxima), weights, linears)
+
+
 def _encode(character_ids: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
+    widest = max(weight.shape[2] for weight, _ in weights.convolutions)
+    characters = cut(character_ids, widest, weights.padding_id)
+    maxima = _maxima(characters, character_ids.shape[1], weights, linears.convolve)
+    return _encode_maxima(maxima, weights, linears)
+
+
+def _encode_maxima(maxima: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
     # Shape: (num_rows, num_filters)
-    tokens = weights.activation(_maxima(character_ids, weights, linears.convolve))
+    tokens = weights.activation(maxima)
     for linear in linears.highways:
         transform, gate = linear(tokens).chunk(2, dim=-1)
         transform = torch.relu(transform)
@@ -108,23 +134,26 @@ def _encode(character_ids: torch.Tensor, weights: TokenWeights, linears: Linears
     return tokens if linears.projection is None else linears.projection(tokens)
 
 
-def _maxima(character_ids: torch.Tensor, weights: TokenWeights, convolve: Linear) -> torch.Tensor:
-    """Return each filter's maximum over a token's windows, shape `(num_rows, num_filters)`."""
+def _maxima(
+    character_ids: torch.Tensor, num_characters: int, weights: TokenWeights, convolve: Linear
+) -> torch.Tensor:
+    """
+    Return each filter's maximum over a token's windows, shape `(num_rows, num_filters)`.
+    `character_ids` are `cut`, `num_characters` is their number before.
+    """
     widths = [weight.shape[2] for weight, _ in weights.convolutions]
-    characters = functional.embedding(
-        cut(character_ids, max(widths), weights.padding_id), weights.embedding
-    )
+    characters = _embedded(character_ids, weights.embedding)
     char_embedding_dim = characters.shape[2]
     # Shape: (num_rows, positions, widest * char_embedding_dim)
     windows = characters.flatten(1).unfold(1, max(widths) * char_embedding_dim, char_embedding_dim)
     convolved = convolve(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
-    num_characters = character_ids.shape[1]
     if characters.shape[1] > num_characters:
-        filter_widths = torch.tensor(
-            [width for width, (weight, _) in zip(widths, weights.convolutions) for _ in weight]
+        # Made on the device: a CUDA graph cannot copy from the CPU's memory.
+        filter_widths = torch.cat(
+            [torch.full_like(bias, width) for width, (_, bias) in zip(widths, weights.convolutions)]
         )
         places = torch.arange(windows.shape[1], device=windows.device).unsqueeze(1)
-        too_far = places + filter_widths.to(windows.device) > num_characters
+        too_far = places + filter_widths > num_characters
         convolved = convolved.masked_fill(too_far, -torch.inf)
     # Adding the bias after the maximum gives the same result with less work.
     bias = torch.cat([bias for _, bias in weights.convolutions])
@@ -163,9 +192,40 @@ def cut(character_ids: torch.Tensor, widest: int, padding_id: int) -> torch.Tens
     same values, so one is enough.
     """
     longest = int(token_lengths(character_ids, padding_id).max()) if len(character_ids) else 0
-    needed = longest + widest
-    characters = character_ids[:, :needed]
-    return functional.pad(characters, (0, needed - characters.shape[1]), value=padding_id)
+    return _cut(character_ids, longest + widest, padding_id)
+
+
+def _cut(character_ids: torch.Tensor, width: int, padding_id: int) -> torch.Tensor:
+    characters = character_ids[:, :width]
+    return functional.pad(characters, (0, width - characters.shape[1]), value=padding_id)
+
+
+def _embedded(character_ids: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+    if embedding.is_cuda and embedding.requires_grad:
+        return _Embedded.apply(embedding, character_ids)
+    return functional.embedding(character_ids, embedding)
+
+
+class _Embedded(torch.autograd.Function):
+    """
+    `embedding` for a GPU. Its gradient is a matrix product, in place of a sort, or of many
+    additions to few rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, embedding: torch.Tensor, character_ids: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(embedding, character_ids)
+        return functional.embedding(character_ids, embedding)
+
+    @staticmethod
+    @hand_written(
+        lambda ctx, saved: (lambda weight: functional.embedding(saved[1], weight), saved[:1])
+    )
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        embedding, ids = ctx.saved_tensors
+        rows = torch.arange(len(embedding), device=ids.device).unsqueeze(1)
+        is_row = (ids.flatten() == rows).to(gradient.dtype)
+        return is_row @ gradient.flatten(0, -2), None
 
 
 def filter_matrix(weights: TokenWeights) -> torch.Tensor:

@@ -5,6 +5,8 @@ https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/modules/token_emb
 `ConvTokenEmbedder`, and frontend.py, version 0.0.4.post2 on PyPI.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional
 
@@ -79,7 +81,9 @@ class ManyLangsTokenLayer(CharCnn):
         self.forget_derived()
         self.lexicon = Lexicon.from_tensor(state) if len(state) else None
 
-    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, character_ids: torch.Tensor, widths: Sequence[int] | None = None
+    ) -> torch.Tensor:
         """
         Compute token vectors.
 
@@ -87,6 +91,8 @@ class ManyLangsTokenLayer(CharCnn):
 
         character_ids : `torch.Tensor`
             Code points, shape `(num_rows, num_characters)`, without padding tokens.
+        widths : `Sequence[int] | None`, optional (default = `None`)
+            Ignored; see `CharCnn.forward`.
 
         # Returns
 

@@ -5,7 +5,7 @@ Kim et al. 2016, "Character-Aware Neural Language Models", as implemented in bil
 (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -198,7 +198,7 @@ class CharCnn(WeightsModule):
         """Free the cached token vectors."""
         forget_derived(list(self.parameters()), "token vectors")
 
-    def forward(self, character_ids: torch.Tensor) -> Any:
+    def forward(self, character_ids: torch.Tensor, widths: Sequence[int] | None = None) -> Any:
         """
         Compute token vectors.
 
@@ -206,6 +206,8 @@ class CharCnn(WeightsModule):
 
         character_ids : `torch.Tensor`
             Integers, shape `(num_rows, num_characters)`, without padding tokens.
+        widths : `Sequence[int] | None`, optional (default = `None`)
+            See `Backend.token_layer`.
 
         # Returns
 
@@ -233,7 +235,7 @@ class CharCnn(WeightsModule):
             )
         weights = self.plain_weights
         if weights is not None:
-            return backend().token_layer(character_ids.long(), weights, self.precision)
+            return backend().token_layer(character_ids.long(), weights, self.precision, widths)
         layers = TokenModules(
             self._char_embedding_weights, self.convolutions, self._activation, self._highways,
             self._projection,

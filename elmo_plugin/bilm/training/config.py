@@ -44,7 +44,7 @@ FREE = (
     *IGNORED,
 )
 # Keys of `model` that belong to `LoopSettings`.
-LOOP_KEYS = ("gradient_scale", "frozen_steps")
+LOOP_KEYS = ("gradient_scale", "frozen_steps", "dropout_free_steps", "reset_probability")
 # AllenNLP's default seed.
 PYTORCH_SEED = 133
 
@@ -231,13 +231,21 @@ def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
     model = _part(config, "model")
     arguments = {name: value for name, value in model.items() if name not in LOOP_KEYS}
     types = get_type_hints(make_language_model)
-    check_keys("model", arguments, types.keys() - {"words", "return"}, needed=["options"])
+    check_keys("model", arguments, types.keys() - {"words", "counts", "return"}, needed=["options"])
     check_types("model", arguments, types)
     types = {**get_type_hints(WordSoftmax.__init__), "pretrained_file": str | None}
     softmax = arguments.get("softmax") or {}
-    check_keys("model.softmax", softmax, types.keys() - {"num_words", "projection_dim", "return"})
+    check_keys(
+        "model.softmax", softmax, types.keys() - {"num_words", "projection_dim", "counts", "return"}
+    )
     check_types("model.softmax", softmax, types)
     return arguments
+
+
+def needs_counts(config: dict[str, Any]) -> bool:
+    """Return whether the softmax needs the counts of its words in the training text."""
+    softmax = config["model"].get("softmax") or {}
+    return bool(softmax.get("bias_from_counts")) or softmax.get("count_exponent") is not None
 
 
 def _part(config: dict[str, Any], name: str) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, WeightsModule
+from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, BiLstmState, WeightsModule
+from elmo_plugin.bilm.kernels.lstm_streams import lstm_streams
+from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection, LstmState
 from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
@@ -89,7 +91,8 @@ class LanguageModel(torch.nn.Module):
         samples = softmax.sampler and softmax.sampler.num_samples
         return (
             f"{self.bilm.options}, dropout {self.dropout}, dtype {self.dtype}, "
-            f"num_samples {samples}, sparse {softmax.sparse}"
+            f"num_samples {samples}, sparse {softmax.sparse}, "
+            f"sampler {type(softmax.sampler).__name__}"
         )
 
     def set_training_dtype(self, dtype: str | None) -> None:
@@ -103,6 +106,7 @@ class LanguageModel(torch.nn.Module):
         batch: BatchPair,
         states: tuple[LstmState, LstmState] | None = None,
         negatives: tuple[Negatives, Negatives] | None = None,
+        dropout: float | None = None,
     ) -> StepOutput:
         """
         Compute the forward loss (next words) and the backward loss (previous words).
@@ -116,6 +120,8 @@ class LanguageModel(torch.nn.Module):
         negatives : `tuple[Negatives, Negatives] | None`
             Negatives of each direction, for a sampled softmax in training; sampled here if not
             given.
+        dropout : `float | None`
+            Dropout probability of this batch; the model's if not given.
 
         # Returns
 
@@ -136,19 +142,71 @@ class LanguageModel(torch.nn.Module):
                 f"num_characters of the text is {num_characters}, expected {expected}, the biLM's "
                 "max_characters_per_token"
             )
-        # Streams have no padding, so time-major rows are a packed sequence.
-        vectors = self.bilm.char_cnn(batch.characters)
-        tokens = functional.embedding(batch.tokens.flatten(), vectors).chunk(2)
+        vectors = self.bilm.char_cnn(batch.characters, *([batch.widths] if batch.widths else []))
+        places = batch.tokens.flatten()
+        # On a GPU, the gradient of `embedding` sorts the places.
+        rows = (
+            vectors.index_select(0, places)
+            if vectors.is_cuda
+            else functional.embedding(places, vectors)
+        )
+        tokens = rows.view(2, num_steps, batch_size, -1)
         if states is None:
             zeros = lstm.initial_state(batch_size)
             states = (zeros, zeros)
-        tops, finals = [], []
-        sizes = [batch_size] * num_steps
-        for layers, final in lstm.run(tokens, sizes, states, self.dropout):
-            tops.append(functional.dropout(layers[-1], self.dropout, self.training))
-            finals.append(final)
+        run = self._directions_together if self.fuses_directions else self._directions
+        tops, finals = run(tokens, states, self.dropout if dropout is None else dropout)
         forward_loss, backward_loss = self.softmax(tops, batch.targets.flatten(1), negatives)
-        return StepOutput(forward_loss, backward_loss, (finals[0], finals[1]))
+        return StepOutput(forward_loss, backward_loss, finals)
+
+    @property
+    def fuses_directions(self) -> bool:
+        """Whether a layer's two directions run together, which they do on a GPU in training."""
+        weight = self.softmax.weight
+        return (
+            self.training
+            and streams_usable(weight, self.softmax.training_dtype)
+            and all(
+                type(one) is LstmCellWithProjection and one.plain_weights is not None
+                for one in self.bilm.lstm.children()
+            )
+        )
+
+    def _directions(
+        self, tokens: torch.Tensor, states: BiLstmState, dropout: float
+    ) -> tuple[list[torch.Tensor], BiLstmState]:
+        """Return the top outputs of each direction, one row for each token, and final states."""
+        _, num_steps, batch_size, _ = tokens.shape
+        tops, finals = [], []
+        # Streams have no padding, so time-major rows are a packed sequence.
+        sizes = [batch_size] * num_steps
+        for layers, final in self.bilm.lstm.run(tokens.flatten(1, 2), sizes, states, dropout):
+            tops.append(functional.dropout(layers[-1], dropout, self.training))
+            finals.append(final)
+        return tops, (finals[0], finals[1])
+
+    def _directions_together(
+        self, tokens: torch.Tensor, states: BiLstmState, dropout: float
+    ) -> tuple[list[torch.Tensor], BiLstmState]:
+        """Return what `_directions` does, by larger and fewer products."""
+        lstm = self.bilm.lstm
+        hidden, cell = (torch.stack(pair) for pair in zip(*states))
+        # Shape: (2, num_steps, batch_size, projection_dim)
+        inputs, finals = tokens, []
+        for index, layers in enumerate(zip(*map(lstm.layers, DIRECTIONS))):
+            inputs = functional.dropout(inputs, dropout) if dropout else inputs
+            weights = layers[0].weights, layers[1].weights
+            outputs, *final = lstm_streams(
+                inputs, hidden[:, index], cell[:, index], weights, self.softmax.training_dtype
+            )
+            skips = index > 0 and lstm.use_skip_connections
+            inputs = outputs + inputs if skips else outputs
+            finals.append(final)
+        tops = functional.dropout(inputs, dropout) if dropout else inputs
+        # Shape of each: (2, num_layers, batch_size, dim)
+        hidden, cell = (torch.stack(one, dim=1) for one in zip(*finals))
+        forward, backward = map(LstmState, hidden, cell)
+        return [one.flatten(0, 1) for one in tops], (forward, backward)
 
 
 def make_language_model(
@@ -158,6 +216,7 @@ def make_language_model(
     softmax: dict[str, Any] | None = None,
     dropout: float = 0.1,
     dtype: str | None = None,
+    counts: torch.Tensor | None = None,
 ) -> LanguageModel:
     """
     Build a language model from the `model` part of a config.
@@ -171,10 +230,12 @@ def make_language_model(
     pretrained_file : `str | None`, optional (default = `None`)
         Initial weights of the biLM, a `weights.hdf5`; random if not given.
     softmax : `dict[str, Any] | None`, optional (default = `None`)
-        `num_samples` and `sparse` of `WordSoftmax`, and `pretrained_file`, a `softmax.hdf5` with
-        initial weights.
+        `num_samples`, `sparse`, `count_exponent`, `num_frequent` and `bias_from_counts` of
+        `WordSoftmax`, and `pretrained_file`, a `softmax.hdf5` with initial weights.
     dropout, dtype
         See `LanguageModel`.
+    counts : `torch.Tensor | None`, optional (default = `None`)
+        See `WordSoftmax`.
 
     # Raises
 
@@ -190,7 +251,7 @@ def make_language_model(
         )
     arguments = dict(softmax or {})
     softmax_file = arguments.pop("pretrained_file", None)
-    word_softmax = WordSoftmax(len(words), bilm.options.projection_dim, **arguments)
+    word_softmax = WordSoftmax(len(words), bilm.options.projection_dim, counts=counts, **arguments)
     if softmax_file is not None:
         load_softmax(word_softmax, softmax_file)
     return LanguageModel(bilm, word_softmax, dropout, dtype)

@@ -162,7 +162,7 @@ class Pretraining:
         )
         self.stepper.choose_dtype(progress.metrics)
         own_rows = self.processes.share(progress.rows)
-        self.stepper.own_weight = len(own_rows) / progress.rows
+        self.stepper.num_rows, self.stepper.own_rows = progress.rows, own_rows
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
         tokens_a_step = progress.rows * self.text.num_steps * together
         self.report = Report(
@@ -226,20 +226,29 @@ class Pretraining:
 
     def _step(self, pairs: list[BatchPair]) -> None:
         progress = self.progress
+        stops = self.processes.size == 1 and self.stop.number is not None
+        every = self.settings.checkpointer.save_every_num_batches or float("inf")
+        saves = progress.steps + 1 - self._last_save[1] >= every
+        ends = progress.batches + 1 == self.steps_per_epoch
         flags = [float(self.stop.number or 0), float(self._is_time_to_save())]
-        losses, norm, flags = self.stepper.step(pairs, progress.steps + 1, self.num_steps, flags)
+        results, flags = self.stepper.step(
+            pairs, progress.steps + 1, self.num_steps, flags, wait=stops or saves or ends
+        )
         self.positions = pairs[-1].positions
         progress.batches += 1
         progress.steps += 1
-        progress.losses = [one + other * len(pairs) for one, other in zip(progress.losses, losses)]
-        step = Step(progress.epochs, progress.batches, progress.steps, *losses, norm)
-        self.report.step(step, self.stepper.rate)
-        if self.on_step is not None:
-            self.on_step(step)
-        if flags[0] > 0 or (self.processes.size == 1 and self.stop.number is not None):
+        for number, losses, norm, num_batches in results:
+            progress.losses = [
+                one + other * num_batches for one, other in zip(progress.losses, losses)
+            ]
+            batch = progress.batches - progress.steps + number
+            step = Step(progress.epochs, batch, number, *losses, norm)
+            self.report.step(step, self.stepper.rate)
+            if self.on_step is not None:
+                self.on_step(step)
+        if flags[0] > 0 or (results and self.processes.size == 1 and self.stop.number is not None):
             self._save(then_stop=True)
-        every = self.settings.checkpointer.save_every_num_batches or float("inf")
-        if flags[1] > 0 or progress.steps - self._last_save[1] >= every:
+        if flags[1] > 0 or saves:
             self._save()
 
     def _seconds(self) -> float:

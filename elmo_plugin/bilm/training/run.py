@@ -20,7 +20,7 @@ from elmo_plugin.bilm.training.checkpoints import read_object
 from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, word_counts
 
 CONFIG = "config.json"
 # Files that AllenNLP writes before the run begins.
@@ -98,8 +98,12 @@ def pretrain(
         processes = Processes(device)
 
         def begin(words: WordVocabulary) -> Pretraining:
+            counts = None
+            if configs.needs_counts(config):
+                counts = torch.tensor(word_counts(text.paths, words))
+                text.num_tokens = text.num_tokens or int(counts.sum() - counts[words.ids["<S>"]])
             torch.manual_seed(seed)
-            model = make_language_model(words, **arguments).to(device)
+            model = make_language_model(words, **arguments, counts=counts).to(device)
             return Pretraining(model, words, text, heldout, folder, settings, processes=processes)
 
         processes.run_on_first(

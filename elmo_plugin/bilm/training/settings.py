@@ -28,6 +28,13 @@ class LoopSettings:
         Factor on the gradients before clipping; bilm-tf uses `num_steps`.
     frozen_steps : `int`, optional (default = `0`)
         Number of steps at the start of the run in which only the softmax is trained.
+    dropout_free_steps : `int`, optional (default = `0`)
+        Number of steps at the start of the run without dropout. In the first pass over a large
+        text all sentences are new, and the biLM cannot overfit.
+    reset_probability : `float`, optional (default = `0.0`)
+        Probability that a stream starts a batch from a state of zeros, and not from its last one.
+        Without it, training hardly meets the states that follow from zeros, with which other text
+        begins.
     validation_metric : `str`, optional (default = `"-perplexity"`)
         Held-out metric that selects the best epoch; `+` if larger is better, `-` if smaller is.
     patience : `int | None`, optional (default = `None`)
@@ -43,7 +50,7 @@ class LoopSettings:
     # Raises
 
     `ValueError`
-        If a number is not positive (`frozen_steps` may be 0), or `validation_metric` is unknown.
+        If a number is not positive or no probability, or `validation_metric` is unknown.
     """
 
     optimizer: dict[str, Any]
@@ -53,6 +60,8 @@ class LoopSettings:
     num_gradient_accumulation_steps: int = 1
     gradient_scale: float = 1.0
     frozen_steps: int = 0
+    dropout_free_steps: int = 0
+    reset_probability: float = 0.0
     validation_metric: str = "-perplexity"
     patience: int | None = None
     checkpointer: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -63,7 +72,12 @@ class LoopSettings:
     def __post_init__(self) -> None:
         names = ("num_epochs", "patience", "num_gradient_accumulation_steps")
         check_positive({name: getattr(self, name) for name in names})
-        check_positive({"frozen_steps": self.frozen_steps}, least=0)
+        least_zero = ("frozen_steps", "dropout_free_steps")
+        check_positive({name: getattr(self, name) for name in least_zero}, least=0)
+        if not 0 <= self.reset_probability <= 1:
+            raise ValueError(
+                f"reset_probability is {self.reset_probability}, expected a number from 0 to 1"
+            )
         for name in ("grad_norm", "gradient_scale"):
             if not (getattr(self, name) is None or getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")

@@ -1,9 +1,9 @@
 """
 Word softmax for training a biLM, and its file `softmax.hdf5`.
 
-Sampling follows TensorFlow 1's `sampled_softmax_loss` with the log-uniform candidate sampler (Jean
-et al. 2015). Negatives are drawn without replacement; a negative that equals the target is left
-out. The log of a word's expected count is subtracted from its logit.
+By default, sampling follows TensorFlow 1's `sampled_softmax_loss` with the log-uniform candidate
+sampler (Jean et al. 2015). Negatives are drawn without replacement; a negative that equals the
+target is left out. The log of a word's expected count is subtracted from its logit.
 """
 
 import math
@@ -20,7 +20,8 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.kernels.compiled_training import training_linear
-from elmo_plugin.bilm.kernels.gradients import hand_written
+from elmo_plugin.bilm.kernels.sampled_softmax import fuses, sampled_losses
+from elmo_plugin.bilm.training.vocabulary import check_positive
 
 # HDF5 datasets of `softmax.hdf5`; bilm-tf uses the first two names.
 WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"
@@ -31,11 +32,11 @@ class Negatives(NamedTuple):
     Words sampled as negatives for one batch.
 
     `ids`: int64, shape `(num_samples,)`, distinct. `num_tries`: number of draws that were needed,
-    including repeated words.
+    including repeated words; a tensor where a CUDA graph reads it.
     """
 
     ids: torch.Tensor
-    num_tries: int
+    num_tries: Any
 
 
 class LogUniformSampler:
@@ -80,7 +81,7 @@ class LogUniformSampler:
                 return Negatives(torch.from_numpy(ids[earliest]), num_tries)
             wanted = len(draws)
 
-    def log_expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
+    def log_expected_count(self, ids: torch.Tensor, num_tries: Any) -> torch.Tensor:
         """
         Return, for each word, the log of the probability that `num_tries` draws include it.
 
@@ -89,6 +90,61 @@ class LogUniformSampler:
         ids = ids.double()
         probability = torch.log1p(1 / (ids + 1)) / math.log(self.num_words + 1)
         return torch.log(-torch.expm1(num_tries * torch.log1p(-probability)))
+
+    def corrections(
+        self, targets: torch.Tensor, candidates: torch.Tensor, num_tries: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what is subtracted from the logits of targets and of candidates, in float64."""
+        both = self.log_expected_count(torch.cat([targets, candidates]), num_tries)
+        return both[: len(targets)], both[len(targets) :]
+
+
+class FrequencySampler:
+    """
+    Sampler whose candidates are the most frequent words, and random draws of the others with
+    probability proportional to a power of their count.
+
+    Draws are with replacement, and repeated words stay. The expected count is how often a word is
+    drawn on average, and 1 for a frequent word: the sum of `exp(logit - log(expected count))` over
+    the candidates is an unbiased estimate of the full softmax's normalizer. The logits of targets
+    are not corrected. In a small vocabulary, all words are candidates.
+
+    # Parameters
+
+    counts : `torch.Tensor`
+        Count of each word in the text, shape `(num_words,)`.
+    num_samples : `int`
+        Number of draws.
+    num_frequent : `int`
+        Number of words that are always candidates: the first ones of the vocabulary.
+    exponent : `float`
+        Power of the count.
+    """
+
+    def __init__(
+        self, counts: torch.Tensor, num_samples: int, num_frequent: int, exponent: float
+    ) -> None:
+        self.num_frequent = min(num_frequent, len(counts))
+        weights = counts[self.num_frequent :].double().clamp(min=1) ** exponent
+        self.num_samples = num_samples if len(weights) else 0
+        self._cumulative = (weights.cumsum(0) / weights.sum()).float()
+        log_counts = (weights / weights.sum()).log() + math.log(num_samples)
+        self._log_counts = torch.cat([log_counts.new_zeros(self.num_frequent), log_counts])
+
+    def sample(self, generator: torch.Generator | None = None) -> Negatives:
+        """Return the candidates of a batch."""
+        uniform = torch.rand(self.num_samples, generator=generator)
+        drawn = torch.searchsorted(self._cumulative, uniform)
+        # Rounding can leave the last cumulative probability below 1.
+        drawn.clamp_(max=len(self._cumulative) - 1).add_(self.num_frequent)
+        return Negatives(torch.cat([torch.arange(self.num_frequent), drawn]), self.num_samples)
+
+    def corrections(
+        self, targets: torch.Tensor, candidates: torch.Tensor, num_tries: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what is subtracted from the logits of targets and of candidates, in float64."""
+        self._log_counts = self._log_counts.to(candidates.device)
+        return self._log_counts.new_zeros(()), self._log_counts[candidates]
 
 
 class WordSoftmax(torch.nn.Module):
@@ -107,6 +163,20 @@ class WordSoftmax(torch.nn.Module):
     sparse : `bool`, optional (default = `False`)
         Make the gradients of weight and bias sparse tensors. This saves time for a large
         vocabulary; the optimizer must accept sparse gradients.
+    count_exponent : `float | None`, optional (default = `None`)
+        Draw words with probability proportional to this power of their count, as candidates of both
+        directions, see `FrequencySampler`. Without it, each direction has log-uniform negatives.
+    num_frequent : `int`, optional (default = `0`)
+        With `count_exponent`: number of most frequent words that are always candidates.
+    bias_from_counts : `bool`, optional (default = `False`)
+        Initialize the bias with the log of each word's share of the text, and not with zeros.
+    counts : `torch.Tensor | None`, optional (default = `None`)
+        Count of each word in the text, which the last three need.
+
+    # Raises
+
+    `ValueError`
+        If a number is not positive, or an argument lacks another that it needs.
     """
 
     def __init__(
@@ -115,29 +185,64 @@ class WordSoftmax(torch.nn.Module):
         projection_dim: int,
         num_samples: int | None = None,
         sparse: bool = False,
+        count_exponent: float | None = None,
+        num_frequent: int = 0,
+        bias_from_counts: bool = False,
+        counts: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
+        check_positive({"num_frequent": num_frequent}, least=0)
+        if count_exponent is None and num_frequent:
+            raise ValueError(f"num_frequent is {num_frequent}, expected count_exponent with it")
+        if counts is None and (count_exponent is not None or bias_from_counts):
+            raise ValueError("the softmax needs the counts of its words in the text")
         self.num_words = num_words
         self.sparse = sparse
         # True in a distributed run: gradients stay sparse until they are summed over processes.
         self.sums_rows = False
         self.training_dtype: str | None = None
-        self.sampler = (
-            LogUniformSampler(num_words, num_samples) if num_samples is not None else None
-        )
+        self.sampler: LogUniformSampler | FrequencySampler | None = None
+        if count_exponent is not None and counts is not None:
+            if num_samples is None:
+                raise ValueError(
+                    f"count_exponent is {count_exponent}, expected num_samples with it"
+                )
+            check_positive({"num_samples": num_samples})
+            self.sampler = FrequencySampler(counts, num_samples, num_frequent, count_exponent)
+        elif num_samples is not None:
+            self.sampler = LogUniformSampler(num_words, num_samples)
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
         torch.nn.init.normal_(self.weight, std=projection_dim**-0.5)
+        if bias_from_counts and counts is not None:
+            shares = (counts.double() / counts.sum()).clamp(min=1e-9)
+            with torch.no_grad():
+                self.bias.copy_(shares.log().unsqueeze(1))
+
+    @property
+    def fuses(self) -> bool:
+        """Whether one kernel computes the losses, which it does on a GPU in training."""
+        sampler = self.sampler
+        candidates = 0 if sampler is None else sampler.num_samples
+        if isinstance(sampler, FrequencySampler):
+            candidates += sampler.num_frequent
+        return sampler is not None and fuses(self.weight, candidates, self.training_dtype)
 
     def draw(self, seed: int) -> tuple[Negatives, Negatives] | None:
         """
-        Sample the negatives of the forward and the backward direction; return `None` for a full
-        softmax.
+        Sample the negatives of the forward and the backward direction, which may be one object for
+        both; return `None` for a full softmax.
         """
         if self.sampler is None:
             return None
-        generator = torch.Generator().manual_seed(seed)
-        return self.sampler.sample(generator), self.sampler.sample(generator)
+        first, second = self._drawn(2, torch.Generator().manual_seed(seed))
+        return first, second
+
+    def _drawn(self, count: int, generator: torch.Generator | None = None) -> list[Negatives]:
+        assert self.sampler is not None
+        if isinstance(self.sampler, FrequencySampler):
+            return [self.sampler.sample(generator)] * count
+        return [self.sampler.sample(generator) for _ in range(count)]
 
     def forward(
         self,
@@ -169,74 +274,62 @@ class WordSoftmax(torch.nn.Module):
                 for one in zip(outputs, targets)
             ]
         if negatives is None:
-            negatives = [self.sampler.sample() for _ in targets]
-        ids = [
-            torch.cat([words, drawn.ids.to(words.device)])
-            for words, drawn in zip(targets, negatives)
-        ]
-        sparse = self.sparse or self.sums_rows
-        # Two lookups, one for each direction, would allocate two gradients as large as the weight.
-        all_ids, lengths = torch.cat(ids), [len(one) for one in ids]
-        weights = functional.embedding(all_ids, self.weight, sparse=sparse).split(lengths)
-        biases = functional.embedding(all_ids, self.bias, sparse=sparse).squeeze(-1).split(lengths)
-        return [
-            self._sampled_loss(one, words, weight, bias, drawn)
-            for one, words, weight, bias, drawn in zip(outputs, ids, weights, biases, negatives)
-        ]
+            negatives = self._drawn(len(targets))
+        device, sparse = self.weight.device, self.sparse or self.sums_rows
+        candidates = [drawn.ids.to(device) for drawn in negatives]
+        # Both directions may share their candidates: then one product has both.
+        shared = negatives[0] is negatives[-1] and len(targets) > 1
+        all_ids = [*targets, *(candidates[:1] if shared else candidates)]
+        lengths = [len(one) for one in all_ids]
+        # One lookup: two, one for each direction, would allocate two gradients as large as the
+        # weight.
+        weights, biases = (
+            _rows_of(one, torch.cat(all_ids), sparse).split(lengths)
+            for one in (self.weight, self.bias)
+        )
+        losses: list[torch.Tensor] = []
+        if shared:
+            joined = torch.cat(tuple(outputs)), torch.cat(tuple(targets)), candidates[0]
+            rows = torch.cat(weights[:-1]), torch.cat(biases[:-1]), weights[-1], biases[-1]
+            found = self._sampled_losses(*joined, *rows, negatives[0])
+            losses += found.split(lengths[:-1])
+        else:
+            of_targets = len(targets)
+            for index, ids in enumerate(candidates):
+                here, there = index, of_targets + index
+                rows = weights[here], biases[here], weights[there], biases[there]
+                losses.append(
+                    self._sampled_losses(outputs[here], targets[here], ids, *rows, negatives[here])
+                )
+        return [one.mean() for one in losses]
 
-    def _sampled_loss(
+    def _sampled_losses(
         self,
         outputs: torch.Tensor,
-        ids: torch.Tensor,
+        targets: torch.Tensor,
+        candidates: torch.Tensor,
+        true_weight: torch.Tensor,
+        true_bias: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor,
         negatives: Negatives,
     ) -> torch.Tensor:
-        """
-        Return the mean loss of one direction. `ids` holds the targets, followed by the negatives;
-        `weight` and `bias` are the softmax's rows for these ids.
-        """
+        """Return the loss of each row, given the softmax's rows for its target and candidates."""
         assert self.sampler is not None
-        bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
-        num_rows = len(outputs)
-        true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
-        logits = training_linear(outputs, weight[num_rows:], bias[num_rows:], self.training_dtype)
-        # Column of each target among the negatives, which are distinct; -1 if it is not sampled.
-        targets, sampled = ids[:num_rows], ids[num_rows:]
-        columns = ids.new_full((self.num_words,), -1)
-        columns[sampled] = torch.arange(len(sampled), device=ids.device)
-        return _LossAgainstNegatives.apply(true_logits, logits, columns[targets]).mean()
+        corrections = self.sampler.corrections(targets, candidates, negatives.num_tries)
+        of_true, of_drawn = (one.to(bias.dtype) for one in corrections)
+        true_logits = (outputs * true_weight).sum(dim=-1) + (true_bias.squeeze(-1) - of_true)
+        return sampled_losses(
+            outputs, targets, candidates, true_logits, weight, bias.squeeze(-1) - of_drawn,
+            self.training_dtype, self.fuses,
+        )  # fmt: skip
 
 
-class _LossAgainstNegatives(torch.autograd.Function):
-    """
-    Cross-entropy of each row, `log(exp(true) + sum(exp(sampled))) - true`, from true and sampled
-    logits.
-
-    A negative that equals the target is left out of the sum. `hits` has, for each row, the column
-    of that negative, or -1 if there is none. The sampled logits are overwritten to save memory and
-    time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: torch.Tensor) -> torch.Tensor:
-        true_logits, logits, hits = arguments
-        columns = hits.clamp(min=0).unsqueeze(1)
-        kept = logits.gather(1, columns).masked_fill_(hits.unsqueeze(1) >= 0, -math.inf)
-        logits.scatter_(1, columns, kept)
-        largest = torch.maximum(logits.amax(dim=1), true_logits)
-        exponentials = logits.sub_(largest.unsqueeze(1)).exp_()
-        true_share = (true_logits - largest).exp_()
-        sums = exponentials.sum(dim=1).add_(true_share)
-        ctx.save_for_backward(exponentials, true_share, sums)
-        return sums.log() + largest - true_logits
-
-    @staticmethod
-    @hand_written()
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        exponentials, true_share, sums = ctx.saved_tensors
-        scale = gradient / sums
-        return true_share * scale - gradient, exponentials.mul_(scale.unsqueeze(1)), None
+def _rows_of(weight: torch.Tensor, ids: torch.Tensor, sparse: bool) -> torch.Tensor:
+    # On a GPU, the gradient of `embedding` sorts the ids.
+    if weight.is_cuda and not sparse:
+        return weight.index_select(0, ids)
+    return functional.embedding(ids, weight, sparse=sparse)
 
 
 def full_cross_entropy(

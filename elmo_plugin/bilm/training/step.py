@@ -1,6 +1,7 @@
 """One optimizer step: losses, gradients summed over processes, clipping, and the update."""
 
 import hashlib
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.training.captured import CapturedGradients
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.optimization import (
     check_takes_sparse,
@@ -23,21 +25,34 @@ from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.streams import BatchPair
 
+logger = logging.getLogger(__name__)
+
 States = tuple[LstmState, LstmState]
+# Number of steps that a GPU is given before Python waits for their losses.
+STEPS_AHEAD = 16
 
 
 class StepResult(NamedTuple):
     """
     Result of an optimizer step.
 
-    `losses`: forward and backward mean loss over all processes, in nats per word. `norm`: norm of
-    the gradients before clipping; `None` without clipping. `flags`: sum of each flag over all
-    processes.
+    `number`: number of the step, from 1. `losses`: forward and backward mean loss over all
+    processes, in nats per word. `norm`: norm of the gradients before clipping; `None` without
+    clipping. `num_batches`: number of batches.
     """
 
+    number: int
     losses: tuple[float, float]
     norm: float | None
-    flags: list[float]
+    num_batches: int
+
+
+class _Taken(NamedTuple):
+    """A step whose losses, shape `(2,)`, and norm may still be computed by the GPU."""
+
+    number: int
+    losses: torch.Tensor
+    pairs: list[BatchPair]
 
 
 class Stepper:
@@ -72,8 +87,19 @@ class Stepper:
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         model.softmax.sums_rows = processes.size > 1
         self.states: States | None = None
-        # Fraction of all streams that this process computes.
-        self.own_weight = 1.0
+        # Number of all streams, and those that this process computes.
+        self.num_rows, self.own_rows = 1, range(1)
+        # Whether a CUDA graph may compute the gradients.
+        self.captures = True
+        self._graph: CapturedGradients | None = None
+        self._steps_ahead = 1 if processes.device.type == "cpu" else STEPS_AHEAD
+        self._taken: list[_Taken] = []
+        self._norms: list[torch.Tensor] = []
+
+    @property
+    def own_weight(self) -> float:
+        """Fraction of all streams that this process computes."""
+        return len(self.own_rows) / self.num_rows
 
     def choose_dtype(self, figures: dict[str, Any]) -> None:
         """
@@ -90,50 +116,156 @@ class Stepper:
         self.model.set_training_dtype(None if chosen == "float32" else chosen)
 
     def step(
-        self, pairs: list[BatchPair], number: int, num_steps: int, flags: list[float]
-    ) -> StepResult:
+        self,
+        pairs: list[BatchPair],
+        number: int,
+        num_steps: int,
+        flags: list[float],
+        wait: bool = True,
+    ) -> tuple[list[StepResult], list[float]]:
         """
         Perform one optimizer step, with the gradients accumulated over all `pairs`.
 
-        `number` counts steps from 1 to `num_steps`. `flags` are numbers, such as a request to stop,
-        that are summed over processes together with the losses. Raise a `ValueError` if the loss
-        or the norm of the gradients is not finite; the weights are then unchanged.
+        A GPU is given up to `STEPS_AHEAD` steps before Python waits for their results.
+
+        # Parameters
+
+        pairs : `list[BatchPair]`
+        number, num_steps : `int`
+            Number of the step, from 1, and number of steps of the run.
+        flags : `list[float]`
+            Numbers, such as a request to stop, that are summed over processes with the losses.
+        wait : `bool`, optional (default = `True`)
+            Whether to wait for this step's result in any case.
+
+        # Returns
+
+        `tuple[list[StepResult], list[float]]`
+            Results of the steps since the last result, and the sum of each flag over all processes;
+            or nothing and zeros.
+
+        # Raises
+
+        `ValueError`
+            If a loss or the norm of gradients is not finite. If Python waits for each step, the
+            weights are then unchanged.
         """
-        settings, model = self.settings, self.model
-        if settings.frozen_steps:
-            model.bilm.requires_grad_(number > settings.frozen_steps)
-        self.optimizer.zero_grad(set_to_none=True)
-        own, states, drawn = (0.0, 0.0), self.states, []
-        for index, pair in enumerate(pairs):
-            occasion = f"{settings.seed} {number} {index}"
-            negatives = model.softmax.draw(_seed(f"{occasion} negatives"))
-            drawn += [one.ids for one in negatives or ()]
-            torch.manual_seed(_seed(f"{occasion} {self.processes.rank}"))
-            output = model(pair, states, negatives)
-            (output.loss * (settings.gradient_scale / len(pairs))).backward()
-            states = output.states
-            own = (
-                own[0] + output.forward_loss.item() / len(pairs),
-                own[1] + output.backward_loss.item() / len(pairs),
-            )
-        forward, backward, *flags = self.processes.total(
-            *(loss * self.own_weight for loss in own), *flags
-        )
-        if not math.isfinite(forward + backward):
-            bad = not math.isfinite(sum(own))
-            raise ValueError(
-                f"the loss is {(forward + backward) / 2} at step {number}, expected a finite "
-                "number; checkpoints before it are intact. The batch was read "
-                f"{'from ' + _sources(pairs, self.paths) if bad else 'by another process'}"
-            )
-        self._sum_gradients(drawn)
-        norm = self._clip(number)
+        if self.settings.frozen_steps:
+            self.model.bilm.requires_grad_(number > self.settings.frozen_steps)
+        losses, negatives = self._compute_gradients(pairs, number)
+        self._taken.append(_Taken(number, losses, pairs))
+        wait = wait or len(self._taken) >= self._steps_ahead
+        num_flags = len(flags)
+        if wait:
+            totals, flags = self._totals(flags)
+        self._sum_gradients(negatives)
+        settings = self.settings
+        if settings.grad_norm:
+            self._norms.append(clip_grad_norm(self.model.parameters(), settings.grad_norm))
+        norms = self._checked_norms() if wait else []
         factor = rate_factor(settings.learning_rate_scheduler, number, num_steps)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * factor
         self.optimizer.step()
-        self.states = states
-        return StepResult((forward, backward), norm, flags)
+        if not wait:
+            return [], [0.0] * num_flags
+        results = [
+            StepResult(one.number, loss, norm, len(one.pairs))
+            for one, loss, norm in zip(self._taken, totals, norms)
+        ]
+        self._taken, self._norms = [], []
+        return results, flags
+
+    def _compute_gradients(
+        self, pairs: list[BatchPair], number: int
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return the mean losses of both directions, and the word ids of all negatives."""
+        settings, model, drawn = self.settings, self.model, []
+        dropout = model.dropout if number > settings.dropout_free_steps else 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        losses, gradients = [], []
+        for index, pair in enumerate(pairs):
+            occasion = f"{settings.seed} {number} {index}"
+            negatives = model.softmax.draw(_seed(f"{occasion} negatives"))
+            drawn += [one.ids for one in negatives or ()]
+            self._reset_some_states(f"{occasion} resets")
+            seed = _seed(f"{occasion} {self.processes.rank}")
+            scale = settings.gradient_scale / len(pairs)
+            found = None
+            if self._is_captured():
+                try:
+                    found, self.states = self._captured(scale)(
+                        pair, self.states, negatives, dropout, seed
+                    )
+                except RuntimeError as error:  # of CUDA, the driver or Triton
+                    logger.warning("A CUDA graph is not used: %s", error)
+                    self.captures, self._graph = False, None
+                    self.optimizer.zero_grad(set_to_none=True)
+            if found is None:
+                torch.manual_seed(seed)
+                output = model(pair, self.states, negatives, dropout)
+                (output.loss * scale).backward()
+                self.states = output.states
+                found = torch.stack([output.forward_loss, output.backward_loss]).detach()
+            elif len(pairs) > 1:  # the next batch overwrites these
+                gradients.append([_copied(one.grad) for one in model.parameters()])
+            losses.append(found)
+        for parameter, several in zip(model.parameters(), zip(*gradients)):
+            given = [one for one in several if one is not None]
+            parameter.grad = sum(given[1:], start=given[0]) if given else None
+        return torch.stack(losses).mean(dim=0), drawn
+
+    def _reset_some_states(self, occasion: str) -> None:
+        """Set the states of some streams to zero, the same streams for any number of processes."""
+        if not self.settings.reset_probability or self.states is None:
+            return
+        generator = torch.Generator().manual_seed(_seed(occasion))
+        kept = torch.rand(2, self.num_rows, 1, generator=generator)
+        kept = (kept >= self.settings.reset_probability)[
+            :, self.own_rows.start : self.own_rows.stop
+        ]
+        forward, backward = (
+            state.map(lambda values, one=own: values * one)  # type: ignore[misc]
+            for state, own in zip(self.states, kept.to(self.processes.device))
+        )
+        self.states = forward, backward
+
+    def _is_captured(self) -> bool:
+        """Return whether a CUDA graph computes the gradients."""
+        return self.captures and self.model.fuses_directions and self.model.softmax.fuses
+
+    def _captured(self, scale: float) -> CapturedGradients:
+        if self._graph is None or self._graph.scale != scale:
+            self._graph = CapturedGradients(self.model, scale)
+        return self._graph
+
+    def _totals(self, flags: list[float]) -> tuple[list[tuple[float, float]], list[float]]:
+        """Return the losses of the steps taken, and the flags, over all processes."""
+        own = torch.stack([one.losses for one in self._taken]).tolist()
+        weighed = [loss * self.own_weight for losses in own for loss in losses]
+        totals = self.processes.total(*weighed, *flags)
+        losses = list(zip(totals[: len(weighed) : 2], totals[1 : len(weighed) : 2]))
+        for (forward, backward), here, one in zip(losses, own, self._taken):
+            if not math.isfinite(forward + backward):
+                bad = not math.isfinite(sum(here))
+                raise ValueError(
+                    f"the loss is {(forward + backward) / 2} at step {one.number}, expected a "
+                    "finite number; checkpoints before it are intact. The batch was read "
+                    f"{'from ' + _sources(one.pairs, self.paths) if bad else 'by another process'}"
+                )
+        return losses, totals[len(weighed) :]
+
+    def _checked_norms(self) -> list[float | None]:
+        if not self._norms:
+            return [None] * len(self._taken)
+        norms = torch.stack(self._norms).tolist()
+        for one, norm in zip(self._taken, norms):
+            if not math.isfinite(norm):
+                raise ValueError(
+                    f"the norm of the gradients is {norm} at step {one.number}, expected a finite "
+                    "number; checkpoints before it are intact"
+                )
+        return norms
 
     def _sum_gradients(self, negatives: list[torch.Tensor]) -> None:
         if self.processes.size == 1:
@@ -145,17 +277,6 @@ class Stepper:
         )
         if negatives:
             all_reduce_rows(softmax, torch.cat(negatives), self.processes, self.own_weight)
-
-    def _clip(self, number: int) -> float | None:
-        if not self.settings.grad_norm:
-            return None
-        norm = float(clip_grad_norm(self.model.parameters(), self.settings.grad_norm))
-        if not math.isfinite(norm):
-            raise ValueError(
-                f"the norm of the gradients is {norm} at step {number}, expected a finite number; "
-                "checkpoints before it are intact"
-            )
-        return norm
 
     @property
     def rate(self) -> float:
@@ -171,6 +292,10 @@ class Stepper:
         self.model.load_state_dict(
             {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         )
+
+
+def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    return None if gradient is None else gradient.clone()
 
 
 def _seed(occasion: str) -> int:

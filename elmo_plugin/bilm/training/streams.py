@@ -118,6 +118,7 @@ class BatchPair(NamedTuple):
     `(2, num_steps, batch_size)`.
     `targets`: ids of the words to predict, int64, same shape.
     `positions`, `sources`: those of the two batches, see `StreamBatch`.
+    `widths`: see `Backend.token_layer`.
     """
 
     characters: torch.Tensor
@@ -125,11 +126,12 @@ class BatchPair(NamedTuple):
     targets: torch.Tensor
     positions: Positions = (None, None)
     sources: tuple[Any, ...] = ()
+    widths: tuple[int, ...] | None = None
 
     def to(self, device: torch.device) -> "BatchPair":
         """Return the batch with its tensors on a device."""
         characters, tokens, targets = (one.to(device) for one in self[:3])
-        return BatchPair(characters, tokens, targets, self.positions, self.sources)
+        return self._replace(characters=characters, tokens=tokens, targets=targets)
 
 
 @dataclass

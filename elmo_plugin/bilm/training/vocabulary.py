@@ -158,6 +158,25 @@ def count_targets(paths: Iterable[str | Path]) -> int:
     return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
 
 
+def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]:
+    """
+    Count how often the forward direction of a biLM predicts each word in one pass over text files.
+    `<S>` gets the count of `</S>`, which it has in the backward direction.
+    """
+    counts, ends = Counter[str](), 0
+    for path in paths:
+        for tokens in read_sentences(path):
+            counts.update(tokens)
+            ends += 1
+    found = [0] * len(words)
+    for word, count in counts.items():
+        found[words.id(word)] += count
+    begin, end = (words.ids[boundary] for boundary in (BEGIN_OF_SENTENCE, END_OF_SENTENCE))
+    found[end] += ends
+    found[begin] = found[end]
+    return found
+
+
 def vocabulary_of(
     paths: Iterable[str | Path],
     min_count: int = 1,

@@ -2,7 +2,6 @@
 Nearest neighbours of a word in a text, by its vectors in context (Peters et al. 2018, Table 4).
 """
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction.batches import Sentence, batches, windows
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
-from elmo_plugin.bilm.use.html_page import END, Markup, start, table
 
 
 class Neighbour(NamedTuple):
@@ -175,30 +173,3 @@ def in_context(tokens: Sequence[str], position: int, width: int) -> str:
     if len(right) > right_room:
         right = right[: max(right_room - 1, 0)] + "…"
     return " ".join(filter(None, (left, f"[{tokens[position]}]", right)))
-
-
-def neighbours_page(
-    query: Sequence[str], position: int, neighbours: Sequence[Sequence[Neighbour]]
-) -> str:
-    """Return an HTML page with the result of `nearest_neighbours`, one table per layer."""
-    parts = [start(f"Nearest neighbours of “{query[position]}”"), _marked(query, position)]
-    for layer, found in enumerate(neighbours):
-        parts.append(f"<h2>{'Token layer' if layer == 0 else f'LSTM layer {layer}'}</h2>\n")
-        rows = [
-            [
-                *(
-                    Markup(f'<td class="number">{number}</td>')
-                    for number in (f"{one.similarity:.3f}", one.line, one.num_lines)
-                ),
-                Markup(f"<td>{_marked(one.tokens, one.position)}</td>"),
-            ]
-            for one in found
-        ]
-        parts.append(table(["cosine", "line", "lines", "in its sentence"], rows))
-    return "".join([*parts, END])
-
-
-def _marked(tokens: Sequence[str], position: int) -> str:
-    words = [html.escape(token) for token in tokens]
-    words[position] = f'<mark class="c0">{words[position]}</mark>'
-    return f"<p>{' '.join(words)}</p>\n"

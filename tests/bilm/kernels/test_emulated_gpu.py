@@ -24,6 +24,7 @@ from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 from tests.cases import first_quick
+from tests.interpreted_kernels import let_reductions_run
 from tests.tiny_bilm import BATCHES, OPTIONS, batch_pair, random_bilm, write
 
 GPU = "cuda:0"
@@ -47,7 +48,7 @@ def emulation(request, monkeypatch):
     fused_works(monkeypatch, request.param == "fused")
     launches = []
     if request.param == "fused":
-        pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
+        let_reductions_run(monkeypatch)
         from triton.runtime.interpreter import InterpretedFunction
 
         class Kernel:
@@ -62,7 +63,7 @@ def emulation(request, monkeypatch):
 
                 return launch
 
-        monkeypatch.setattr(lstm_fused, "_kernel", Kernel)
+        monkeypatch.setattr(lstm_fused, "kernel", Kernel)
         monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(bilm, "WARM_UP_TEXT", "The rain had stopped before noon .")
     with emulated_gpu(monkeypatch) as emulation:

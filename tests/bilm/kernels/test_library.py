@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import sys
 
 import pytest
 import torch
@@ -210,6 +211,30 @@ if child == 0:
 print(same(), os.waitpid(child, 0)[1])
 """
     assert run("import os\nchild = os.fork()\n" + LAYER + program) == ["True", "0"]
+
+
+@needs_library
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_missing_memory_is_an_error():
+    """For scratch space and for a packed weight; afterwards the layer works."""
+    program = """
+import resource
+from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels.compiled import on_large_pages
+many = torch.randn(40_000, 64), [1] * 40_000, start[2][:1], start[3][:1]
+used = 1024 * int(next(line for line in open("/proc/self/status") if "VmSize" in line).split()[1])
+resource.setrlimit(resource.RLIMIT_AS, (used + (60 << 20), -1))
+tuning.INPUT_PRODUCT_ELEMENTS = 1 << 40
+for act in (lambda: layer(*many), lambda: on_large_pages((1 << 28,), torch.float32)):
+    try:
+        act()
+        print("memory")
+    except MemoryError:
+        print("MemoryError")
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+print(same())
+"""
+    assert run(LAYER + program) == ["MemoryError", "MemoryError", "True"]
 
 
 # --- gates ---------------------------------------------------------------------------------------

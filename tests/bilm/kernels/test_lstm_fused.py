@@ -49,7 +49,7 @@ def run_by(monkeypatch, kernels):
         launches.append(name)
         return InterpretedFunction(getattr(kernels, name))
 
-    monkeypatch.setattr(lstm_fused, "_kernel", kernel)
+    monkeypatch.setattr(lstm_fused, "kernel", kernel)
     monkeypatch.setattr(lstm_fused, "launches", launches, raising=False)
 
 
@@ -270,7 +270,7 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
 
 
 def test_without_triton_the_plain_steps_run(untried, monkeypatch):
-    lstm_fused._kernel.cache_clear()
+    lstm_fused.kernel.cache_clear()
     monkeypatch.setattr(triton_kernels, "jit", None)
     with pytest.warns(UserWarning, match="Triton is not installed"):
         assert not works(CPU, torch.float32, torch.float32, training=False)
@@ -337,7 +337,7 @@ def test_the_launches_compile(capability, dtype, fused, monkeypatch, tmp_path):
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
         kernels = {name: CompiledOnly(getattr(triton_kernels, name)) for name in names}
-        monkeypatch.setattr(lstm_fused, "_kernel", kernels.__getitem__)
+        monkeypatch.setattr(lstm_fused, "kernel", kernels.__getitem__)
         cell, arguments = layer(528, (3, None))
         cell.requires_grad_(not frozen)
         cell.dtype = cell.training_dtype = dtype

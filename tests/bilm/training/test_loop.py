@@ -103,9 +103,9 @@ def test_what_is_exported_is_said_with_its_step_and_the_curve(pretraining, caplo
     run = pretraining()
     step = run.stepper.step
 
-    def step_at_a_rate(pairs, number, *others):
+    def step_at_a_rate(pairs, number, *others, **more):
         run.stepper.rates = [0.5 if number <= 4 else 50.0]
-        return step(pairs, number, *others)
+        return step(pairs, number, *others, **more)
 
     run.stepper.step = step_at_a_rate
     metrics = run.run()
@@ -208,9 +208,9 @@ def test_the_best_epoch_is_the_metrics_and_its_weights_are_left(pretraining, met
     run = pretraining(settings={"num_epochs": 3, "validation_metric": metric})
     step, weights = run.stepper.step, []
 
-    def step_at_a_rate(pairs, number, *others):
+    def step_at_a_rate(pairs, number, *others, **more):
         run.stepper.rates = [{0: 0.0, 1: 0.5}.get((number - 1) // 4, 50.0 if best else 0.5)]
-        return step(pairs, number, *others)
+        return step(pairs, number, *others, **more)
 
     run.stepper.step = step_at_a_rate
     end_epoch = run._end_epoch

@@ -123,9 +123,9 @@ def goes_on(rank, size, folder, out, begun_with, kwargs):
     sources, losses = [], []
     step = run.stepper.step
 
-    def watch(pairs, *arguments):
+    def watch(pairs, *arguments, **more):
         sources.extend(set(map(tuple, one.tolist())) for pair in pairs for one in pair.sources)
-        return step(pairs, *arguments)
+        return step(pairs, *arguments, **more)
 
     run.stepper.step = watch
     run.on_step = lambda step: losses.append(step.loss)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.training.softmax import (
+    FrequencySampler,
     LogUniformSampler,
     Negatives,
     WordSoftmax,
@@ -151,6 +152,36 @@ def test_expected_gradient_is_the_full_softmaxs(shuffled_targets):
 def test_a_wrong_correction_gives_another_gradient(wrong):
     # Seen: 13 and more.
     assert gradient_error(wrong(NUM_WORDS, MANY_SAMPLES)) > 8
+
+
+def test_candidates_by_count_estimate_the_full_normalizer():
+    torch.manual_seed(0)
+    values, targets = torch.rand(50, dtype=torch.float64), torch.arange(3)
+    sampler = FrequencySampler(torch.arange(50, 0, -1), 200_000, num_frequent=5, exponent=0.8)
+    candidates, num_tries = sampler.sample()
+    assert candidates[:5].tolist() == list(range(5))
+    assert candidates[5:].unique().tolist() == list(range(5, 50))
+    of_targets, of_candidates = sampler.corrections(targets, candidates, num_tries)
+    assert of_targets == 0
+    estimate = (values[candidates] * (-of_candidates).exp()).sum()
+    assert estimate.item() == pytest.approx(values.sum().item(), rel=0.01)
+    drawn = torch.bincount(candidates[5:], minlength=50)[5:]
+    expected = torch.arange(45.0, 0, -1) ** 0.8
+    assert (drawn / drawn.sum() - expected / expected.sum()).abs().max() < 0.002
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count_exponent": 0.8, "num_samples": 3}, "needs the counts of its words in the text"),
+        ({"bias_from_counts": True}, "needs the counts of its words in the text"),
+        ({"num_frequent": 3}, "num_frequent is 3, expected count_exponent with it"),
+        ({"count_exponent": 0.8, "counts": torch.ones(9)}, "count_exponent is 0.8, expected num_s"),
+    ],
+)
+def test_arguments_that_need_another_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WordSoftmax(9, DIM, **arguments)
 
 
 def test_sparse_gradients_are_the_dense_ones():

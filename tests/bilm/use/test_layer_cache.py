@@ -446,3 +446,69 @@ def test_a_biLM_that_was_set_to_train_is_not_read_from_the_cache(tmp_path):
     elmo._elmo_lstm.requires_grad_()
     elmo(ids)["elmo_representations"][0].sum().backward()
     assert elmo._elmo_lstm._token_embedder.char_conv_0.weight.grad is not None
+
+
+class Scale(torch.nn.Module):
+    """A parametrization whose factor is no tensor."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, weight):
+        return self.factor * weight
+
+
+def parametrized(bilm, factor):
+    layer = bilm.lstm.forward_layer_0.input_linearity
+    if not torch.nn.utils.parametrize.is_parametrized(layer):
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", Scale(factor))
+    layer.parametrizations.weight[0].factor = factor
+
+
+def hooked(bilm, factor):
+    bilm.char_cnn.register_forward_hook(lambda module, inputs, output: factor * output)
+
+
+def hooked_outside(bilm, factor):
+    bilm.register_forward_hook(
+        lambda module, inputs, output: (
+            output | {"activations": [factor * one for one in output["activations"]]}
+        )
+    )
+
+
+def without_skip_connections(bilm, factor):
+    bilm.lstm.use_skip_connections = factor == 1.0
+
+
+def other_activation(bilm, factor):
+    bilm.char_cnn._activation = torch.relu if factor == 1.0 else torch.tanh
+
+
+def own_activation(bilm, factor):
+    bilm.char_cnn._activation = lambda values: factor * torch.relu(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        parametrized,
+        hooked,
+        hooked_outside,
+        without_skip_connections,
+        other_activation,
+        own_activation,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_vectors_that_depend_on_more_than_tensors(change, tmp_path):
+    ids, found = batch_to_ids(BATCHES[0]), []
+    for factor in (1.0, 3.0):  # two processes
+        bilm, cache = frozen(), LayerCache(str(tmp_path))
+        change(bilm, factor)
+        found.append(cache.layers(bilm, ids))
+        assert_same(found[-1], bilm(ids))
+    assert not torch.allclose(*(one["activations"][-1] for one in found), atol=1e-3)
+    change(bilm, 1.0 if change is parametrized else 5.0)  # in the same process
+    assert_same(cache.layers(bilm, ids), bilm(ids))

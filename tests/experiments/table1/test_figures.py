@@ -2,7 +2,7 @@ import pytest
 from made_runs import make
 from matplotlib.axes import Axes
 
-from elmo_plugin.bilm.use.learned_mixes import LearnedMix
+from elmo_plugin.pages.learned_mixes import LearnedMix
 from experiments.table1.figures import layer_weights, learning_curves
 from experiments.table1.plan import ELMO, plan
 from experiments.table1.report import write

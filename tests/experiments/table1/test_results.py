@@ -4,7 +4,7 @@ import re
 import pytest
 from made_runs import make
 
-from elmo_plugin.bilm.use.learned_mixes import LearnedMix
+from elmo_plugin.pages.learned_mixes import LearnedMix
 from experiments.table1.plan import BASELINE, ELMO, Run, plan
 from experiments.table1.report import write
 from experiments.table1.results import NONE_KNOWN, check_nothing_is_lost, read, read_known

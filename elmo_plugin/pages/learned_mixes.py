@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_plugin.bilm.files.archive_member import read_member
-from elmo_plugin.bilm.use.html_page import END, Markup, start, table
+from elmo_plugin.pages.html_page import END, Markup, start, table
 
 MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
 WEIGHTS = "weights.th"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
-from elmo_plugin.bilm.use.html_page import END, NUM_COLORS, start
+from elmo_plugin.pages.html_page import END, NUM_COLORS, start
 
 KINDS = (
     "a tagger (words, tags), semantic roles (words, verbs), coreference (document, clusters), "

@@ -1,0 +1,82 @@
+"""`add-elmo CONFIG`: add ELMo to an AllenNLP training config, and try the result."""
+
+import argparse
+import json
+from contextlib import redirect_stderr
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command `add-elmo`."""
+    parser.add_argument("config", help="the training config, jsonnet or JSON")
+    parser.add_argument(
+        "--weights",
+        default="embedded",
+        help="the biLM: a name, a folder, a ZIP or an options.json (default: embedded)",
+    )
+    parser.add_argument(
+        "-o", "--output", help="the config to write (default: CONFIG's name with _elmo)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+
+
+def run(args: argparse.Namespace) -> None:
+    """
+    Write a config with ELMo, print its edits, and run a batch as a check.
+
+    # Raises
+
+    `ValueError`, `OSError`
+        If the output exists, the config cannot be read or has no place for ELMo, or a width could
+        not be set.
+    """
+    from allennlp.common.checks import ConfigurationError
+    from allennlp.common.util import import_module_and_submodules
+
+    from elmo_plugin.commands.outputs import check_output
+    from elmo_plugin.edits import overlay
+    from elmo_plugin.edits.elmo import AddedElmo
+
+    import_module("elmo_plugin.plugin")  # registers the classes
+    source = Path(args.config)
+    output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
+    check_output(output, [source], args.force)
+    for package in args.include_package:
+        import_module_and_submodules(package)
+    config, unset = overlay.evaluate(source)
+    for name in unset:
+        print(f"{name} is not set in the environment, {name} was taken for it")
+    try:
+        with redirect_stderr(StringIO()):  # progress bars, and warnings of trials
+            added = AddedElmo(config, args.weights)
+    except ConfigurationError as error:
+        raise ValueError(f"{source}: {error.message}") from error
+    overlay.write(source, output, added.config, added.edits)
+    print(f"--- {source}\n+++ {output}")
+    for edit in added.edits:
+        print(f"@@ {'.'.join(map(str, edit.path))}: {edit.reason}")
+        print(
+            "".join(
+                f"{sign} {_shown(value)}\n"
+                for sign, value in (("-", edit.old), ("+", edit.new))
+                if value is not None
+            ),
+            end="",
+        )
+    for note in added.notes:
+        print(f"note: {note}")
+    if added.problem is not None:
+        raise ValueError(f"{output} is unfinished: {added.problem}")
+    try:
+        with redirect_stderr(StringIO()):
+            checked = added.check()
+    except Exception as error:  # anything that a model's code may raise
+        raise ValueError(f"{output} does not run: {type(error).__name__}: {error}") from error
+    print(f"checked: {checked}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,528 @@
+"""Find the edits that add ELMo to a config, by building and running its model."""
+
+import copy
+import json
+import re
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data.token_indexers import (
+    PretrainedTransformerIndexer,
+    PretrainedTransformerMismatchedIndexer,
+    SingleIdTokenIndexer,
+    TokenIndexer,
+)
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Tokenizer
+from allennlp.models import Model
+from allennlp.models.archival import extracted_archive
+from allennlp.modules import TokenEmbedder
+from allennlp.modules.elmo import Elmo
+from allennlp.modules.token_embedders import ElmoTokenEmbedder
+from allennlp.nn import InitializerApplicator
+
+from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options
+from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.edits import components, probe
+from elmo_plugin.edits.components import Argument, Path, get, replaced, shown, walk
+from elmo_plugin.edits.probe import Outcome, Probe
+from elmo_plugin.old_configs import check_not_of_0_9
+
+READERS = {"dataset_reader": "train_data_path", "validation_dataset_reader": "validation_data_path"}
+FILES = ("options_file", "weight_file", "options", "pretrained_file")
+# Names of integers that may be widths, and of those that are not.
+WIDTH = re.compile("dim|size|width|units|channels|features", re.IGNORECASE)
+COUNT = re.compile(r"(^|_)(num|n|min|max)_|layers|heads|blocks|kernel|batch|seed|beam|steps")
+MOST_WIDTHS, MOST_TRIALS, MOST_ELSEWHERE, MOST_STEPS = 16, 60, 4, 8
+BILM = "_elmo_lstm"  # is in the name of each parameter of a biLM
+
+
+class Edit(NamedTuple):
+    """An edit of a config: the path of a value, the value before and after it, and the reason."""
+
+    path: Path
+    old: Any
+    new: Any
+    reason: str
+
+
+class AddedElmo:
+    """
+    A config to which a biLM is added: to its readers, to its text field embedders, and to the
+    widths of the layers behind these. If the config has ELMo, its weights are replaced.
+
+    # Parameters
+
+    config : `dict[str, Any]`
+        An evaluated training config.
+    weights : `str`
+        The biLM, as `options_file` names it.
+
+    # Raises
+
+    `ConfigurationError`, `ValueError`, `FileNotFoundError`
+        If the config has no place for ELMo, a class is not registered, or there is no such biLM.
+    """
+
+    def __init__(self, config: dict[str, Any], weights: str) -> None:
+        # No two keys share a value, since AllenNLP empties what it reads.
+        self.config = config = json.loads(json.dumps(config))
+        self.edits: list[Edit] = []
+        self.notes: list[str] = []
+        """What there is to say beside the edits."""
+        self.problem: str | None = None
+        """What could not be done, or `None`."""
+        self._weights, self._options = weights, _options({"options_file": weights})
+        if self._options is None:
+            raise ValueError(f"the options of {weights!r} cannot be read, expected a biLM")
+        check_not_of_0_9(config)
+        _check_words(config)
+        arguments = list(walk(Model, config.get("model"), ("model",)))
+        present = [one for one in arguments if _builds(one, (Elmo, ElmoTokenEmbedder))]
+        embedders = [one.path for one in arguments if _is_dict_of(one, TokenEmbedder) and one.given]
+        if not embedders and not present:
+            raise ValueError(self._no_place())
+
+        self._choices, note = _instances(config, "dataset_reader")
+        self._is_real = not str(note).startswith("the data")
+        if note is not None:
+            self.notes.append(note)
+        known = all(_options(one.value) for one in present)
+        baseline, chosen = self._baseline()
+        if not known:  # nor are the widths behind that ELMo
+            baseline = Outcome(None)
+        width = self._options.embedding_dim
+        step: int | None = width
+        if present:
+            old = _options(present[0].value)
+            step = width - old.embedding_dim if known and old else None
+            for one in present:
+                if weights in (one.value.get("pretrained_file"), one.value.get("options_file")):
+                    continue
+                for key in FILES:
+                    new = weights if key == "options_file" else None
+                    self._edit((*one.path, key), new, f"ELMo's weights become {weights}")
+        else:
+            self._add(embedders)
+        self._instances = _instances(self.config, "dataset_reader")[0][chosen]
+        if step != 0:
+            self._widen(baseline, step)
+        self._protect_from_initializers()
+        self._own_error = baseline.error
+        if baseline.error is not None:
+            self.notes.append(
+                f"the config's own model stops, and this one there: {_line(baseline)}"
+            )
+        if re.search("language_model|_lm$", str(get(config, ("model", "type")))):
+            self.notes.append("ELMo has read the words that a language model is to predict")
+
+    def _edit(self, path: Path, new: Any, reason: str) -> None:
+        old = get(self.config, path)
+        if old != new:
+            new = copy.deepcopy(new)
+            self.edits.append(Edit(path, old, new, reason))
+            self.config = replaced(self.config, path, new)
+
+    # --- the three edits --------------------------------------------------------------------------
+
+    def _add(self, embedders: list[Path]) -> None:
+        """Add ELMo to the readers, and to the text field embedders at these paths."""
+        assert self._options is not None
+        indexer: dict[str, Any] = {"type": "elmo_characters"}
+        if isinstance(self._options, ManyLangsOptions):
+            indexer["code_points"] = True
+        if self._options.num_characters != 50:
+            indexer["max_characters_per_token"] = self._options.num_characters
+        slots = [slot for part in READERS for slot in _slots(self.config, part)]
+        taken = [get(self.config, path) for path in (*embedders, *(slot.path for slot in slots))]
+        keys = ("elmo", *(f"elmo_{number}" for number in range(2, 100)))
+        key = next(key for key in keys if not any(key in (one or ()) for one in taken))
+        for slot in slots:
+            self._add_to_reader(
+                slot, key, indexer, sum(slot.path[0] == one.path[0] for one in slots)
+            )
+        value = {"type": "elmo_token_embedder", "options_file": self._weights, "dropout": 0.0}
+        for path in embedders:
+            reason = f"ELMo adds {self._options.embedding_dim} elements to each token's vector"
+            self._edit((*path, key), value, reason)
+
+    def _add_to_reader(self, slot: Argument, key: str, indexer: Any, num_slots: int) -> None:
+        """Add the indexer to a reader's argument, if the model embeds the fields it indexes."""
+        part = str(slot.path[0])
+        marked = replaced(self.config, (*slot.path, key), indexer)
+        pairs = zip(
+            *(probe.text_fields(_instances(it, part)[0][-1]) for it in (self.config, marked))
+        )
+        fields = {
+            name: field
+            for (name, field), (_, new) in pairs
+            if key in new.token_indexers.keys() - field.token_indexers.keys()
+        }
+        read = fields.keys() & self._probe.consumed
+        if num_slots > 1 and not (
+            read if self._probe.consumed else "target" not in shown(slot.path)
+        ):
+            return
+        reason = "the reader also gives each token's characters"
+        if slot.value is not None:
+            self._edit((*slot.path, key), indexer, reason)
+        elif fields:  # the reader's own indexers are used if the config has none
+            own = fields[min(read or fields)].token_indexers
+            new = {name: _indexer_config(one, slot.path) for name, one in own.items()}
+            self._edit(slot.path, {**new, key: indexer}, f"{reason}, beside its own indexers")
+
+    def _widen(self, baseline: Outcome, step: int | None) -> None:
+        """Change widths until the model runs as far as that of the original config."""
+        batches = probe.batches(self._instances, self._vocabulary)
+        refused: list[str] = []
+        tries: list[Path] = []
+
+        def run(config: dict[str, Any]) -> Outcome:
+            return self._probe.run(_for_trial(config)["model"], batches)
+
+        def search(
+            config: dict[str, Any], start: Outcome, end: Outcome, depth: int
+        ) -> list[tuple[Path, int, int]]:
+            """Return changes that bring the model further than `start`, from where it ends now."""
+            best: tuple[int, Any] = (-1, None)
+            elsewhere = []
+            for one in _candidates(config, end, step):
+                path, _, new = one
+                if len(tries) == MOST_TRIALS:
+                    break
+                tries.append(path)
+                tried = run(replaced(config, path, new))
+                if tried.ends_like(baseline):
+                    return [one]
+                if start.is_behind(tried):
+                    best = max(best, (tried.num_operations, one), key=lambda pair: pair[0])
+                elif (tried.lines, tried.numbers) != (end.lines, end.numbers):
+                    elsewhere.append((one, tried))
+                    refused.append(f"with {shown(path)} {new}: {_line(tried)}")
+            if best[1] is not None:
+                return [best[1]]
+            # A layer may refuse one width until another has changed, too.
+            for one, tried in elsewhere[: MOST_ELSEWHERE * depth]:
+                further = search(replaced(config, one[0], one[2]), start, tried, depth - 1)
+                if further:
+                    return [one, *further]
+            return []
+
+        run(self.config)  # a process's first biLM does more, which would count as progress
+        for _ in range(MOST_WIDTHS):
+            outcome = run(self.config)
+            if outcome.ends_like(baseline):
+                return
+            refused.clear()
+            tries.clear()
+            changes = search(self.config, outcome, outcome, 2)
+            for path, old, new in changes:
+                how = "grows" if new > old else "shrinks"
+                self._edit(path, new, f"its input {how} by {abs(new - old)}")
+            if not changes:
+                break
+        keys = dict.fromkeys(shown(path) for path in tries)
+        tried = f"of no use was a change of {', '.join(keys)}" if keys else "no key has this width"
+        self.problem = "; ".join([_line(outcome), tried, *refused[:1]])
+
+    def _protect_from_initializers(self) -> None:
+        """Keep the model's initializers from the biLM's weights."""
+        value = {"type": "elmo_token_embedder", "options": _stand_in(self._options)}
+        with_names = TokenEmbedder.from_params(Params(value))
+        names = [
+            f"{prefix}text_field_embedder.token_embedder_elmo.{name}"
+            for prefix in ("", "_")
+            for name, _ in with_names.named_parameters()
+            if BILM in name
+        ]
+        for one in list(walk(Model, self.config["model"], ("model",))):
+            if not _builds(one, (InitializerApplicator,)):
+                continue
+            prevent = one.value.get("prevent_regexes") or []
+            names = [name for name in names if not any(re.search(each, name) for each in prevent)]
+            for regex, _ in one.value.get("regexes") or []:
+                if any(re.search(regex, name) for name in names):
+                    reason = f"the initializer of {regex} would overwrite the biLM's weights"
+                    self._edit((*one.path, "prevent_regexes"), [*prevent, BILM], reason)
+                    break
+
+    # --- trials -----------------------------------------------------------------------------------
+
+    def _baseline(self) -> tuple[Outcome, int]:
+        """Run the original model; return how it ended, and which instances brought it furthest."""
+        model = _for_trial(self.config)["model"]
+        best: tuple[Outcome, int] | None = None
+        for index, instances in enumerate(self._choices):
+            vocabulary = _vocabulary(self.config, instances, self._is_real)
+            tried = Probe(vocabulary)
+            outcome = tried.begin(model, probe.batches(instances, vocabulary))
+            if best is None or outcome.error is None or best[0].is_behind(outcome):
+                best = (outcome, index)
+                self._probe, self._vocabulary = tried, vocabulary
+            if outcome.error is None:
+                break
+        assert best is not None
+        return best
+
+    def check(self) -> str:
+        """
+        Build the edited config's vocabulary and model, and take a batch's loss and gradients.
+        Return a sentence that says what was run. Any error of the model is raised.
+        """
+        if self._own_error is not None:
+            return "no batch, since the config's own model does not run"
+        config, here = self.config, self._weights == "embedded" or FilePath(self._weights).exists()
+        arguments = list(walk(Model, config["model"], ("model",)))
+        for one in arguments:
+            is_file = one.path[-1] in ("pretrained_file", "weights_file")
+            if is_file and isinstance(one.value, str) and not _is_here(one.value):
+                config = replaced(config, one.path, None)
+        if not here:
+            config = _for_trial(config)
+        vocabulary = _vocabulary(config, self._instances, self._is_real)
+        model = Model.from_params(Params(copy.deepcopy(config["model"])), vocab=vocabulary)
+        model.train()
+        losses = []
+        for batch in probe.batches(self._instances, vocabulary):
+            loss = model(**batch).get("loss")
+            if loss is not None:
+                loss.backward()
+                losses.append(loss.item())
+        mixes = [one for name, one in model.named_parameters() if "scalar_mix" in name]
+        if losses and all(one.grad is None for one in mixes if one.requires_grad):
+            raise ConfigurationError("ELMo's scalar mix gets no gradient from the loss")
+        what = "the data's first instances" if self._is_real else "an invented sentence"
+        with_what = self._weights if here else f"random weights in place of {self._weights}"
+        ended = f"loss {losses[0]:.4g}, with gradients" if losses else "no loss without labels"
+        return f"one batch of {what} was run with {with_what}: {ended}"
+
+    def _no_place(self) -> str:
+        """Say why a model cannot have ELMo."""
+        model = get(self.config, ("model",))
+        name = model if isinstance(model, str) else get(model, ("type",))
+        archive = get(model, ("archive_file",))
+        if name == "from_archive" and archive and _is_here(archive):
+            with extracted_archive(archive) as folder:
+                archived = Params.from_file(FilePath(folder) / "config.json").as_dict()["model"]
+            inner = AddedElmo({**self.config, "model": archived}, self._weights)
+            widths = [
+                f"{shown(one.path)}: {one.new}" for one in inner.edits if isinstance(one.new, int)
+            ]
+            return (
+                f"model.archive_file {archive} holds a trained model, whose widths are fixed; "
+                f"expected a model to train. With ELMo, its config needs {', '.join(widths)}"
+            )
+        return (
+            f"model {name} has no token_embedders to which ELMo could be added (a transformer "
+            "reads its own word pieces); expected a model with a text field embedder"
+        )
+
+
+def _candidates(
+    config: dict[str, Any], outcome: Outcome, step: int | None
+) -> list[tuple[Path, int, int]]:
+    """Return the integers of a model that may be the width to change, before and after it."""
+    arguments = list(walk(Model, config["model"], ("model",)))
+    others = [
+        one.path
+        for one in arguments
+        if _is_dict_of(one, TokenEmbedder) or _builds(one, (Elmo, InitializerApplicator))
+    ]
+    leaves = [
+        *components.integers(config["model"], ("model",)),
+        *((one.path, one.value) for one in arguments if not one.given and type(one.value) is int),
+    ]
+    leaves = [
+        (path, value)
+        for path, value in leaves
+        if not COUNT.search(_name(path)) and not any(path[: len(one)] == one for one in others)
+    ]
+    leaves.sort(key=lambda one: not WIDTH.search(_name(one[0])))
+    exact = [
+        (path, value, new)
+        for path, value in leaves
+        for new in sorted(outcome.numbers)
+        if value in outcome.numbers - {new}
+        and (step is None or new - value in range(step, MOST_STEPS * step, step))
+    ]
+    wide = [
+        (path, value, value + number * (step or 0))
+        for number in (1, 2, 3)
+        for path, value in leaves
+        if WIDTH.search(_name(path))
+    ]
+    return exact if exact or step is None else wide
+
+
+def _line(outcome: Outcome) -> str:
+    first = (str(outcome.error).strip() or "no message").splitlines()[0]
+    return f"{type(outcome.error).__name__}: {first[:300]}"
+
+
+def _name(path: Path) -> str:
+    return next(str(key) for key in reversed(path) if isinstance(key, str))
+
+
+def _builds(argument: Argument, classes: tuple[type, ...]) -> bool:
+    return argument.given and argument.cls is not None and issubclass(argument.cls, classes)
+
+
+def _is_dict_of(argument: Argument, cls: type) -> bool:
+    return components.is_dict_of(argument.annotation, cls)
+
+
+def _is_here(location: str) -> bool:
+    return FilePath(location.removeprefix("(").split("!")[0].split("#")[0]).exists()
+
+
+def _options(value: dict[str, Any]) -> ElmoOptions | None:
+    """Return the sizes of the biLM that a config's arguments name, or `None` if it is not here."""
+    options, weights = (
+        value.get(a) or value.get(b)
+        for a, b in (("options", "options_file"), ("pretrained_file", "weight_file"))
+    )
+    source = options or weights or "original"
+    location = str(NAMED_BILMS.get(source, (source,))[0]) if isinstance(source, str) else ""
+    # A released biLM's name has its sizes, so that nothing needs to be downloaded.
+    if "://" in location and (sizes := re.search(r"elmo_\d+x\d+_(\d+)_\d+cnn_", location)):
+        return ElmoOptions(int(sizes[1]), 4, 2, 4, ((1, 4),), 1)
+    try:
+        return find_options(options, weights)
+    except (FileNotFoundError, ValueError):
+        if value.keys() == {"options_file"}:
+            raise
+        return None
+
+
+def _stand_in(options: ElmoOptions | None) -> dict[str, Any]:
+    """Return the content of the `options.json` of a small biLM whose layers have the same width."""
+    projection_dim, num_layers, num_characters = (
+        (512, 2, 50)
+        if options is None
+        else (options.projection_dim, options.num_layers, options.num_characters)
+    )
+    return {
+        "lstm": {
+            "projection_dim": projection_dim,
+            "cell_clip": 3,
+            "proj_clip": 3,
+            "dim": 4,
+            "n_layers": num_layers,
+            "use_skip_connections": True,
+        },
+        "char_cnn": {
+            "activation": "relu",
+            "filters": [[1, 4]],
+            "n_highway": 1,
+            "embedding": {"dim": 4},
+            "n_characters": 262,
+            "max_characters_per_token": num_characters,
+        },
+    }
+
+
+def _for_trial(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config that is quick to build: with small biLMs, and without values from files."""
+    for one in list(walk(Model, config["model"], ("model",))):
+        if _builds(one, (Elmo, ElmoTokenEmbedder)):
+            options = _options(one.value)
+            if not isinstance(options, ManyLangsOptions):
+                files = {key: None for key in FILES if key in one.value}
+                value = {**one.value, **files, "options": _stand_in(options)}
+                config = replaced(config, one.path, value)
+        elif one.path[-1] in ("pretrained_file", "weights_file") and isinstance(one.value, str):
+            if not isinstance(get(config, (*one.path[:-1], "options")), dict):
+                config = replaced(config, one.path, None)
+        elif _builds(one, (InitializerApplicator,)):
+            config = replaced(config, one.path, {})
+    return config
+
+
+def _slots(config: dict[str, Any], part: str) -> list[Argument]:
+    """Return the arguments of a reader that are token indexers, given or not."""
+    arguments = walk(DatasetReader, config[part], (part,)) if config.get(part) else ()
+    return [one for one in arguments if _is_dict_of(one, TokenIndexer)]
+
+
+def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], str | None]:
+    """
+    Return the first instances of a reader's data, and `None`; or, if the data is not here, invented
+    instances to choose from, and a sentence about it.
+    """
+    path, reason = config.get(READERS[part]), f"{READERS[part]} is {config.get(READERS[part])!r}"
+    reader, note = _reader(config[part], part)
+    if path and "://" not in str(path):
+        try:
+            if found := probe.read(reader, path):
+                return [found], note
+        except Exception as error:  # anything that a reader's code may raise
+            reason = f"{reason}: {type(error).__name__}: {str(error)[:200]}"
+    try:
+        invented = list(probe.invent(reader))
+    except Exception as error:
+        other = "validation_dataset_reader"  # may do without answers
+        if part == other or not config.get(other):
+            raise ValueError(f"{reason}; nor does {part} read a sentence: {error}") from error
+        invented = _instances(config, other)[0]
+    return invented, f"the data was not read, so a sentence was invented ({reason})"
+
+
+def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:
+    """Build a reader; if it cannot be built, with tokenizers that need no files, and a note."""
+    try:
+        return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), None
+    except Exception as error:  # such as of a tokenizer's download
+        tokenizers = [one for one in walk(DatasetReader, config) if _builds(one, (Tokenizer,))]
+        for one in tokenizers:
+            config = replaced(config, one.path, {"type": "just_spaces"})
+        if not tokenizers:
+            raise
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        note = f"{part} was tried with words between spaces as tokens ({reason})"
+        return DatasetReader.from_params(Params(copy.deepcopy(config))), note
+
+
+def _vocabulary(config: dict[str, Any], instances: list[Instance], is_real: bool) -> Vocabulary:
+    if not is_real:
+        vocabulary = probe.ProbeVocabulary.from_instances(instances)
+        # More words than a sampled softmax draws.
+        vocabulary.add_tokens_to_namespace([f"word{number}" for number in range(10_000)])
+        return vocabulary
+    try:
+        params = Params(copy.deepcopy(config.get("vocabulary") or {}))
+        return Vocabulary.from_params(params, instances=instances)
+    except Exception:  # files that are not here
+        return Vocabulary.from_instances(instances)
+
+
+def _indexer_config(indexer: TokenIndexer, path: Path) -> dict[str, Any]:
+    """Return the config of a reader's default indexer."""
+    if type(indexer) is not SingleIdTokenIndexer:
+        raise ValueError(
+            f"{shown(path)} is not given, and the reader's own is {type(indexer).__name__}; "
+            "expected the config to name it"
+        )
+    own, found = SingleIdTokenIndexer(), {"type": "single_id"}
+    for name in ("namespace", "lowercase_tokens"):
+        if getattr(indexer, name) != getattr(own, name):
+            found[name] = getattr(indexer, name)
+    return found
+
+
+def _check_words(config: dict[str, Any]) -> None:
+    """Raise a `ValueError` if a transformer reads the config's text."""
+    transformers = (
+        PretrainedTransformerIndexer,
+        PretrainedTransformerMismatchedIndexer,
+        PretrainedTransformerTokenizer,
+    )
+    for part in READERS:
+        for one in walk(DatasetReader, config.get(part) or {}, (part,)):
+            if _builds(one, transformers):
+                raise ValueError(
+                    f"{shown(one.path)} is of a transformer, in whose place ELMo would stand; "
+                    "expected a config that reads words, such as with single_id"
+                )

@@ -1,0 +1,1 @@
+"""Pages and plots that commands write: predictions, neighbours, learned layer weights."""

@@ -1,0 +1,91 @@
+"""Counts in a model's `Metric` objects, as numbers, tensors and containers of them."""
+
+from typing import Any, Dict, Iterator, Tuple
+
+import numpy
+import torch
+from allennlp.models import Model
+from allennlp.training.metrics import Metric
+
+
+def counts_of(model: Model) -> Dict[str, Any]:
+    """
+    Return the attributes of all metrics of a model by their path, copied to types that `torch.load`
+    reads by default; leave out those of other types.
+    """
+    counts = {}
+    for path, metric in _metrics_of(model):
+        for name, value in vars(metric).items():
+            try:
+                counts[f"{path}.{name}"] = _copied(value)
+            except TypeError:
+                continue
+    return counts
+
+
+def set_counts(model: Model, counts: Dict[str, Any]) -> None:
+    """Set attributes of a model's metrics from a result of `counts_of`."""
+    device = next(model.parameters()).device
+    metrics = dict(_metrics_of(model))
+    for name, value in counts.items():
+        path, _, attribute = name.rpartition(".")
+        if path in metrics:
+            current = getattr(metrics[path], attribute, None)
+            value = _copied(value, current.device if torch.is_tensor(current) else device)
+            if isinstance(current, dict):  # it may be a `defaultdict`
+                current.clear()
+                current.update(value)
+            else:
+                setattr(metrics[path], attribute, value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values in results of `counts_of` are equal."""
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return type(one) is type(other) and torch.equal(one, other)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def plain(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """Keep the metrics that `torch.load` reads by default: numbers, strings and `None`."""
+    numbers = (numpy.number, numpy.bool_)
+    kept = (bool, int, float, str, type(None), *numbers)
+    return {name: _copied(one) for name, one in metrics.items() if isinstance(one, kept)}
+
+
+def _metrics_of(model: Model) -> Iterator[Tuple[str, Metric]]:
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            yield from _metrics_in(value, f"{path}.{name}")
+
+
+def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
+    inner: Any = ()
+    if isinstance(value, Metric):
+        yield path, value
+        inner = vars(value).items()
+    elif type(value) is dict:
+        inner = value.items()
+    elif type(value) in (list, tuple):
+        inner = enumerate(value)
+    for key, one in inner:
+        yield from _metrics_in(one, f"{path}.{key}")
+
+
+def _copied(value: Any, device: Any = "cpu") -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (numpy.number, numpy.bool_)):
+        return value.item()
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device, copy=True)
+    if isinstance(value, dict):
+        return {_copied(key, device): _copied(one, device) for key, one in value.items()}
+    for kind in (list, tuple, set):
+        if isinstance(value, kind):
+            return kind(_copied(one, device) for one in value)
+    raise TypeError(f"found a {type(value).__name__}, expected numbers, strings or tensors")

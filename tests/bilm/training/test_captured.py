@@ -1,0 +1,205 @@
+"""
+Gradients from fixed memory, as a CUDA graph computes them, beside the plain ones; and the embedded
+biLM's recipe. Triton's interpreter runs the kernels, and nothing is recorded: a repetition runs.
+"""
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.training import captured
+from elmo_plugin.bilm.training.config import make_model_arguments, make_settings
+from elmo_plugin.bilm.training.language_model import LanguageModel, make_language_model
+from elmo_plugin.bilm.training.processes import Processes
+from elmo_plugin.bilm.training.settings import LoopSettings
+from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax
+from elmo_plugin.bilm.training.step import Stepper
+from elmo_plugin.bilm.training.streams import BatchPair, Text
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
+from elmo_plugin.commands.pretrain import read_config
+from tests.cases import first_quick
+from tests.interpreted_kernels import interpret
+
+FIXTURE = Path(__file__).parents[2] / "fixtures/recipe/updates.npz"
+CPU = torch.device("cpu")
+NAMES = ("inputs", "targets", "kept", "masks", "candidates")
+OPTIONS = ElmoOptions(
+    projection_dim=6, cell_size=9, num_layers=2, char_embedding_dim=4,
+    filters=((1, 4), (2, 4), (4, 8)), num_highways=1,
+)  # fmt: skip
+
+
+def capture(monkeypatch):
+    """From now on, steps are as on a GPU."""
+    monkeypatch.setattr(captured, "cuda_graph", lambda run: run)
+    monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 4)
+    interpret(monkeypatch)
+
+
+@pytest.fixture
+def text(tmp_path):
+    rng = random.Random(0)
+    words = ["a", "bc", "def", "ghij", "é" * 30, "klmnopq", "r" * 60, *(f"w{i}" for i in range(9))]
+    lines = (" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(60))
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    return Text([tmp_path / "text.txt"], 3, num_steps=4), WordVocabulary([*SPECIAL_WORDS, *words])
+
+
+SOFTMAXES = {
+    "log-uniform": {"num_samples": 5},
+    "sparse": {"num_samples": 5, "sparse": True},
+    "counts": {"num_samples": 6, "count_exponent": 0.8, "num_frequent": 4},
+}
+
+
+def train(files, words, softmax, ahead):
+    """Four steps: their results, the weights, and the numbers of distinct tokens."""
+    settings = LoopSettings(
+        {"type": "sgd", "lr": 1.0},
+        frozen_steps=1,
+        dropout_free_steps=4,
+        reset_probability=0.3,
+        grad_norm=1.0,
+        num_gradient_accumulation_steps=2,
+    )
+    counts = torch.tensor(word_counts(files.paths, words))
+    torch.manual_seed(0)
+    softmax = WordSoftmax(len(words), OPTIONS.projection_dim, counts=counts, **SOFTMAXES[softmax])
+    stepper = Stepper(LanguageModel(BiLm(OPTIONS), softmax), settings, Processes(CPU))
+    stepper.num_rows, stepper.own_rows = files.batch_size, range(files.batch_size)
+    stepper._steps_ahead = ahead
+    pairs = files.pairs(words, endless=True)
+    found, sizes = [], set()
+    for number in range(1, 5):
+        some = [next(pairs), next(pairs)]
+        sizes |= {len(one.characters) for one in some}
+        results, _ = stepper.step(some, number, 4, [], wait=number == 4)
+        found += results
+    return found, stepper.weights(), sizes
+
+
+@first_quick("softmax", ["counts", "log-uniform", "sparse"])
+def test_captured_steps_are_the_plain_ones(monkeypatch, text, softmax):
+    """With few and with many distinct tokens, long ones too, and the biLM frozen at the start."""
+    results, weights, sizes = train(*text, softmax, ahead=1)
+    assert len(sizes) > 2
+    capture(monkeypatch)
+    begun = []
+    begin = captured.CapturedGradients._begin
+    monkeypatch.setattr(
+        captured.CapturedGradients, "_begin", lambda *given: begun.append(1) or begin(*given)
+    )
+    found, found_weights, _ = train(*text, softmax, ahead=3)
+    assert 2 <= len(begun) < 8
+    for plain, ours in zip(results, found, strict=True):
+        assert (ours.number, ours.num_batches) == (plain.number, 2)
+        assert ours.losses == pytest.approx(plain.losses, rel=1e-6)
+        assert ours.norm == pytest.approx(plain.norm, rel=1e-5)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(found_weights[name], tensor, atol=1e-6, rtol=0, msg=name)
+
+
+def test_a_loss_that_is_no_number_names_its_own_step_and_lines(monkeypatch, text):
+    """Python has given the GPU more steps before it hears of it."""
+    files, words = text
+    torch.manual_seed(0)
+    model = LanguageModel(BiLm(OPTIONS), WordSoftmax(len(words), OPTIONS.projection_dim, 5))
+    settings = LoopSettings({"type": "sgd", "lr": 0.0})
+    stepper = Stepper(model, settings, Processes(CPU), files.paths)
+    stepper._steps_ahead = 9
+    pairs = list(itertools.islice(files.pairs(words, endless=True), 4))
+    for number in (1, 2, 3):
+        if number == 2:
+            with torch.no_grad():
+                model.softmax.weight[0, 0] = torch.nan
+        assert stepper.step(pairs[number - 1 : number], number, 9, [1.0], wait=False) == ([], [0.0])
+    with pytest.raises(
+        ValueError, match=r"loss is nan at step 2, .* from \S*text\.txt:\d+"
+    ) as error:
+        stepper.step(pairs[3:], 4, 9, [0.0])
+    lines = {line for one in pairs[1].sources for _, line in one.tolist()}
+    assert {int(line) for line in re.findall(r"text\.txt:(\d+)", str(error.value))} == lines
+
+
+# --- the recipe of the embedded biLM -------------------------------------------------------------
+
+
+@pytest.fixture
+def recipe(repository, monkeypatch):
+    """Its config, with sizes of the fixture."""
+    for name in ("TRAIN_PATH", "HELDOUT_PATH", "VOCAB_PATH"):
+        monkeypatch.setenv(f"BIDIRECTIONAL_LM_{name}", "")
+    config = read_config(str(repository / "results/embedded_bilm/bilm.jsonnet"))
+    config["model"]["options"] = options_dict(OPTIONS)
+    config["model"] |= {"dropout": 0.1, "dropout_free_steps": 0, "dtype": None}
+    config["model"]["softmax"] |= {"num_samples": 12, "num_frequent": 9}
+    # Rates of 0.001 to 0.004.
+    config["trainer"]["optimizer"]["lr"] = 0.004
+    config["trainer"]["learning_rate_scheduler"]["warmup_steps"] = 4
+    return config
+
+
+@pytest.mark.parametrize("as_on_a_gpu", [False, True])
+def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
+    recipe, monkeypatch, as_on_a_gpu
+):
+    """
+    The fixture has four updates of the program that trained it (`experiments/gpu_pretraining`,
+    since removed), in float32 by Triton's interpreter, and what it drew at random.
+    """
+    if as_on_a_gpu:
+        capture(monkeypatch)
+    stored = dict(numpy.load(FIXTURE))
+    words = WordVocabulary([*SPECIAL_WORDS, *(f"w{i}x{'y' * (i % 7)}é" for i in range(37))])
+    arguments = make_model_arguments(recipe)
+    model = make_language_model(words, **arguments, counts=torch.tensor(stored["counts"]))
+    biases = torch.from_numpy(stored["before/softmax.bias"])
+    torch.testing.assert_close(model.softmax.bias.detach(), biases)
+    model.load_state_dict(
+        {name: torch.from_numpy(stored[f"before/{name}"]) for name in model.state_dict()}
+    )
+    stepper = Stepper(model, make_settings(recipe), Processes(CPU))
+    stepper.num_rows, stepper.own_rows = 3, range(3)
+    characters = batch_to_ids([words.words])[0]
+    for step in range(4):
+        drawn = {name: torch.from_numpy(stored[f"{step}/{name}"]) for name in NAMES}
+        # The first axis has the layers, and then the top output; the second the directions.
+        masks = (
+            list(drawn["masks"])
+            if as_on_a_gpu
+            else list(drawn["masks"].transpose(0, 1).flatten(0, 1).flatten(1, 2))
+        )
+        candidates = Negatives(drawn["candidates"].long(), 12)
+        kept = drawn["kept"].float()
+        monkeypatch.setattr(model.softmax, "draw", lambda seed, one=candidates: (one, one))
+        monkeypatch.setattr(torch, "rand", lambda *_, **__: kept)  # noqa: B023
+        monkeypatch.setattr(
+            torch.nn.functional,
+            "dropout",
+            lambda x, p, training=True: x * masks.pop(0) / (1 - p),  # noqa: B023
+        )
+        types, places = drawn["inputs"].unique(return_inverse=True)
+        by_length = (characters[types.long()] != 261).sum(dim=1).argsort()
+        pair = BatchPair(
+            characters[types.long()[by_length]],
+            by_length.argsort()[places],
+            drawn["targets"].long(),
+        )
+        ((_, losses, norm, _),), _ = stepper.step([pair], step + 1, 1000, [])
+        assert masks == []
+        assert sum(losses) / 2 == pytest.approx(float(stored[f"{step}/loss"]), rel=1e-6)
+        assert norm == pytest.approx(float(stored[f"{step}/norm"]), rel=1e-5)
+    for name, tensor in model.state_dict().items():
+        after = torch.from_numpy(stored[f"after/{name}"])
+        torch.testing.assert_close(tensor, after, atol=2e-7, rtol=2e-7, msg=name)
+        assert not torch.equal(tensor, torch.from_numpy(stored[f"before/{name}"]))

@@ -1,0 +1,43 @@
+"""Triton kernels that run in its interpreter on the CPU, wherever a GPU would run them."""
+
+import pytest
+
+from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, sampled_softmax, triton_kernels
+from elmo_plugin.bilm.training import language_model, softmax
+
+
+def interpret(monkeypatch):
+    """The two directions of an LSTM run together, and a kernel computes the sampled losses."""
+    let_reductions_run(monkeypatch)
+    from triton.runtime.interpreter import InterpretedFunction
+
+    launched = set()
+
+    def kernel(name):
+        launched.add(name)
+        return InterpretedFunction(getattr(triton_kernels, name))
+
+    monkeypatch.setattr(lstm_fused, "kernel", kernel)
+    run_together(monkeypatch)
+    return launched
+
+
+def let_reductions_run(monkeypatch):
+    """Reductions, which Triton would compile; as `InterpretedFunction` they would stay changed."""
+    pytest.importorskip("triton", reason="no Triton: PyTorch has it where it has CUDA")
+    from triton import language as tl
+
+    for name, combine in (("max", "_elementwise_max"), ("sum", "_sum_combine")):
+        reduced_by = getattr(tl.standard, combine)
+        monkeypatch.setattr(tl, name, lambda x, axis, by=reduced_by: tl.reduce(x, axis, by))
+
+
+def run_together(monkeypatch):
+    """Choose what a GPU has in training, on the CPU."""
+    for module, name in (
+        (lstm_streams, "usable"),
+        (language_model, "streams_usable"),
+        (sampled_softmax, "fuses"),
+        (softmax, "fuses"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_: True)
