@@ -77,8 +77,8 @@ $(BESIDE:%=.venv-%/.installed): .venv-%/.installed: $(STAMP) requirements-%.txt
 peers: .venv-peers/.installed  ## compare with allennlp-models (installs it in .venv-peers)
 	.venv-peers/bin/python -m pytest -m peers
 
-libraries: .venv-libraries/.installed  ## compare with TensorFlow, onnxruntime, sentence-transformers (installs them in .venv-libraries)
-	.venv-libraries/bin/python -m pytest -m libraries tests/docs tests/test_onnx.py tests/test_sentence_transformers.py tests/bilm/files/bilm_tf_run
+libraries: .venv-libraries/.installed  ## compare with TensorFlow, onnxruntime, sentence-transformers, transformers (installs them in .venv-libraries)
+	.venv-libraries/bin/python -m pytest -m libraries tests/docs tests/test_onnx.py tests/test_sentence_transformers.py tests/test_transformers.py tests/bilm/files/bilm_tf_run
 
 interop: .venv-interop/.installed  ## run old programs and other ELMos unchanged, and compare (installs them in .venv-interop)
 	.venv-interop/bin/python -m pytest -m interop tests/interop

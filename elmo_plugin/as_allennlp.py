@@ -9,7 +9,7 @@ program is `import elmo_plugin.as_allennlp`. If AllenNLP 2 is installed, only
 
 The LSTM state is carried from call to call, as in AllenNLP 0.9. With the environment variable
 `ELMO_PLUGIN_STATE=primed`, a sentence always has the same vectors. A line on stderr says which
-state is used.
+state is used. `ELMO_PLUGIN_OPTIONS_FILE=embedded` loads that biLM in place of the program's files.
 """
 
 import sys
@@ -21,6 +21,8 @@ from typing import Optional, Sequence
 
 # Environment variable that selects a sentence's initial LSTM state: carry, primed or reset.
 STATE = "ELMO_PLUGIN_STATE"
+# Environment variable with the biLM to load in place of what a program names.
+OPTIONS_FILE = "ELMO_PLUGIN_OPTIONS_FILE"
 _OLD = "elmo_plugin.bilm.use.old_programs"
 _IDS = "elmo_plugin.bilm.model.characters"
 # Maps each stand-in module to its names, and each name to the module that defines it (`__version__`

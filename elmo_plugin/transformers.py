@@ -142,10 +142,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model.base_model._elmo_lstm.requires_grad_(model.config.requires_grad)
         return found
 
-    def train(self, mode: bool = True) -> "ElmoPreTrainedModel":
-        """Set the mode if it is another. `Trainer` sets it at every step."""
-        return self if mode == self.training else super().train(mode)
-
     @staticmethod
     def _fix_state_dict_key_on_load(key: str) -> Any:
         """Keep the name `gamma`. Transformers 4.48 would rename it to `weight`."""
@@ -377,9 +373,14 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
     def __len__(self) -> int:
         return self.vocab_size
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Collators write into it, and `datasets` hashes it.
-        return {**self.__dict__, "deprecation_warnings": {}}
+    @property
+    def deprecation_warnings(self) -> dict[str, bool]:
+        """New dictionary: collators write into it, and `datasets` hashes what is stored."""
+        return {}
+
+    @deprecation_warnings.setter
+    def deprecation_warnings(self, value: dict[str, bool]) -> None:
+        pass
 
     def __call__(
         self,

@@ -156,6 +156,27 @@ def test_run(tmp_path):
     assert "ValueError: ['package.program', '-i']" in child.stderr
 
 
+URLS = """
+from allennlp.commands.elmo import ElmoEmbedder
+from allennlp.modules.elmo import Elmo, _ElmoBiLm
+urls = [f"https://host.invalid/{name}" for name in ("options.json", "weights.hdf5")]
+named = dict(zip(("options_file", "weight_file"), urls))
+made = Elmo(*urls, 1), Elmo(num_output_representations=1, **named), _ElmoBiLm(*urls)
+print([ElmoEmbedder(*urls), *(one.get_output_dim() for one in made)])
+import tensorflow_hub
+"""
+
+
+def test_run_with_another_bilm_and_without_tensorflow_hub(tmp_path):
+    (tmp_path / "program.py").write_text(URLS)
+    program = WITHOUT + RUN, "--options-file", "embedded", tmp_path / "program.py"
+    child = python(*program, status=1)
+    embedder = "ElmoEmbedder('embedded', embedding_dim=512, state='carry')"
+    assert child.stdout == f"[{embedder}, 512, 512, 512]\n"
+    assert child.stderr.count("embedded in place of https://host.invalid/options.json") == 4
+    assert child.stderr.splitlines()[-1].startswith("elmo_plugin: tensorflow_hub is not installed;")
+
+
 POOL = """
 import multiprocessing, sys
 from allennlp.commands.elmo import ElmoEmbedder

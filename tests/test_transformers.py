@@ -32,6 +32,7 @@ from elmo_plugin.transformers import (
     ElmoTokenizer,
 )
 
+pytestmark = pytest.mark.libraries
 TEXTS = ["The cat sat.", "", "Dogs bark at the moon."]
 HEADS = {
     AutoModelForTokenClassification: ElmoForTokenClassification,
@@ -251,6 +252,49 @@ def test_the_tokenizer_keeps_no_state():
     tokenizer(["a b", "c"], padding=True, truncation=True, max_length=1, return_tensors="pt")
     DataCollatorWithPadding(tokenizer)([tokenizer("a b c"), tokenizer("a")])
     assert pickle.dumps(tokenizer) == before
+
+
+def test_adapters_of_peft_learn_and_are_saved(bilm_files, tmp_path):
+    peft = pytest.importorskip("peft", reason="run by make libraries")
+    model = ElmoForTokenClassification.from_bilm(**bilm_files, num_labels=3).eval()
+    batch, labels = encoded(["a b c", "d"]), torch.tensor([[0, 1, 2], [2, -100, -100]])
+    before = model(**batch).logits.detach()
+    layers = r".*(input_linearity|state_linearity|state_projection|_projection|_layers\.\d)"
+    config = peft.LoraConfig(r=2, target_modules=layers, modules_to_save=["classifier"])
+    adapted = peft.get_peft_model(model, config)
+    torch.testing.assert_close(adapted(**batch).logits, before, atol=1e-5, rtol=1e-5)
+    adapters = {name: one for name, one in adapted.named_parameters() if "lora_" in name}
+    assert len(adapters) == 2 * (3 * 4 + 3)
+    optimizer = torch.optim.Adam(adapters.values(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        adapted(**batch, labels=labels).loss.backward()
+        optimizer.step()
+    assert all(one.grad.abs().max() > 0 for one in adapters.values())
+    after = adapted.eval()(**batch).logits.detach()
+    assert (after - before).abs().max() > 0.01
+    adapted.save_pretrained(tmp_path)
+    base = ElmoForTokenClassification.from_bilm(**bilm_files, num_labels=3)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path).eval()
+    torch.testing.assert_close(loaded(**batch).logits, after, atol=1e-5, rtol=1e-5)
+    merged = loaded.merge_and_unload()(**batch).logits
+    torch.testing.assert_close(merged, after, atol=1e-4, rtol=1e-4)
+
+
+def test_the_same_function_has_the_same_fingerprint(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="run by make libraries")
+    from datasets.fingerprint import Hasher
+
+    tokenizer = ElmoTokenizer()
+
+    def features(batch):
+        return tokenizer(batch["text"], padding=True)
+
+    before = Hasher.hash(features)
+    data = datasets.Dataset.from_dict({"text": ["a b", "c"]}).map(features, batched=True)
+    DataCollatorWithPadding(tokenizer)([{"input_ids": one} for one in data["input_ids"]])
+    assert Hasher.hash(features) == before
+    assert torch.equal(torch.tensor(data["input_ids"][:]), batch_to_ids([["a", "b"], ["c"]]))
 
 
 def test_pipelines(bilm_files, tmp_path):

@@ -19,6 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "AllenNLP (default); primed, after a fixed text, so that a sentence always has the same "
         "vectors; reset, at zero",
     )
+    parser.add_argument(
+        "--options-file",
+        help="a biLM's name, folder or ZIP, such as embedded, in place of the files that the "
+        "program names",
+    )
     parser.add_argument("-m", action="store_true", help="the program is a module")
     parser.add_argument("program", help="a script, or with -m a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -35,11 +40,16 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If there is no such program.
     """
-    from elmo_plugin.as_allennlp import STATE  # the import installs the stand-in modules
+    from elmo_plugin.as_allennlp import (  # the import installs the stand-in modules
+        OPTIONS_FILE,
+        STATE,
+    )
 
     sys.path.insert(0, str(Path.cwd() if args.m else Path(args.program).resolve().parent))
     if args.state is not None:
         os.environ[STATE] = args.state
+    if args.options_file is not None:
+        os.environ[OPTIONS_FILE] = args.options_file
     os.environ["PYTHONPATH"] = os.pathsep.join(_search_path_of_children())
     sys.argv = [args.program, *args.arguments]
     try:
@@ -48,8 +58,17 @@ def run(args: argparse.Namespace) -> None:
             runpy.run_module(args.program, run_name="__main__", alter_sys=True)
         elif found:
             runpy.run_path(args.program, run_name="__main__")
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and error.name in (
+            "tensorflow_hub",
+            "tensorflow",
+        ):
+            print(
+                f"elmo_plugin: {error.name} is not installed; elmo_plugin.ElmoHub has the calls "
+                "and outputs of tfhub.dev/google/elmo, in PyTorch",
+                file=sys.stderr,
+            )
         sys.exit(1)
     if not found:
         raise ValueError(

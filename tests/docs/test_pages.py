@@ -19,11 +19,12 @@ SLOW = [
 # Pages that show files or programs of others; tests/interop and tests/bilm/manylangs run those.
 ELSEWHERE = ["docs/migrating.md"]
 LIBRARIES = "docs/interop/libraries.md"
+HUGGING_FACE = "docs/hugging_face.md"
 PAGES = [
     str(path.relative_to(ROOT))
     for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
     if any(block.runs for block in blocks(path.relative_to(ROOT)))
-    and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES)
+    and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES, HUGGING_FACE)
 ]
 # Enough to see the commands work: the page's own number of epochs takes minutes.
 FEW = '"trainer.num_epochs": 1, "dataset_reader.max_instances": 80'
@@ -45,6 +46,17 @@ def test_the_page_of_other_libraries_runs(tmp_path):
     pytest.importorskip("sentence_transformers", reason="run by make libraries")
     pytest.importorskip("onnxscript", reason="run by make libraries")
     run(LIBRARIES, tmp_path)
+
+
+@pytest.mark.libraries
+def test_the_page_of_hugging_face_trains_a_tagger(tmp_path, monkeypatch):
+    """As good as `ner_elmo` on the sample, whose F1 is 90.5, within three points."""
+    for name in ("transformers", "datasets", "accelerate", "seqeval", "peft"):
+        pytest.importorskip(name, reason="run by make libraries")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    run(HUGGING_FACE, tmp_path)
+    scores = json.loads((tmp_path / "out" / "hf" / "test_results.json").read_text())
+    assert scores["eval_f1"] > 0.875
 
 
 @pytest.mark.slow

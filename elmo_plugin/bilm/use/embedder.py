@@ -1,7 +1,7 @@
 """`ElmoEmbedder`: a biLM's layers for tokenized sentences, as NumPy arrays or in an HDF5 file."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ class ElmoEmbedder:
     Frozen biLM for interactive use, with the methods and shapes of AllenNLP 0.9's `ElmoEmbedder`.
 
     A sentence is a list of tokens; with a `tokenizer` it may also be a string. Threads may share an
-    embedder unless its state is `"carry"`.
+    embedder unless its state is `"carry"`. Its `name` is that of the biLM or its file.
 
     # Parameters
 
@@ -61,7 +61,13 @@ class ElmoEmbedder:
         if cache is not None:
             check_cacheable(cache, state)
         bilm = load_or_embedded("ElmoEmbedder", options_file, weight_file, state, dtype)
+        named = options_file if isinstance(options_file, (str, Path)) else weight_file
+        self.name = "embedded" if options_file is None and named is None else str(named)
         self.place(bilm, cuda_device, cache, tokenizer)
+
+    def __repr__(self) -> str:
+        width, state = self.elmo_bilm.get_output_dim(), self.elmo_bilm.state
+        return f"{type(self).__name__}({self.name!r}, embedding_dim={width}, state={state!r})"
 
     def place(
         self,
@@ -211,6 +217,7 @@ class ElmoEmbedder:
         pooling: str = "mean",
         batch_size: int = DEFAULT_BATCH_SIZE,
         progress: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> numpy.ndarray:
         """
         Return one vector per sentence: the mean of the layers, pooled over the tokens.
@@ -223,6 +230,8 @@ class ElmoEmbedder:
             `"mean"` or `"max"`.
         batch_size, progress
             See `embed_sentences`.
+        layers : `Optional[Sequence[int]]`, optional (default = `None`)
+            Numbers of the layers to take the mean of, 0 for the token layer; all if not given.
 
         # Returns
 
@@ -232,16 +241,43 @@ class ElmoEmbedder:
         # Raises
 
         `ValueError`
-            If there is no such pooling; see also `embed_sentences`.
+            If there is no such pooling or layer; see also `embed_sentences`.
         """
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}, expected one of {list(POOLINGS)}")
+        known = range(self.elmo_bilm.num_layers)
+        chosen = list(known if layers is None else layers)
+        if not chosen or not set(chosen) <= set(known):
+            raise ValueError(f"layers are {layers!r}, expected numbers from 0 to {known[-1]}")
         nothing = numpy.zeros(self.elmo_bilm.get_output_dim(), numpy.float32)
         vectors = [
-            POOLINGS[pooling](layers.mean(axis=0), axis=0) if layers.shape[1] else nothing
-            for layers in self.embed_sentences(sentences, batch_size, progress)
+            POOLINGS[pooling](array[chosen].mean(axis=0), axis=0) if array.shape[1] else nothing
+            for array in self.embed_sentences(sentences, batch_size, progress)
         ]
         return numpy.stack(vectors) if vectors else numpy.zeros((0, len(nothing)), numpy.float32)
+
+    def embed_texts(
+        self, texts: Iterable[Any], pooling: str = "mean", layers: Any = None, **options: Any
+    ) -> numpy.ndarray:
+        """
+        Return one vector per text, as `sentence_vectors` does.
+
+        # Parameters
+
+        texts : `Iterable[Any]`
+            Strings, split by this embedder's tokenizer or else at white space; or lists of tokens.
+        pooling, layers, options
+            See `sentence_vectors`.
+
+        # Returns
+
+        `numpy.ndarray`
+            Float32, shape `(num_texts, embedding_dim)`.
+        """
+        check_batch(texts)
+        split = self.tokenizer or str.split
+        tokens = [split(text) if isinstance(text, str) else text for text in texts]
+        return self.sentence_vectors(tokens, pooling, layers=layers, **options)
 
     def embed_file(
         self,

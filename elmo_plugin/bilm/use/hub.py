@@ -1,6 +1,6 @@
 """`ElmoHub`: a biLM with the inputs and outputs of TensorFlow Hub's `google/elmo` modules."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from elmo_plugin.bilm.model.bilm import BiLmOutput
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_batch
 from elmo_plugin.bilm.use.embedder import load_or_embedded
+
+SIGNATURES = (None, "default", "tokens")
 
 
 class ElmoHub(torch.nn.Module):
@@ -42,19 +44,29 @@ class ElmoHub(torch.nn.Module):
 
     def forward(
         self,
-        sentences: Iterable[Any],
+        sentences: Any = None,
         sequence_len: Sequence[int] | torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor]:
+        signature: str | None = None,
+        as_dict: bool = True,
+        inputs: Any = None,
+    ) -> Any:
         """
         Compute the module's outputs for a batch of sentences.
 
         # Parameters
 
-        sentences : `Iterable[Any]`
+        sentences : `Any`
             Strings, which are split on spaces; or lists of tokens, padded on the right with `""`.
         sequence_len : `Optional[Union[Sequence[int], torch.Tensor]]`
             Number of tokens of each sentence without padding; only with lists of tokens. If not
             given, there is no padding.
+        signature : `Optional[str]`
+            TF-Hub's `"default"` for strings or `"tokens"`; either if not given.
+        as_dict : `bool`, optional (default = `True`)
+            If `False`, return `"default"` alone.
+        inputs : `Any`
+            `sentences` by TF-Hub's name. Both may be a dict: of `"strings"`, or of `"tokens"` and
+            `"sequence_len"`.
 
         # Returns
 
@@ -69,19 +81,38 @@ class ElmoHub(torch.nn.Module):
         # Raises
 
         `ValueError`
-            If `sequence_len` is given with strings, or does not fit the tokens.
+            If `sequence_len` is given with strings, or does not fit the tokens; if `signature` is
+            unknown or does not fit the sentences, or `inputs` has other keys.
         """
+        sentences = inputs if sentences is None else sentences
+        if isinstance(sentences, Mapping):
+            given = dict(sentences)
+            sequence_len = given.pop("sequence_len", sequence_len)
+            if given.keys() not in ({"strings"}, {"tokens"}):
+                raise ValueError(
+                    f"inputs has the keys {list(sentences)}, expected strings, or tokens and "
+                    "sequence_len"
+                )
+            (sentences,) = given.values()
+        if signature not in SIGNATURES:
+            raise ValueError(f"signature is {signature!r}, expected one of {SIGNATURES}")
+        if sentences is None:
+            raise ValueError("neither sentences nor inputs are given, expected one of them")
+        sentences = sentences if isinstance(sentences, str) else list(sentences)
+        if signature and any(isinstance(one, str) == (signature == "tokens") for one in sentences):
+            raise ValueError(f"signature {signature!r} was given with the other kind of sentences")
         ids = self.bilm.batch_to_ids(_tokens(sentences, sequence_len))
         output = BiLmOutput.of(self.bilm(ids.to(self.mix.gamma.device)))
         layers, mask, _ = output.tokens()
         elmo = self.mix(layers)
         named = {f"lstm_outputs{index}": layer for index, layer in enumerate(layers) if index}
-        return {
+        found = {
             "word_emb": layers[0][..., : self.bilm.options.projection_dim],
             **named,
             "elmo": elmo,
             "default": elmo.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1),
         }
+        return found if as_dict else found["default"]
 
 
 def _tokens(

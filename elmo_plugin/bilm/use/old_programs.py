@@ -22,6 +22,8 @@ DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = NAMED_BILMS["original"]
 DEFAULT_BATCH_SIZE = embedder.DEFAULT_BATCH_SIZE
 # Environment variable, also named in `elmo_plugin.as_allennlp`, which `bilm` must not import.
 STATE = "ELMO_PLUGIN_STATE"
+# Environment variable with the biLM to load in place of what a program names.
+OPTIONS_FILE = "ELMO_PLUGIN_OPTIONS_FILE"
 
 
 def chosen_state() -> str:
@@ -34,6 +36,18 @@ def chosen_state() -> str:
     if found not in STATE_MODES:
         raise ValueError(f"{STATE} is {found!r}, expected one of {STATE_MODES}")
     return found
+
+
+def chosen_files(options_file: Any, weight_file: Any) -> tuple[Any, Any]:
+    """
+    Return a program's two files, or the name or folder in the environment variable
+    `ELMO_PLUGIN_OPTIONS_FILE`.
+    """
+    found = os.environ.get(OPTIONS_FILE)
+    if not found:
+        return options_file, weight_file
+    print(f"elmo_plugin: {found} in place of {options_file} ({OPTIONS_FILE})", file=stderr())
+    return found, None
 
 
 def _say(caller: str, state: str) -> None:
@@ -74,7 +88,9 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         _say("ElmoEmbedder", state)
         if cuda_device is None:
             cuda_device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-        bilm = load_bilm(options_file, weight_file, state=state)
+        files = chosen_files(options_file, weight_file)
+        bilm = load_bilm(*files, state=state)
+        self.name = str(files[0])
         self.place(bilm, cuda_device)
 
 
@@ -92,6 +108,11 @@ class Elmo(elmo.Elmo):
         if named.get("module") is None:
             named.setdefault("state", chosen_state())
             _say("Elmo", named["state"])
+            files = [*arguments[:2]]
+            files += [
+                named.pop(name, None) for name in ("options_file", "weight_file")[len(files) :]
+            ]
+            arguments = (*chosen_files(*files), *arguments[2:])
         super().__init__(*arguments, **named)
 
 
@@ -104,7 +125,8 @@ def _ElmoBiLm(
     """Load a biLM, with the arguments of AllenNLP's class `_ElmoBiLm`."""
     state = chosen_state()
     _say("_ElmoBiLm", state)
-    bilm = load_bilm(options_file, weight_file, requires_grad=requires_grad, state=state)
+    files = chosen_files(options_file, weight_file)
+    bilm = load_bilm(*files, requires_grad=requires_grad, state=state)
     if vocab_to_cache:
         bilm.cache_vocabulary(vocab_to_cache, requires_grad)
     return bilm

@@ -162,6 +162,31 @@ def test_sentence_vectors_are_pooled_over_real_tokens(files):
     assert embedder.sentence_vectors([]).shape == (0, 12)
 
 
+def test_texts_are_split_and_pooled_over_chosen_layers(files):
+    embedder = ElmoEmbedder(*files)
+    layers = embedder.embed_sentence(["The", "cat", "sat"])
+    for chosen, expected in ((None, layers), ([2], layers[2:]), ((0, 1), layers[:2])):
+        for text in ("The cat  sat", ["The", "cat", "sat"]):
+            vectors = embedder.embed_texts([text, ""], pooling="max", layers=chosen)
+            numpy.testing.assert_allclose(vectors[0], expected.mean(axis=0).max(axis=0), atol=1e-6)
+            assert not vectors[1].any()
+    split = ElmoEmbedder(*files, tokenizer=lambda text: text.split("-"))
+    numpy.testing.assert_allclose(
+        split.embed_texts(["The-cat-sat"]), embedder.embed_texts(["The cat sat"]), atol=1e-6
+    )
+    for wrong in ([3], [-1], []):
+        with pytest.raises(ValueError, match=r"expected numbers from 0 to 2"):
+            embedder.embed_texts(["a"], layers=wrong)
+    with pytest.raises(ValueError, match="the batch is the string"):
+        embedder.embed_texts("The cat")
+
+
+def test_the_repr_names_bilm_width_and_state(files):
+    assert repr(ElmoEmbedder()) == "ElmoEmbedder('embedded', embedding_dim=512, state='primed')"
+    found = repr(ElmoEmbedder(*files, state="reset"))
+    assert found == f"ElmoEmbedder({files.options!r}, embedding_dim=12, state='reset')"
+
+
 def test_progress_counts_sentences(files, capsys):
     list(ElmoEmbedder(*files).embed_sentences([["a"]] * 5, batch_size=2, progress=True))
     assert "5/5" in capsys.readouterr().err

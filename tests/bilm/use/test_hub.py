@@ -116,3 +116,31 @@ def test_four_scalars_train_and_the_lstm_if_asked(files):
 def test_what_does_not_fit_is_an_error(hub, sentences, lengths, message):
     with pytest.raises(ValueError, match=message):
         hub(sentences, lengths)
+
+
+def test_calls_as_tf_hubs(hub):
+    expected = hub(STRINGS)
+    tokens = {"tokens": PADDED, "sequence_len": LENGTHS}
+    for found in (
+        hub(STRINGS, signature="default", as_dict=True),
+        hub({"strings": STRINGS}, signature="default", as_dict=True),
+        hub(inputs=tokens, signature="tokens", as_dict=True),
+        hub(tokens, signature="tokens"),
+    ):
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert torch.equal(hub(STRINGS, as_dict=False), expected["default"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"inputs": {"words": []}}, r"inputs has the keys \['words'\], expected strings, or"),
+        ({"sentences": STRINGS, "signature": "words"}, "signature is 'words', expected one of"),
+        ({"sentences": STRINGS, "signature": "tokens"}, "'tokens' was given with the other kind"),
+        ({"sentences": TOKENS, "signature": "default"}, "'default' was given with the other kind"),
+        ({}, "neither sentences nor inputs are given, expected one of them"),
+    ],
+)
+def test_wrong_calls(hub, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        hub(**arguments)
