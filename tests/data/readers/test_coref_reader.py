@@ -1,7 +1,4 @@
-import re
-
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.data.readers.coref import ConllCorefReader, merge_clusters, read_documents
 
@@ -98,9 +95,6 @@ def test_files_of_a_directory_and_several_documents_in_a_file(tmp_path):
     found = list(ConllCorefReader(2).read(str(tmp_path)))
     assert [one["metadata"]["original_text"] for one in found] == [["one"], ["two"], ["three"]]
     assert [one["metadata"]["genre"] for one in found] == ["", "nw", "nw"]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: found no \*gold_conll file"):
-        list(ConllCorefReader(2).read(str(tmp_path / "empty")))
 
 
 def test_tabs_and_a_file_without_document_lines(tmp_path):
@@ -119,74 +113,8 @@ def test_a_document_is_read_when_it_is_asked_for(tmp_path):
         next(documents)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("a - -\nb - 4)\n", 3, "no mention of cluster '4' is open"),
-        ("a - (4\nb - 4)|4)\n", 3, "no mention of cluster '4' is open"),
-        ("a - -\nb - (4\nc - -\n", 3, "cluster '4' opens here and does not close"),
-        ("a - (4\n\nb - 4)\n", 2, "cluster '4' opens here and does not close"),
-        ("a - (x)\n", 2, r"found '\(x\)' in the last column"),
-        ("a - 3\n", 2, "found '3' in the last column"),
-        ("a - (3)|\n", 2, r"found '\(3\)|' in the last column"),
-    ],
-)
-def test_brackets_that_do_not_match_are_errors(tmp_path, text, line, message):
-    path = write(tmp_path / "a.gold_conll", text)
-    with pytest.raises(ValueError, match=message) as error:
-        list(ConllCorefReader(2).read(str(path)))
-    assert str(error.value).startswith(f"{path}, line {line}:")
-
-
-def lines_changed(tmp_path, change):
-    path = write(tmp_path / "a.gold_conll", TALK)
-    path.write_text("\n".join(change(path.read_text().split("\n"))), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda lines: [*lines[:2], "d 0 0 met XX *", *lines[3:]], "line 3: found 6 columns"),
-        (
-            lambda lines: [*lines[:2], lines[2] + " -", *lines[3:]],
-            "line 3: found 13 columns, expected 12 as in the sentence's first line, 2",
-        ),
-        (
-            lambda lines: [*lines[:-2], lines[0], *lines[-2:]],
-            "line 11: found '#begin document .* begins in line 1",
-        ),
-        (lambda lines: ["", "# nothing"], "found no token"),
-    ],
-)
-def test_files_that_are_not_well_formed_are_errors(tmp_path, change, message):
-    path = lines_changed(tmp_path, change)
-    with pytest.raises(ValueError, match=message) as error:
-        list(ConllCorefReader(2).read(str(path)))
-    assert str(path) in str(error.value)
-
-
 def test_a_file_cut_short_is_read_with_a_warning(tmp_path, caplog):
-    path = lines_changed(tmp_path, lambda lines: lines[:-2])
+    path = write(tmp_path / "a.gold_conll", TALK)
+    path.write_text("\n".join(path.read_text().split("\n")[:-2]), encoding="utf-8")
     assert len(list(read_documents(path))) == 1
     assert "begins in line 1 has no '#end document'" in caplog.text
-
-
-def test_a_file_of_another_encoding_is_an_error(tmp_path):
-    path = write(tmp_path / "a.gold_conll", TALK)
-    path.write_bytes(path.read_bytes().replace(b"old", b"\xe9t\xe9"))
-    with pytest.raises(ValueError, match=re.escape(f"{path}:5: not UTF-8")):
-        list(read_documents(path))
-
-
-def test_arguments_that_do_not_fit_are_errors():
-    with pytest.raises(ConfigurationError, match="max_span_width 0"):
-        ConllCorefReader(0)
-    for number in (0, -1):
-        with pytest.raises(ConfigurationError, match=f"max_sentences {number}, expected 1 or more"):
-            ConllCorefReader(2, max_sentences=number)
-    reader = ConllCorefReader(2)
-    with pytest.raises(ValueError, match="without words"):
-        reader.text_to_instance([[]])
-    with pytest.raises(ValueError, match=r"found \[1\] speakers by sentence, expected .*\[2\]"):
-        reader.text_to_instance([["a", "b"]], speakers=[["x"]])

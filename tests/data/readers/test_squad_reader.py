@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
@@ -168,19 +167,6 @@ def test_an_answer_with_blanks_at_the_passages_end_is_not_cut_off(token):
         assert texts(one, one["metadata"]["token_spans"]) == [["foo", "bar"]]
 
 
-@pytest.mark.parametrize("name", ["question_length_limit", "max_passage_tokens"])
-@pytest.mark.parametrize("value", [0, -1])
-def test_limits_that_leave_nothing_are_errors(name, value):
-    with pytest.raises(ConfigurationError, match=f"{name} is {value}, expected at least 1"):
-        SquadReader(**{name: value})
-
-
-@pytest.mark.parametrize(("token", "least"), [(None, 1), (SQUAD2_NO_ANSWER_TOKEN, 2)])
-def test_a_limit_leaves_a_token(token, least):
-    with pytest.raises(ConfigurationError, match=f"length_limit is {least - 1}, expected at least"):
-        SquadReader(passage_length_limit=least - 1, no_answer_token=token)
-
-
 def test_a_question_without_the_key_answers_is_read_for_prediction(tmp_path):
     path = write(tmp_path, lambda data: data["data"][0]["paragraphs"][1]["qas"][0].pop("answers"))
     assert "span_start" not in read(path)[2].fields
@@ -248,16 +234,6 @@ def test_what_is_wrong_is_named_with_path_and_question(tmp_path, change, message
     path = write(tmp_path, change)
     with pytest.raises(ValueError, match=rf"squad\.json.*{message}"):
         read(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"x"', b"\xff{}"])
-def test_what_is_not_squads_json_is_named(tmp_path, content):
-    path = tmp_path / "squad.json"
-    path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"squad\.json:(1: not UTF-8| not SQuAD's JSON| found .*'data')"
-    ):
-        read(str(path))
 
 
 def test_a_passage_of_20000_tokens_is_refused_unless_it_is_cut_or_allowed(tmp_path):

@@ -99,35 +99,6 @@ def test_the_last_sentence_needs_no_blank_line_behind_it(tmp_path):
     assert [sentence.words for sentence in read_sentences(path)] == [["Quiet", "!"]]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "message"),
-    [
-        (["a (ARG0*", "b (V*)"], r"a\.gold_conll, line 3, column 12: .* 'ARG0' open"),
-        (["a (V*)", "b *)"], r"line 3, column 12: found '\*\)', which closes more spans"),
-        (["a (V*)", "b * *"], r"line 3: found 14 columns, expected 13 as in .* first line, 2"),
-        (["a ARG0", "b (V*)"], r"line 2, column 12: found 'ARG0', expected \(ROLE\*"),
-        (["a (*)", "b (V*)"], r"line 2, column 12: found '\(\*\)', expected \(ROLE\*"),
-    ],
-)
-def test_files_that_are_not_well_formed_are_named_with_their_line(tmp_path, sentence, message):
-    write(tmp_path / "a.gold_conll", sentence)
-    with pytest.raises(ValueError, match=message):
-        list(SrlReader().read(str(tmp_path)))
-
-
-def test_too_few_columns(tmp_path):
-    (tmp_path / "a.gold_conll").write_text("d 0 0 word XX\n")
-    with pytest.raises(ValueError, match="line 1: found 5 columns, expected at least 12"):
-        list(SrlReader().read(str(tmp_path)))
-
-
-def test_directories_without_files_are_errors(tmp_path):
-    with pytest.raises(ValueError, match=r"found no \*gold_conll file in this directory"):
-        list(SrlReader().read(str(tmp_path)))
-    with pytest.raises(FileNotFoundError):
-        list(SrlReader().read(str(tmp_path / "missing")))
-
-
 def test_an_empty_file_has_no_instances(tmp_path):
     (tmp_path / "a.gold_conll").write_text("")
     assert list(SrlReader().read(str(tmp_path))) == []
