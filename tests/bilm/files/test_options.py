@@ -143,12 +143,10 @@ ERRORS = [
 @pytest.mark.parametrize(("given", "named"), [(given, named) for given, *named in ERRORS])
 def test_an_error_names_source_key_and_value_and_is_short(given, named, tmp_path):
     path = tmp_path / "options.json"
-    with pytest.raises(ValueError) as error:
-        if isinstance(given, str):
-            path.write_bytes(given.encode("utf-8", "surrogateescape"))
-            read_options(path)
-        else:
-            parse_options(released(**given), source=str(path))
+    is_text = isinstance(given, str)
+    path.write_bytes(given.encode("utf-8", "surrogateescape") if is_text else b"")
+    with pytest.raises(ValueError, match=r"options\.json") as error:
+        read_options(path) if is_text else parse_options(released(**given), str(path))
     message = str(error.value)
     assert [one for one in (str(path), *named) if one not in message] == []
     assert len(message) < len(str(path)) + 300
