@@ -95,18 +95,19 @@ def main() -> None:
                 del comparison
                 results["preparation"] = inference.preparation(files, clock)
                 dtypes = [dtype or "float32" for dtype in inference.DTYPES]
+                times = 1 if options.quick else memory.PROCESSES
                 results["memory"] = {
-                    "stock": memory.measure("stock", files, 64),
-                    **{dtype: memory.measure(dtype, files, 64) for dtype in dtypes},
+                    "stock": memory.measure("stock", files, 64, times),
+                    **{dtype: memory.measure(dtype, files, 64, times) for dtype in dtypes},
                     **{
-                        f"{dtype}, AllenNLP imported": memory.measure(dtype, files, 64, True)
-                        for dtype in dtypes
+                        f"{dtype}, AllenNLP imported": memory.measure(dtype, files, 64, times, True)
+                        for dtype in (dtypes[:1] if options.quick else dtypes)
                     },
                 }
                 note("fine-tuning")
                 results["fine_tuning"] = {
                     which: fine_tuning.measure(which, files, options.threads)
-                    for which in ("stock", "ours")
+                    for which in fine_tuning.CANDIDATES
                 }
                 note("noisy neighbours")
                 results["noisy_neighbours"] = noisy_neighbours.run(files, options.threads)

@@ -22,11 +22,11 @@ PROCESSES = 3
 
 
 def measure(
-    which: str, files: tuple[str, str], batch_size: int, allennlp: bool = False
+    which: str, files: tuple[str, str], batch_size: int, processes: int, allennlp: bool = False
 ) -> dict[str, float]:
-    """Measure memory in several new processes, one after another; return medians in MB."""
+    """Measure memory in new processes, one after another; return medians in MB."""
     arguments = [which, *files, batch_size, *["--allennlp"] * allennlp]
-    found = [in_process("memory", *arguments) for _ in range(PROCESSES)]
+    found = [in_process("memory", *arguments) for _ in range(processes)]
     return {key: statistics.median(one[key] for one in found) for key in found[0]}
 
 

@@ -1,5 +1,6 @@
 """
-Time that our ELMo and AllenNLP's take for one sentence while other processes use the cores.
+Time that our ELMo and AllenNLP's take for one sentence, and our training steps take, while other
+processes use the cores.
 
     python -m benchmarks.noisy_neighbours
 
@@ -16,16 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import in_process
 
-CANDIDATES = ("stock", "float32", "int8")
-# Number of runs on one sentence, enough to meet the scheduler's worst case.
+# AllenNLP's ELMo and ours, on one sentence; steps that train ours.
+CANDIDATES = ("stock", "float32", "int8", "fine-tuning step", "pretraining step")
+# Number of runs, enough to meet the scheduler's worst case.
 RUNS = 10
-WARM_UP_RUNS = 3
+WARM_UP_RUNS = 2
 
 
 @contextlib.contextmanager
@@ -71,17 +73,35 @@ def rows(found: dict[str, Any]) -> list[list[str]]:
 def _child(which: str, options: str, weights: str, runs: str) -> None:
     if which != "stock":
         import elmo_plugin  # noqa: F401 (before torch, so that its waiting threads sleep soon)
-    from benchmarks.inference import elmo_of, mix
-    from benchmarks.workload import Sentences
-
-    elmo = elmo_of(which, (options, weights))
-    batch = Sentences().batch(1)
+    work = _work(which, (options, weights))
     times = []
     for _ in range(WARM_UP_RUNS + int(runs)):
         start = time.perf_counter()
-        mix(elmo, batch)
+        work()
         times.append(time.perf_counter() - start)
     print(json.dumps(times[WARM_UP_RUNS:]))
+
+
+def _work(which: str, files: tuple[str, str]) -> Callable[[], Any]:
+    from benchmarks import fine_tuning, inference, pretraining
+    from benchmarks.workload import Sentences
+
+    if which == "fine-tuning step":
+        tagger = fine_tuning.Tagger(fine_tuning.Elmo, files)
+        ids = Sentences().batch(fine_tuning.BATCH_SIZE)
+
+        def step() -> None:
+            tagger.optimizer.zero_grad()
+            tagger.passes(ids)
+            tagger.optimizer.step()
+
+        return step
+    if which == "pretraining step":
+        sizes = pretraining.BATCH_SIZE, pretraining.NUM_STEPS, pretraining.NUM_WORDS
+        model, pair = pretraining.model(autograd=False), pretraining.batch_of(Sentences(), *sizes)
+        return lambda: pretraining.step(model, pair)
+    elmo, batch = inference.elmo_of(which, files), Sentences().batch(1)
+    return lambda: inference.mix(elmo, batch)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """
-Speed of a pretraining step in three variants: this package's backward passes in float32, the same
-in mixed precision (the model's `dtype="bfloat16"`), and PyTorch's autograd. All variants compute
-the input projections of all time steps in one product.
+Speed of a pretraining step in four variants: PyTorch's autograd, this package without its C++
+library, with it in float32, and in mixed precision (the model's `dtype="bfloat16"`). Autograd's
+variant computes the input projections of all time steps in one product.
 """
 
 import functools
@@ -12,9 +12,9 @@ from unittest import mock
 import torch
 from torch.nn import functional
 
-from benchmarks.rounds import Clock, in_turn
+from benchmarks.rounds import Clock, MatrixRate, counted_flops, in_turn
 from benchmarks.workload import FILTERS, Sentences
-from elmo_plugin.bilm.kernels import token_layer, tuning
+from elmo_plugin.bilm.kernels import library, token_layer, tuning
 from elmo_plugin.bilm.kernels.token_cache import distinct_rows
 from elmo_plugin.bilm.kernels.token_layer import encode, linears_with_gradient
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -111,6 +111,12 @@ def step(language_model: LanguageModel, batch: BatchPair) -> torch.Tensor:
     return loss.detach()
 
 
+def step_by_operators(language_model: LanguageModel, batch: BatchPair) -> torch.Tensor:
+    """Return what `step` returns, computed without the C++ library."""
+    with library.use_variant(library.NONE):
+        return step(language_model, batch)
+
+
 def batch_of(
     sentences: Sentences, batch_size: int, num_steps: int, num_words: int, device: str = "cpu"
 ) -> BatchPair:
@@ -140,14 +146,25 @@ def run(rounds: int, clock: Clock) -> dict[str, Any]:
     losses = [float(step(one, batch)) for one in models.values()]
     plain, ours, _ = ([one.grad for one in each.parameters()] for each in models.values())
     worst = max(float((one - other).abs().max()) for one, other in zip(plain, ours))
+    flops = counted_flops(lambda: step(models["ours"], batch))
 
     def candidates() -> dict[str, Callable[[], Any]]:
         batch = batches()
-        return {
+        works = {
             name: functools.partial(step, language_model, batch)
             for name, language_model in models.items()
         }
+        by_operators = functools.partial(step_by_operators, models["ours"], batch)
+        return {
+            "autograd": works.pop("autograd"),
+            "ours, without the library": by_operators,
+            **works,
+        }
 
     found = in_turn(candidates, rounds, clock)
+    rates = {dtype: MatrixRate(clock, dtype)() for dtype in (torch.float32, torch.bfloat16)}
+    for name, one in found["candidates"].items():
+        rate = rates[torch.bfloat16 if "bfloat16" in name else torch.float32]
+        one["share"] = 1e-9 * flops / one["seconds"] / rate
     difference = {"loss": abs(losses[0] - losses[1]), "largest_gradient": worst}
     return {**found, "difference": difference}

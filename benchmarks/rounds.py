@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from elmo_plugin.bilm.kernels.backend import use_backend
 from elmo_plugin.bilm.kernels.machine import model_name
 
 # A round is repeated if `torch.mm` runs slower than its best rate by more than this fraction. There
@@ -54,6 +56,13 @@ class MatrixRate:
             seconds(lambda: torch.mm(self._left, self._right), self._clock) for _ in range(4)
         )
         return 2e-9 * 1024 * 1024 * 4096 / best
+
+
+def counted_flops(work: Callable[[], Any]) -> int:
+    """Count the operations of all products in the plain definition of `work`."""
+    with use_backend("reference"), FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
 
 
 def in_turn(

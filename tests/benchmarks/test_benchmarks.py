@@ -65,7 +65,7 @@ def test_the_whole_command(monkeypatch, tmp_path):
     # Most of its time goes to processes that import AllenNLP: one of each kind.
     monkeypatch.setattr(inference, "DTYPES", (None, "int8"))
     monkeypatch.setattr(memory, "PROCESSES", 1)
-    monkeypatch.setattr(noisy_neighbours, "CANDIDATES", ("float32",))
+    monkeypatch.setattr(noisy_neighbours, "CANDIDATES", ("float32", "fine-tuning step"))
     monkeypatch.setattr(limit, "TRIES", 1)
     monkeypatch.setattr(workload, "SHAPES", {"original": WIDE, "small": TINY})
     monkeypatch.setattr(ner_epoch, "NUM_SENTENCES", 8)
@@ -86,18 +86,21 @@ def test_the_whole_command(monkeypatch, tmp_path):
     found = json.loads(results.read_text())
     batch_64 = found["inference"][1]
     assert batch_64["candidates"]["stock"]["ratio"] == 1
-    assert "float32 cold, public operators" in batch_64["candidates"]
+    assert "float32 cold, without the library" in batch_64["candidates"]
     assert batch_64["largest_deviation"]["float32"] < 1e-5 < batch_64["largest_deviation"]["int8"]
     assert found["pretraining"]["difference"]["largest_gradient"] < 1e-4
     assert found["memory"]["stock"]["whole"] > 100
-    fine_tuning = [found["fine_tuning"][which]["losses"] for which in ("stock", "ours")]
-    assert fine_tuning[0] == pytest.approx(fine_tuning[1], rel=1e-4)
+    losses = [one["losses"] for one in found["fine_tuning"].values()]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[2] == pytest.approx(losses[1], rel=1e-4)
+    shares = [found["fine_tuning"]["ours"], *found["pretraining"]["candidates"].values()]
+    assert all(0 < one["share"] < 10 for one in shares)
     assert found["extraction"]["lines"] == 70
     assert found["startup"]["import torch"] > 0
     neighbours = found["noisy_neighbours"]
     assert list(neighbours) == ["quiet", "one busy process", "one a core"]
     for one in neighbours.values():
-        assert list(one) == ["float32"]
+        assert list(one) == ["float32", "fine-tuning step"]
         assert all(0 < times["median"] <= times["worst"] for times in one.values())
     header, *cells = noisy_neighbours.rows(neighbours)
     assert header[1] == "float32, median (worst), s"

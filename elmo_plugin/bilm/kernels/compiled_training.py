@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import library, machine, reference
 from elmo_plugin.bilm.kernels.compiled import (
+    COLUMNS,
     Convolutions,
     Layer,
     on_large_pages,
@@ -95,8 +96,10 @@ class CompiledLstmTraining(torch.autograd.Function):
             torch.empty_like(each) if needed else None
             for each, needed in zip(operands, ctx.needs_input_grad)
         ]
+        padded_count = -(-len(outputs) // COLUMNS) * COLUMNS
+        memory = on_large_pages((padded_count, 5 * one.width + 2 * one.dim), torch.float32)
         library.function("train_backward", ctx.number_format)(
-            ctypes.byref(one.layer), _pointers(saved), _pointers([rows[1], *gradients]),
+            ctypes.byref(one.layer), _pointers(saved), _pointers([memory, rows[1], *gradients]),
             *one.steps, library.num_threads(),
         )  # fmt: skip
         return (

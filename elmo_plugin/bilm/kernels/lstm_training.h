@@ -11,8 +11,9 @@ struct Saved {
   const float *inputs, *hidden, *cell, *outputs, *activations, *cells;
 };
 
-// The gradient of the outputs, and those to compute; null stands for one that is not needed.
+// Memory for `5 * width + 2 * dim` columns of all rows; the gradient of the outputs; and those to compute. Null stands for one that is not needed.
 struct Gradients {
+  float* memory;
   const float* outputs;
   float *inputs, *input, *state, *bias, *projection;
 };
@@ -23,7 +24,8 @@ Status train_forward(const Layer& layer, const float* inputs, float* hidden, flo
                    const int64_t* sizes, int64_t steps, int threads) {
   const Team team(threads);
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0;
-  const int64_t input_size = 4 * layer.width / COLUMNS * panel_size<Format>(layer.input_dim);
+  // Float32 input weights, which are large, are packed part by part.
+  const int64_t input_size = Rows<Format>::PACKED ? 4 * layer.width / COLUMNS * panel_size<Format>(layer.input_dim) : 0;
   const int64_t state_size = 4 * layer.width / COLUMNS * panel_size<Format>(layer.dim);
   const int64_t projection_size = layer.dim / COLUMNS * panel_size<Format>(layer.width);
   const int64_t inputs_size = Rows<Format>::size(minimum(count, BLOCK_ROWS), layer.input_dim);
@@ -31,11 +33,14 @@ Status train_forward(const Layer& layer, const float* inputs, float* hidden, flo
                                     maximum(inputs_size, steps_scratch<Format>(layer, max_rows, team.threads)));
   if (input == nullptr) return NO_MEMORY;
   float *const state = input + input_size, *const projection = state + state_size, *const scratch = projection + projection_size;
-  pack_weight<Format>(team, layer.input, 4 * layer.width, layer.input_dim, input);
+  if (input_size > 0) pack_weight<Format>(team, layer.input, 4 * layer.width, layer.input_dim, input);
   pack_weight<Format>(team, layer.state, 4 * layer.width, layer.dim, state);
   pack_weight<Format>(team, layer.projection, layer.dim, layer.width, projection);
-  const Layer packed{input,           layer.bias, state, projection, layer.width, layer.dim, layer.input_dim, 0, layer.cell_clip,
-                     layer.projection_clip};
+  Layer packed = layer;
+  packed.state = state;
+  packed.projection = projection;
+  if (input_size > 0) packed.input = input;
+  packed.row_major = input_size == 0;
   multiply_inputs<Format>(team, packed, inputs, count, activations, scratch);
   run_steps<Format, true>(team, packed, activations, count, hidden, cell, outputs, sizes, steps, scratch, cells);
   return DONE;
@@ -71,17 +76,17 @@ Status train_backward(const Layer& layer, const Saved& saved, const Gradients& g
   const Team team(threads);
   const int64_t width = layer.width, dim = layer.dim, input_dim = layer.input_dim;
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0, padded = round_up(count, COLUMNS);
-  // Scratch: matrices of all rows; the transposed weights; what the steps need, and after them the products of all rows.
+  // Scratch: the transposed weights and what the steps need; after them, what the products of all rows need.
   const int64_t state_size = dim / COLUMNS * panel_size<Format>(4 * width), projection_size = width / COLUMNS * panel_size<Format>(dim);
   const int64_t gates_rows_size = Rows<Format>::size(max_rows, 4 * width), projected_rows_size = Rows<Format>::size(max_rows, dim);
   const int64_t steps_size = round_up(max_rows * width, LINE / 4) + gates_rows_size + projected_rows_size + team.threads * max_rows * WIDE;
-  float* const grad_gates = elmo_scratch(padded * (5 * width + 2 * dim) + maximum(state_size + projection_size + steps_size,
-                                                                                 linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
-  if (grad_gates == nullptr) return NO_MEMORY;
+  float* const state = elmo_scratch(maximum(state_size + projection_size + steps_size,
+                                            linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
+  if (state == nullptr) return NO_MEMORY;
+  float* const grad_gates = grad.memory;
   float* const gated = grad_gates + padded * 4 * width;
   float* const grad_projected = gated + padded * width;
   float* const previous_outputs = grad_projected + padded * dim;
-  float* const state = previous_outputs + padded * dim;
   float* const projection = state + state_size;
   float* const grad_cell = projection + projection_size;
   const Rows<Format> gates_rows{grad_cell + round_up(max_rows * width, LINE / 4), max_rows, 4 * width};
