@@ -66,6 +66,7 @@ __all__ = [
     "derived_by_backend",
     "forget_derived",
     "highways",
+    "is_batched",
     "is_in_backward",
     "is_plain",
     "plain",
@@ -103,6 +104,11 @@ def backend() -> Backend:
 def is_in_backward() -> bool:
     """Return whether autograd is computing gradients in this thread."""
     return torch_private.is_in_backward()
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of many that `torch.vmap` computes at once."""
+    return torch_private.is_batched(tensor)
 
 
 def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:

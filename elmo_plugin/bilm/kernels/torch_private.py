@@ -48,6 +48,9 @@ _private(
     None,
     "forward-mode AD needs elmo_plugin.bilm.kernels.backend.use_backend('reference')",
 )
+_functorch: Any = _private(
+    torch._C, "_functorch", None, "torch.vmap in state 'carry' leaves a state that cannot be used"
+)
 _has_global_hook: Callable[[], bool] = _private(
     torch_module, "_has_any_global_hook", lambda: True, "layers are called, which is slower"
 )
@@ -74,6 +77,17 @@ version_of: Callable[[torch.Tensor], int] = (
 def transforms_are_active() -> bool:
     """Return whether a `torch.func` transform or forward-mode AD is running."""
     return _functorch_is_active() or getattr(forward_ad, "_current_level", -1) >= 0
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of many that `torch.vmap` computes at once."""
+    if _functorch is None or not _functorch_is_active():
+        return False
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        if _functorch.is_batchedtensor(tensor):
+            return True
+        tensor = _functorch.get_unwrapped(tensor)
+    return False
 
 
 def is_in_backward() -> bool:

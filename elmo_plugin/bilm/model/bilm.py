@@ -14,6 +14,7 @@ from elmo_plugin.bilm.kernels.backend import (
     check_ids,
     depends_on_parameters_alone,
     derived_by_backend,
+    is_batched,
     is_in_backward,
     run_eagerly,
     single_thread_after_fork,
@@ -241,7 +242,8 @@ class BiLm(WeightsModule):
         """
         # Both halves of the first layer are the token's vector.
         projection_dim = self.options.projection_dim
-        first = any_weight(self).new_zeros(*mask.shape, 2 * projection_dim)
+        dtype = any_weight(self).dtype
+        first = vectors.new_zeros(*mask.shape, 2 * projection_dim, dtype=dtype)
         tokens = first[..., :projection_dim]
         tokens[mask] = vectors.to(first.dtype)
         del vectors  # free memory for the LSTM
@@ -328,7 +330,12 @@ class BiLm(WeightsModule):
         return self._elmo_lstm.policy.start(rows, begin)
 
     def keep_states(self, rows: Sequence[int], *ends: LstmState) -> None:
-        """Store these rows' forward and backward final states in state `"carry"`, and no others."""
+        """
+        Store these rows' forward and backward final states in state `"carry"`, and no others.
+        States within `torch.vmap` are not stored, because they exist only there.
+        """
+        if any(is_batched(values) for state in ends for values in state):
+            return
         self._elmo_lstm.policy.keep(rows, (ends[0], ends[1]))
 
     def reset_states(self) -> None:

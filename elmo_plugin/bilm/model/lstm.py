@@ -75,7 +75,9 @@ class Packing:
     def unpack(self, forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
         """Convert both directions' packed rows to one zero-padded batch, forward half first."""
         dim = forward.shape[1]
-        padded = forward.new_zeros(*self._shape, 2 * dim)
+        # Within `torch.vmap` over some weights, only one of both may be batched.
+        like = torch.cat([forward[:0], backward[:0]], dim=1)
+        padded = like.new_zeros(*self._shape, 2 * dim)
         rows = padded.view(-1, 2 * dim)
         rows[:, :dim].index_copy_(0, self._index["forward"], forward)
         rows[:, dim:].index_copy_(0, self._index["backward"], backward)

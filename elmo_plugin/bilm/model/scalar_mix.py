@@ -86,8 +86,7 @@ class ScalarMix(torch.nn.Module):
         weights = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0) * self.gamma
         mixed = weights[0] * layers[0]
         for weight, layer in zip(weights[1:], layers[1:]):
-            # Add in place: no gradient needs the previous sum.
-            mixed.addcmul_(weight, layer)
+            mixed = torch.addcmul(mixed, weight, layer)
         return mixed
 
 

@@ -22,6 +22,7 @@ REMOVED = [
     (torch._C, "_are_functorch_transforms_active", True),
     (torch._C, "_current_graph_task_id", True),
     (forward_ad, "_current_level", True),
+    (torch._C, "_functorch", True),
     (torch_module, "_has_any_global_hook", True),
     (torch.Tensor, "_version", False),
     (torch.nn.Module, "_backward_pre_hooks", True),

@@ -1,5 +1,7 @@
 """PyTorch's transforms of a program: each works on a biLM, or says in one sentence why not."""
 
+import copy
+
 import pytest
 import torch
 from process_group import in_processes
@@ -67,6 +69,44 @@ def test_compiled_models_run_the_bilm_as_it_is(elmo, trains):
 def test_vmap_is_refused(elmo):
     with pytest.raises(RuntimeError, match="vmap"):
         torch.vmap(lambda ids: elmo(ids)["elmo_representations"][0])(IDS.unsqueeze(0))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("state", ["carry", "reset", "primed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_token_embedder._char_embedding_weights",
+        "_token_embedder._projection.weight",
+        "_elmo_lstm.backward_layer_0.state_linearity.bias",
+        "_elmo_lstm.backward_layer_1.state_projection.weight",
+        "",
+    ],
+)
+def test_vmap_over_some_or_all_parameters(state, name):
+    bilm = random_bilm()
+    bilm.state = state
+    elmo = Elmo(module=bilm, dropout=0.0)
+    before = elmo(IDS)["elmo_representations"][0]
+    carried = copy.deepcopy(bilm.carried)
+    models = {
+        key: torch.stack([one.detach(), 0.5 * one.detach()])
+        for key, one in elmo.named_parameters()
+        if name in key
+    }
+
+    def function(parameters):
+        bilm.carried = carried
+        return torch.func.functional_call(elmo, parameters, (IDS,))["elmo_representations"][0]
+
+    found = torch.vmap(function)(models)
+    after = elmo(IDS)["elmo_representations"][0]
+    for number in range(2):
+        expected = function({key: one[number] for key, one in models.items()})
+        torch.testing.assert_close(found[number], expected, atol=1e-5, rtol=0)
+    bilm.carried = carried
+    torch.testing.assert_close(after, elmo(IDS)["elmo_representations"][0])
+    assert torch.equal(before, after) is (state != "carry")
 
 
 def function_of_a_weight(requires_grad):
