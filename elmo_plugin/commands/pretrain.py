@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="delete the files of the folder's run, and no others, and begin a new run",
+        help="move what is in the folder to FOLDER.former, and begin a new run",
     )
     parser.add_argument(
         "-o", "--overrides", default="", help="JSON that replaces values: '{\"model.dropout\": 0}'"

@@ -11,12 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-count", type=int, default=1, help="rarer words become <UNK> (default: 1)"
     )
     parser.add_argument("--max-size", type=int, help="largest number of words")
-    parser.add_argument(
-        "--words-in-memory",
-        type=int,
-        default=10_000_000,
-        help="distinct words to count in memory before counts go to disk (default: 10000000)",
-    )
+    parser.add_argument("--words-in-memory", type=int, help="has no effect any more")
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
 
 
@@ -35,6 +30,6 @@ def run(args: argparse.Namespace) -> None:
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
     check_output(args.output, paths, args.force)
-    vocabulary = vocabulary_of(paths, args.min_count, args.max_size, args.words_in_memory)
+    vocabulary = vocabulary_of(paths, args.min_count, args.max_size)
     vocabulary.save(args.output)
     print(f"{len(vocabulary)} words in {args.output}")

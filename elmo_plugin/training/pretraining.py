@@ -32,7 +32,7 @@ class BilmPretraining(TrainModel):
     recover : `bool`, optional (default = `True`)
         Resume from a checkpoint in the folder, if there is one.
     force : `bool`, optional (default = `False`)
-        Delete an earlier run's files in the folder first.
+        First move what is in the folder to `FOLDER.former`.
 
     # Raises
 

@@ -59,17 +59,24 @@ def test_a_gpu_that_is_not_there_is_no_cpu(pretrain, config, capsys, number):
     assert f"the process needs GPU {number}, expected one of this machine's" in error
 
 
-def test_a_run_leaves_what_elmo_needs_and_is_not_written_over(pretrain, capsys):
+def test_a_run_leaves_what_elmo_needs_and_is_not_written_over(pretrain, capsys, tmp_path):
     out = pretrain()
     assert {path.name for path in out.iterdir()} >= {*EXPORTED, "metrics.json", "best.th"}
     best = torch.load(out / "best.th", weights_only=True)
-    assert "out holds a run; --recover resumes it, --force" in error_of(pretrain, capsys)
+    error = error_of(pretrain, capsys)
+    assert re.search(
+        r"out is not empty: it has best\.th, card\.json, .* \.\.\.; --recover resu", error
+    )
     pretrain("--force", "-o", '{"pytorch_seed": 7}')
-    other = torch.load(out / "best.th", weights_only=True)
+    other, former = (
+        torch.load(folder / "best.th", weights_only=True)
+        for folder in (out, tmp_path / "out.former")
+    )
     assert any(not torch.equal(other[name], tensor) for name, tensor in best.items())
-    pretrain("--force")
-    again = torch.load(out / "best.th", weights_only=True)
-    assert all(torch.equal(again[name], tensor) for name, tensor in best.items())
+    assert all(torch.equal(former[name], tensor) for name, tensor in best.items())
+    before = snapshot(tmp_path)
+    assert "out.former, which is there already" in error_of(pretrain, capsys, "--force")
+    assert snapshot(tmp_path) == before
 
 
 def test_a_run_may_be_made_longer_but_not_another(pretrain, capsys, config):
@@ -110,17 +117,9 @@ def test_no_file_of_the_users_is_deleted(config, tmp_path, capsys, flag, has_run
     assert snapshot(project) == before
 
 
-@pytest.mark.parametrize("flag", [[], ["--force"]])
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("notes.md", r"out holds notes\.md, not of any run; give the run a folder of its own"),
-        ("empty/", r"out holds empty, not of any run"),
-        ("log/mine.txt", r"out holds log/mine\.txt, not of any run"),
-        ("weights.hdf5", r"out holds weights\.hdf5, but no run"),
-    ],
-)
-def test_a_folder_with_other_files_is_refused(pretrain, capsys, tmp_path, flag, name, message):
+@pytest.mark.parametrize("flag", [[], ["--recover"]])
+@pytest.mark.parametrize("name", ["notes.md", "empty/", "weights.hdf5", "config.json"])
+def test_a_folder_with_other_files_is_refused(pretrain, capsys, tmp_path, flag, name):
     path = tmp_path / "out" / name
     path.parent.mkdir(parents=True)
     if name.endswith("/"):
@@ -128,7 +127,7 @@ def test_a_folder_with_other_files_is_refused(pretrain, capsys, tmp_path, flag, 
     else:
         path.write_text("mine")
     before = snapshot(tmp_path / "out")
-    assert re.search(message, error_of(pretrain, capsys, *flag))
+    assert f"out is not empty: it has {name.strip('/')};" in error_of(pretrain, capsys, *flag)
     assert snapshot(tmp_path / "out") == before
 
 
@@ -136,9 +135,10 @@ def test_force_leaves_no_file_of_the_former_run(pretrain, tmp_path):
     out = pretrain("-o", '{"trainer.num_epochs": 2}')
     (out / "log").mkdir()
     (out / "log" / "events.out.tfevents.1").touch()
-    before = {path.name for path in out.iterdir()}
-    assert {"checkpoint_e2_b0.th", "metrics_epoch_1.json"} <= before
+    before = {path.relative_to(out) for path in out.rglob("*")}
     pretrain("--force")
+    former = tmp_path / "out.former"
+    assert {path.relative_to(former) for path in former.rglob("*")} == before
     after = {path.name for path in out.rglob("*")}
     assert not {"checkpoint_e2_b0.th", "metrics_epoch_1.json", "events.out.tfevents.1"} & after
 

@@ -153,7 +153,6 @@ class RunFiles:
                 continue
             logger.info("Resuming from %s", path)
             return state
-        unreadable += map(str, self.directory.glob("training_state_*.th"))  # of version 0.2
         if unreadable:
             raise ValueError(NOTHING_TO_RECOVER + "; ".join(unreadable))
         return None
@@ -174,9 +173,9 @@ class RunFiles:
             raise ValueError(f"{self.best} cannot be read: {error}") from error
 
 
-def points_in(folder: Path, name: re.Pattern[str] = CHECKPOINT) -> dict[Point, Path]:
-    """Return the checkpoint files in a folder whose names match `name`, by their (epoch, batch)."""
-    found = ((name.fullmatch(path.name), path) for path in folder.iterdir())
+def points_in(folder: Path) -> dict[Point, Path]:
+    """Return the checkpoint files in a folder by their (epoch, batch)."""
+    found = ((CHECKPOINT.fullmatch(path.name), path) for path in folder.iterdir())
     return {(int(match[1]), int(match[2])): path for match, path in found if match}
 
 

@@ -34,7 +34,6 @@ FREE = (
     "trainer.patience",
     "trainer.learning_rate_scheduler",
     "trainer.checkpointer",
-    "trainer.callbacks",
     "trainer.card",
     "trainer.tensorboard",
     "trainer.cuda_device",
@@ -191,22 +190,13 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
     unknown, a value has the wrong type, or the optimizer is missing.
     """
     given, model = _part(config, "trainer"), _part(config, "model")
-    types = {"cuda_device": int | None, "card": dict | None, "callbacks": list | None}
+    types = {"cuda_device": int | None, "card": dict | None}
     check_types("trainer", given, types)
     given.pop("cuda_device", None)
     if not isinstance(given.get("optimizer"), dict):
         raise ValueError(f"optimizer is {given.get('optimizer')!r}, expected a type and arguments")
     card: dict[str, Any] = {"command": " ".join(command)} if command else {}
     card |= given.pop("card", None) or {}
-    # In configs of version 0.2, `card` was a key of the callback `export_bilm`.
-    for one in given.pop("callbacks", None) or []:
-        callback: dict[str, Any] = one if isinstance(one, dict) else {"type": one}
-        if callback.keys() - {"type", "card"} or callback.get("type") != "export_bilm":
-            raise ValueError(
-                f"callbacks has {one!r}, expected none (a finished run always exports its biLM, "
-                "`card` adds to its card, and `tensorboard: true` writes curves)"
-            )
-        card |= callback.get("card") or {}
     checkpointer = given.pop("checkpointer", None) or {}
     if not isinstance(checkpointer, dict):
         raise ValueError(f"checkpointer is {checkpointer!r}, expected an object")

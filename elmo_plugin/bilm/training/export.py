@@ -29,7 +29,7 @@ from elmo_plugin.bilm.files.safetensors_file import (
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.checkpoints import points_in, read_object
+from elmo_plugin.bilm.training.checkpoints import CHECKPOINT, points_in, read_object
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
@@ -38,8 +38,6 @@ VOCABULARY_FILE = "vocabulary.txt"
 BEST_FILE = "best.th"
 # An absolute path, up to its last part.
 FOLDERS = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\\"',;]+[/\\])*(?=[^\s/\\])")
-# Checkpoint files with weights, of this version and of version 0.2.
-ANY_CHECKPOINT = re.compile(r"(?:checkpoint|model_state)_e(\d+)_b(\d+)\.th")
 
 
 def export_bilm(
@@ -152,7 +150,7 @@ def export_run(
             f"{run} has no config.json, expected the folder of a pretraining run"
         )
     options = _read_options(run)
-    is_finished, checkpoints = _is_finished(run), points_in(run, ANY_CHECKPOINT)
+    is_finished, checkpoints = _is_finished(run), points_in(run)
     if checkpoint or is_finished:
         path = run / (checkpoint or BEST_FILE)
     elif checkpoints:
@@ -213,7 +211,7 @@ def _card_of_a_checkpoint(
 ) -> tuple[dict[str, Any], str]:
     card: dict[str, Any] = {"checkpoint": path.name}
     card["run"] = "finished later" if is_finished else "is not finished"
-    point = ANY_CHECKPOINT.fullmatch(path.name)
+    point = CHECKPOINT.fullmatch(path.name)
     if point:
         card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
     progress = state.get("progress", {})
@@ -249,7 +247,7 @@ def _is_finished(run: Path) -> bool:
     if not ((run / CARD_FILE).is_file() and (run / BEST_FILE).is_file()):
         return False
     last = _read_card(run).get("metrics", {}).get("epoch", -1)
-    return all(point <= (last + 1, 0) for point in points_in(run, ANY_CHECKPOINT))
+    return all(point <= (last + 1, 0) for point in points_in(run))
 
 
 def _read_card(run: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.training import config as configs
-from elmo_plugin.bilm.training.checkpoints import read_object
+from elmo_plugin.bilm.training.checkpoints import points_in, read_object
 from elmo_plugin.bilm.training.language_model import make_language_model
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
@@ -24,23 +24,12 @@ from elmo_plugin.bilm.training.vocabulary import WordVocabulary, word_counts
 
 CONFIG = "config.json"
 # Files that AllenNLP writes before the run begins.
-META, LOGS = "meta.json", re.compile(r"out(_worker\d+)?\.log")
+LOGS = re.compile(r"meta\.json|out(_worker\d+)?\.log")
 VOCABULARY = Path("vocabulary") / "words.txt"
 # Seconds until the other processes notice that a process was killed.
 TIMEOUT = 100.0
-# Files of a run before its first checkpoint.
-STARTED = re.compile(
-    r"config\.json|vocabulary/(words\.txt|non_padded_namespaces\.txt)|log/events\.out\..+"
-    rf"|\.[^/]+\.part|vocabulary/\.[^/]+\.part|meta\.json|{LOGS.pattern}"
-)
-# Names of all files of a run, including those of version 0.2 of this plugin.
-WRITTEN = re.compile(
-    rf"{STARTED.pattern}|checkpoint_e\d+_b\d+\.th|best\.th|metrics(_epoch_\d+)?\.json"
-    r"|options\.json|weights\.hdf5|vocabulary\.txt|softmax\.hdf5|card\.json"
-    r"|(model|training)_state_e\d+_b\d+\.th|model\.tar\.gz|elmo_options\.json"
-    r"|vocabulary/\.lock"
-)
-OWN_FOLDERS = ("vocabulary", "log")
+# What a run writes before its first checkpoint.
+STARTED = {CONFIG, "vocabulary", "log"}
 
 
 def pretrain(
@@ -65,7 +54,7 @@ def pretrain(
     recover : `bool`, optional (default = `False`)
         Resume the run in the folder from its last checkpoint; begin a new run if there is none.
     force : `bool`, optional (default = `False`)
-        Delete the files of the run in the folder, and begin a new run.
+        Move what is in the folder to `FOLDER.former`, and begin a new run.
     source : `str`, optional (default = `"the config"`)
         File name of the config, for error messages. For a new run, this file must be outside
         `directory`.
@@ -123,12 +112,11 @@ def prepared(
 ) -> Iterator[None]:
     """
     Context manager that locks a run's folder and writes config and vocabulary to it; see
-    `pretrain`. Before it deletes an earlier run, it calls `begin` with the vocabulary, which must
+    `pretrain`. Before it moves an earlier run, it calls `begin` with the vocabulary, which must
     raise an error if the new run cannot begin.
 
-    Raises a `ValueError` if another process uses the folder. Raises it too if the folder contains
-    input files of this run, files that no run writes, or a run that may be neither resumed nor
-    replaced.
+    Raises a `ValueError` if another process uses the folder, or if it has anything that may be
+    neither resumed nor moved.
     """
     if recover and force:
         raise ValueError("--recover and --force were given, expected one of them")
@@ -140,8 +128,8 @@ def prepared(
         with locked_folder(folder):
             # After a failure, torchrun restarts all processes; they must resume.
             resumes = recover or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
-            found, words = _files_in(folder), None
-            if resumes and _has_checkpoint(found):
+            words = None
+            if resumes and (folder / CONFIG).is_file() and points_in(folder):
                 changed = configs.differences(config, read_object(folder / CONFIG))
                 if changed:
                     raise ValueError(
@@ -149,13 +137,8 @@ def prepared(
                         "expected the config with which the run began"
                     )
             else:
-                words = configs.make_vocabulary(config)  # reads the text before anything is deleted
-                _check_replaceable(folder, found, config, source, force)
-                if _has_checkpoint(found):
-                    begin(words)
-                for name in sorted(found):
-                    if name != META and not LOGS.fullmatch(name):
-                        (folder / name).unlink(missing_ok=True)
+                words = configs.make_vocabulary(config)  # reads the text before anything is moved
+                _make_room(folder, config, source, force, lambda: begin(words))
             (folder / VOCABULARY).parent.mkdir(exist_ok=True)
             write_json(folder / CONFIG, config)
             if words is not None:
@@ -166,52 +149,38 @@ def prepared(
             folder.rmdir()
 
 
-def _files_in(folder: Path) -> set[str]:
-    """
-    Return the relative paths of all files in a run's folder, and of subfolders that no run creates.
-    The lock file is left out.
-    """
-    found = set()
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not path.is_dir() or name not in OWN_FOLDERS:
-            found.add(name)
-    return found - {LOCK}
-
-
-def _has_checkpoint(found: set[str]) -> bool:
-    return CONFIG in found and any(
-        WRITTEN.fullmatch(name) and not STARTED.fullmatch(name) for name in found
-    )
-
-
-def _check_replaceable(
-    folder: Path, found: set[str], config: dict[str, Any], source: str, force: bool
+def _make_room(
+    folder: Path, config: dict[str, Any], source: str, force: bool, begin: Callable[[], Any]
 ) -> None:
     """
-    Raise a `ValueError` unless a new run may delete everything in the output folder: files of an
-    earlier run, with checkpoints only if `force`. `found` holds their names.
+    Move what is in the folder of a run to a folder beside it, with `force`. Leave it if it is
+    empty, or has a run without a checkpoint; otherwise raise a `ValueError`.
     """
+    names = sorted(
+        one.name for one in folder.iterdir() if one.name != LOCK and not LOGS.fullmatch(one.name)
+    )
     inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
     inputs += configs.folders_named(config)
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
-    foreign = sorted(name for name in found if not WRITTEN.fullmatch(name))
     if inside:
-        problem = f"{inside[0]}, which this run reads"
-    elif foreign:
-        problem = f"{', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}, not of any run"
-    elif found and not ({CONFIG, VOCABULARY.as_posix()} <= found or {CONFIG, META} <= found):
-        problem = f"{', '.join(sorted(found)[:5])}, but no run"
-    elif _has_checkpoint(found) and not force:
         raise ValueError(
-            f"{folder} holds a run; --recover resumes it, --force deletes its files and begins a "
-            "new one"
+            f"{folder} holds {inside[0]}, which this run reads; give the run a folder of its own"
         )
-    else:
-        return  # the folder is empty, or has a run without a checkpoint, or `force` is set
-    raise ValueError(
-        f"{folder} holds {problem}; give the run a folder of its own (nothing was deleted)"
-    )
+    is_begun = any((folder / one).is_file() for one in (VOCABULARY, "meta.json"))
+    if not names or (is_begun and set(names) <= STARTED):
+        return
+    former = folder.with_name(f"{folder.name}.former")
+    if not force:
+        raise ValueError(
+            f"{folder} is not empty: it has {', '.join(names[:5])}{' ...' if names[5:] else ''}; "
+            f"--recover resumes a run, --force moves all of it to {former} and begins a new one"
+        )
+    if former.exists():
+        raise ValueError(f"--force would move {folder} to {former}, which is there already")
+    begin()
+    former.mkdir()
+    for name in names:
+        (folder / name).rename(former / name)
 
 
 def _device(cuda_device: int | None) -> torch.device:

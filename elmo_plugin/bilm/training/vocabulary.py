@@ -2,9 +2,6 @@
 
 import glob
 import hashlib
-import heapq
-import itertools
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -178,54 +175,15 @@ def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]
 
 
 def vocabulary_of(
-    paths: Iterable[str | Path],
-    min_count: int = 1,
-    max_size: int | None = None,
-    words_in_memory: int = 10_000_000,
+    paths: Iterable[str | Path], min_count: int = 1, max_size: int | None = None
 ) -> WordVocabulary:
     """
-    Count the words of text files in bounded memory, and build a vocabulary from the counts.
+    Count the words of text files, and build a vocabulary from the counts.
 
-    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Whenever `words_in_memory`
-    distinct words have been counted, the counts move to a temporary file; this does not change the
-    vocabulary. Raise a `ValueError` if a number is too small, or a line is not UTF-8.
+    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Raise a `ValueError` if a
+    number is too small, or a line is not UTF-8.
     """
-    check_positive({"min_count": min_count, "words_in_memory": words_in_memory})
+    check_positive({"min_count": min_count})
     check_positive({"max_size": max_size}, least=len(SPECIAL_WORDS))
-    with tempfile.TemporaryDirectory() as folder:
-        runs: list[Path] = []
-        counts: Counter = Counter()
-        for path in paths:
-            for tokens in read_sentences(path):
-                counts.update(tokens)
-                if len(counts) >= words_in_memory:
-                    runs.append(Path(folder) / str(len(runs)))
-                    with runs[-1].open("w", encoding="utf-8", newline="\n") as file:
-                        # A space can separate word and count, because no word contains a space.
-                        file.writelines(
-                            f"{word} {count}\n" for word, count in sorted(counts.items())
-                        )
-                    counts = Counter()
-        if not runs:
-            return WordVocabulary.from_counts(counts, min_count, max_size)
-        merged = heapq.merge(sorted(counts.items()), *map(_read_counts, runs))
-        totals = (
-            (word, sum(count for _, count in group))
-            for word, group in itertools.groupby(merged, key=lambda pair: pair[0])
-        )
-        frequent: Counter = Counter()
-        for word, count in totals:
-            if count >= min_count:
-                frequent[word] = count
-                if max_size is not None and len(frequent) >= 2 * max_size + 1000:
-                    largest = heapq.nsmallest(
-                        max_size, frequent.items(), lambda one: (-one[1], one[0])
-                    )
-                    frequent = Counter(dict(largest))
-        return WordVocabulary.from_counts(frequent, min_count, max_size)
-
-
-def _read_counts(path: Path) -> Iterator[tuple[str, int]]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for word, count in (line.split(" ") for line in file):
-            yield word, int(count)
+    counts = Counter(token for path in paths for line in read_sentences(path) for token in line)
+    return WordVocabulary.from_counts(counts, min_count, max_size)
