@@ -193,7 +193,9 @@ class Benchmark:
         training.loss()
         found = {"seconds": self.clock() - begin, "steps": training.number}
         for domain in ("modern", "novel"):
-            heldout = Text(find_text_files(text / "heldout" / f"{domain}-*.txt"), 256, NUM_STEPS)
+            heldout = Text(
+                find_text_files(text / "heldout" / f"{domain}-*.txt"), 256, shuffle=False
+            )
             pairs = itertools.islice(heldout.pairs(words), 40)
             forward, backward, count = sum_of_losses(training.stepper.model, pairs)
             found[domain] = [math.exp(forward / count), math.exp(backward / count)]

@@ -162,6 +162,7 @@ def cuda_graph(run: Callable[[], None]) -> Callable[[], None]:
         run()  # compiles kernels, and lets libraries allocate what they keep
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads, such as NCCL's, may ask the GPU for something meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         run()
     return graph.replay

@@ -20,7 +20,7 @@ from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.streams import Text
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick
 
 OPTIONS = ElmoOptions(6, 10, 2, 4, ((1, 4), (2, 4)), 1, num_characters=12)
@@ -38,9 +38,12 @@ def text(tmp_path):
     return tmp_path
 
 
-def pretraining(folder, out, size, settings=None, num_samples=20, sparse=True, dropout=0.0):
+def pretraining(
+    folder, out, size, settings=None, num_samples=20, sparse=True, dropout=0.0, softmax=None
+):
     torch.manual_seed(0)
-    softmax = WordSoftmax(len(WORDS), 6, num_samples, sparse)
+    counts = torch.tensor(word_counts([folder / "train.txt"], WORDS)) if softmax else None
+    softmax = WordSoftmax(len(WORDS), 6, num_samples, sparse, counts=counts, **(softmax or {}))
     model = LanguageModel(BiLm(OPTIONS), softmax, dropout)
     (folder / out).mkdir(exist_ok=True)
     settings = {"optimizer": ADAGRAD, "num_epochs": 2, "grad_norm": 0.5, **(settings or {})}
@@ -67,19 +70,25 @@ def ends(folder, out, size):
 
 ACCUMULATED = {"settings": {"num_gradient_accumulation_steps": 2, "frozen_steps": 2}}
 ADAMW = {"sparse": False, "settings": {"optimizer": {"type": "adamw", "lr": 0.01}}}
+RECIPE = {
+    "sparse": False,
+    "softmax": {"count_exponent": 0.8, "num_frequent": 5, "bias_from_counts": True},
+    "settings": {**ADAMW["settings"], "reset_probability": 0.3, "dropout_free_steps": 2},
+}
 
 
 @first_quick(
     ("kwargs", "dtype", "size"),
     [
         ({"sparse": True}, torch.float64, 4),
+        (RECIPE, torch.float64, 4),
         (ACCUMULATED, torch.float64, 2),
         ({"num_samples": None}, torch.float64, 2),
         ({"sparse": True}, torch.float32, 4),
         ({"sparse": False}, torch.float64, 2),
         (ADAMW, torch.float64, 2),
     ],
-    ids=["sparse", "accumulated", "full", "sparse32", "dense", "adamw"],
+    ids=["sparse", "recipe", "accumulated", "full", "sparse32", "dense", "adamw"],
 )
 def test_several_processes_equal_one(text, kwargs, dtype, size):
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5
