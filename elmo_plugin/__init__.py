@@ -65,7 +65,7 @@ _HOMES = {
     "ElmoTokenCharactersIndexer": "elmo_plugin.data.indexer",
 }
 
-# These modules replace those above if AllenNLP is installed: its configs can build their classes.
+# These modules add to the classes what AllenNLP needs, once AllenNLP is imported.
 _FOR_CONFIGS = {
     "Elmo": "elmo_plugin.modules.elmo",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
@@ -74,23 +74,14 @@ _FOR_CONFIGS = {
 __all__ = ["__version__", *_HOMES]
 
 
-def _has_allennlp() -> bool:
-    try:
-        found = find_spec("allennlp")
-    except ImportError:  # an import hook that blocks AllenNLP raises this
-        return False
-    # The stub that `elmo_plugin.as_allennlp` installs has no file; the real AllenNLP has one.
-    return found is not None and found.has_location
-
-
 if not TYPE_CHECKING:  # a type checker that sees `__getattr__` would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
-            home = _HOMES[name]
-            if name in _FOR_CONFIGS and _has_allennlp():
-                home = _FOR_CONFIGS[name]
-            return getattr(import_module(home), name)
+            found = getattr(import_module(_HOMES[name]), name)
+            if name in _FOR_CONFIGS and _FROM_PARAMS in sys.modules:
+                import_module(_FOR_CONFIGS[name])
+            return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -131,7 +122,23 @@ def _load_plugin(_: ModuleType) -> None:
         import_module("elmo_plugin.plugin")
 
 
-_AT_IMPORT = {_REGISTRY: _register_at_first_look_up, _PROGRAM: _load_plugin}
+_FROM_PARAMS = "allennlp.common.from_params"
+_ELMO = "allennlp.modules.elmo"
+
+
+def _add_to_classes(elmo: ModuleType) -> None:
+    """Let AllenNLP build the classes of `_FOR_CONFIGS` that are imported already."""
+    # The stand-in of `elmo_plugin.as_allennlp` has no file.
+    for name, module in _FOR_CONFIGS.items() if hasattr(elmo, "__file__") else ():
+        if _HOMES[name] in sys.modules:
+            import_module(module)
+
+
+_AT_IMPORT = {
+    _REGISTRY: _register_at_first_look_up,
+    _PROGRAM: _load_plugin,
+    _ELMO: _add_to_classes,
+}
 
 
 class _AllenNlpFinder(MetaPathFinder):

@@ -1,17 +1,24 @@
-"""The class `Elmo` for AllenNLP's configs, where it is the `elmo` argument of a model."""
+"""
+What AllenNLP needs of `elmo_plugin.Elmo`; the import of this module adds it to that class.
+
+The class becomes a subclass of AllenNLP's, so that configs build it. Invalid arguments raise a
+`ConfigurationError`. While AllenNLP loads an archive, the biLM's options and weights come from the
+archive, and cache directories in its config are not used. There is one class `Elmo`, whether
+AllenNLP is imported before it, after it or never.
+"""
 
 import functools
 import inspect
 from typing import Any, Optional
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as StockElmo
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.use import elmo
+from elmo_plugin.bilm.use.elmo import Elmo as Elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
+from elmo_plugin.modules.scalar_mix import with_configuration_error
 
 
 class _StockElmoType(StockElmo):
@@ -21,35 +28,31 @@ class _StockElmoType(StockElmo):
         torch.nn.Module.__init__(self)
 
 
-class Elmo(elmo.Elmo, _StockElmoType):  # type: ignore[misc]
-    """
-    `elmo_plugin.bilm.use.elmo.Elmo` for AllenNLP's configs, with the same arguments.
-
-    Invalid arguments raise a `ConfigurationError`. While AllenNLP loads an archive, the biLM's
-    options and weights come from the archive, and cache directories in its config are not used.
-    """
-
-    @functools.wraps(elmo.Elmo.__init__)  # type: ignore[misc]  # FromParams reads this signature
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        call = inspect.signature(elmo.Elmo.__init__).bind(self, *arguments, **named)
+def _drawing_as_allennlp(construct: Any) -> Any:
+    @functools.wraps(construct)  # FromParams reads this signature
+    def __init__(self: Elmo, *arguments: Any, **named: Any) -> None:
+        call = inspect.signature(construct).bind(self, *arguments, **named)
         before = torch.get_rng_state()
-        try:
-            super().__init__(*arguments, **named)
-        except (ValueError, FileNotFoundError) as error:
-            raise ConfigurationError(str(error)) from error
-        if isinstance(self._elmo_lstm, BiLm) and not is_loading():
+        construct(self, *arguments, **named)
+        if isinstance(self.bilm, BiLm) and not is_loading():
             # Leave the random generator in the state that AllenNLP's constructor leaves it in. The
             # same seed then gives the same weights and dropout masks in the rest of the model.
             torch.set_rng_state(before)
             if call.arguments.get("module") is None:
-                _draw_as_allennlp(self._elmo_lstm.options)
+                _draw_as_allennlp(self.bilm.options)
 
-    def _resolve(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
+    return __init__
+
+
+def _from_archive(resolve: Any) -> Any:
+    def find_files(self: Elmo, source: Any, weights: Any, cache: Optional[str]) -> tuple:
         if not is_loading():
-            return super()._resolve(source, weights, cache)
+            return resolve(self, source, weights, cache)
         if not isinstance(source, dict):
             source = options_in_archive(source, weights)
         return source, None, cache if cache == "memory" else None
+
+    return find_files
 
 
 def _draw_as_allennlp(options: ElmoOptions) -> None:
@@ -76,3 +79,10 @@ def _draw_as_allennlp(options: ElmoOptions) -> None:
         linear(cell_size, projection_dim, bias=False)
         for _ in range(8):  # an orthogonal matrix for input and state of each gate
             torch.empty(cell_size * projection_dim).normal_()
+
+
+Elmo.__bases__ = (_StockElmoType,)
+Elmo.__init__ = with_configuration_error(  # type: ignore[method-assign]
+    _drawing_as_allennlp(Elmo.__init__)
+)
+Elmo.find_files = _from_archive(Elmo.find_files)  # type: ignore[method-assign]

@@ -61,7 +61,7 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         if projection_dim is not None and projection_dim < 0:
             raise ConfigurationError(f"projection_dim is {projection_dim}, expected 0 or more")
         TokenEmbedder.__init__(self)  # skips AllenNLP's constructor, which reads the files
-        self._elmo = Elmo(
+        self._elmo = Elmo(  # type: ignore[assignment]
             options_file,
             weight_file,
             1,

@@ -39,20 +39,43 @@ def test_the_elmo_that_people_import_is_built_from_configs(files):
     assert built.num_output_representations == 2
 
 
-def test_without_allennlp_it_is_the_plain_one():
-    code = (
-        "import importlib.util as u, sys; find = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'allennlp' else find(name, *more)\n"
-        "import elmo_plugin\n"
-        "print(elmo_plugin.Elmo.__module__, elmo_plugin.ScalarMix.__module__)\n"
-        "assert not any(name.split('.')[0] == 'allennlp' for name in sys.modules)"
-    )
-    child = run(code)
+def test_one_class_before_and_after_allennlp_is_imported(files):
+    """A user's annotation, made before AllenNLP is there, is built from a config."""
+    code = """
+import sys
+from elmo_plugin import Elmo, ScalarMix
+class Mine(Elmo): pass
+assert not any(name.split(".")[0] == "allennlp" for name in sys.modules)
+plain = Elmo(*sys.argv[1:], 1)
+WRONG = (Elmo, (None, 3)), (Elmo, ("missing", "missing")), (ScalarMix, (3, False, [1]))
+for kind, arguments in WRONG:
+    try:
+        kind(*arguments)
+    except (ValueError, FileNotFoundError) as error:
+        print(type(error).__name__)
+from allennlp.common import FromParams, Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as Stock
+import elmo_plugin, elmo_plugin.modules.elmo
+assert elmo_plugin.Elmo is Elmo is elmo_plugin.modules.elmo.Elmo
+assert elmo_plugin.ScalarMix is ScalarMix
+assert isinstance(plain, Stock)
+class Holder(FromParams):
+    def __init__(self, elmo: Elmo, mine: Mine) -> None:
+        self.both = elmo, mine
+options = {"options_file": sys.argv[1], "weight_file": sys.argv[2], "num_output_representations": 2}
+both = Holder.from_params(Params({"elmo": dict(options), "mine": dict(options)})).both
+assert [type(one) for one in both] == [Elmo, Mine]
+for kind, arguments in WRONG:
+    for expected in (ConfigurationError, (ValueError, FileNotFoundError)):
+        try:
+            kind(*arguments)
+        except expected as error:
+            print(bool(str(error)))
+"""
+    child = run(code, *files.values())
     assert child.returncode == 0, child.stderr
-    assert child.stdout.split() == [
-        "elmo_plugin.bilm.use.elmo",
-        "elmo_plugin.bilm.model.scalar_mix",
-    ]
+    assert child.stdout.split() == ["ValueError", "FileNotFoundError", "ValueError", *["True"] * 6]
 
 
 def test_they_are_instances_of_allennlps_classes(files):

@@ -92,8 +92,7 @@ class Elmo(torch.nn.Module):
         dtype: Optional[str] = None,
         cache: Optional[str] = None,
     ) -> None:
-        # Not `super()`: in the subclass for AllenNLP, that would be a subclass of AllenNLP's Elmo.
-        torch.nn.Module.__init__(self)
+        super().__init__()
         if cache is not None:
             check_cacheable(cache, state, requires_grad, vocab_to_cache, module)
         source = _one("options", options, "options_file", options_file)
@@ -108,7 +107,7 @@ class Elmo(torch.nn.Module):
                 f"num_output_representations is {num_output_representations}, expected 1 or more"
             )
         if module is None:
-            source, weights, cache = self._resolve(source, weights, cache)
+            source, weights, cache = self.find_files(source, weights, cache)
             bilm = load_bilm(source, weights, requires_grad=requires_grad, state=state, dtype=dtype)
             if vocab_to_cache:
                 bilm.cache_vocabulary(vocab_to_cache, requires_grad)
@@ -138,14 +137,19 @@ class Elmo(torch.nn.Module):
             )
             self.add_module(f"scalar_mix_{index}", mix)
 
-    def _resolve(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
-        """Return the options, weight file and cache to use; a subclass may replace them."""
+    def find_files(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
+        """Return the options, weight file and cache to use; an archive of AllenNLP has its own."""
         if weights is None and isinstance(source, dict):
             logger.warning(
                 "The biLM has RANDOM weights: options were given without a weight file, and no "
                 "archive is being loaded that would bring weights"
             )
         return source, weights, cache
+
+    @property
+    def bilm(self) -> torch.nn.Module:
+        """The biLM, or the module that was given in its place."""
+        return self._elmo_lstm
 
     @property
     def scalar_mixes(self) -> list[ScalarMix]:
