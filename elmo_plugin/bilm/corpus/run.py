@@ -1,7 +1,6 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
 import itertools
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from elmo_plugin.bilm.extraction.engine import (
     Workers,
     note,
     parse_share,
+    pickled,
     refuse_in_worker,
     run_shards,
 )
@@ -248,7 +248,7 @@ def embed_corpus(
         if not progress.disable:
             progress.last_print_n = progress.n
         if missing:
-            job = pickle.dumps((bilm, ShardEmbedder(plan, output, root).compute))
+            job = pickled(bilm, ShardEmbedder(plan, output, root).compute)
             started: Workers = LocalWorkers(job, settings.threads)
             if engine == "ray":
                 started = ray_workers = RayWorkers(job, settings.threads, ray_address)

@@ -88,11 +88,28 @@ def refuse_in_worker() -> None:
         )
 
 
+def pickled(bilm: BiLm, compute: Compute) -> bytes:
+    """
+    Return what `start_worker` needs. Raise a `ValueError` if the biLM cannot be pickled, for example
+    because its class is defined in a function.
+    """
+    try:
+        return pickle.dumps((bilm, compute))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"the biLM cannot be sent to worker processes ({error}); expected one that can be "
+            "pickled, or one process"
+        ) from error
+
+
 _job: list[Any] = []
 
 
 def start_worker(job: bytes, threads: int) -> None:
-    """Prepare a worker's process: load the biLM, and let the process end with its parent."""
+    """
+    Prepare a worker's process: load the biLM, and let the process end with its parent. `job` is the
+    result of `pickled`.
+    """
     with contextlib.suppress(ValueError):  # Ray calls this in a thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -4,7 +4,6 @@ Write a biLM's layers for every line of a text to an HDF5 file; an interrupted r
 
 import contextlib
 import hashlib
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
@@ -19,6 +18,7 @@ from elmo_plugin.bilm.extraction.engine import (
     LocalWorkers,
     Shard,
     parse_share,
+    pickled,
     refuse_in_worker,
     run_shards,
 )
@@ -165,7 +165,7 @@ def extract(
             for one in shards:
                 parts.compute(bilm, one, progress.update)
         else:
-            job = pickle.dumps((bilm, parts.compute))
+            job = pickled(bilm, parts.compute)
             run_shards(shards, LocalWorkers(job, threads), workers, folder, progress)
 
     def write() -> None:

@@ -642,6 +642,14 @@ def test_workers_and_shards_that_are_refused(tmp_path, state, more, message):
     assert names(tmp_path) == []
 
 
+def test_bilm_that_cannot_be_pickled_is_refused_by_workers(tmp_path):
+    bilm = bilm_of()
+    bilm.note = lambda: None
+    with pytest.raises(ValueError, match="the biLM cannot be sent to worker processes"):
+        extract(bilm, ["a"], tmp_path / "out", workers=2)
+    assert names(tmp_path) == []
+
+
 @pytest.mark.slow
 def test_real_processes_write_the_same_bytes(tmp_path):
     lines, wanted = text(40), Extraction(max_tokens=10)
