@@ -90,8 +90,8 @@ def refuse_in_worker() -> None:
 
 def pickled(bilm: BiLm, compute: Compute) -> bytes:
     """
-    Return what `start_worker` needs. Raise a `ValueError` if the biLM cannot be pickled, for example
-    because its class is defined in a function.
+    Return what `start_worker` needs. Raise a `ValueError` if the biLM cannot be pickled, such as
+    one whose class is defined in a function.
     """
     try:
         return pickle.dumps((bilm, compute))
