@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import library, lstm_fused, machine, tuning
+from elmo_plugin.bilm.kernels import library, lstm_fused, machine, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
 from elmo_plugin.bilm.kernels.compiled_training import (
     CompiledLstmTraining,
@@ -61,7 +61,7 @@ def token_layer(
             lambda: _token_cache(weights, num_characters),
         )
         vectors = cache.vectors(
-            character_ids, lambda ids: _encode_frozen(ids, weights, precision.dtype)
+            character_ids, lambda ids: _encode_without_nan(ids, weights, precision.dtype)
         )
         return vectors.to(like.dtype)
     if trains and widths is not None:
@@ -96,6 +96,18 @@ def _encode_parts(
     return encode_parts(character_ids, weights, linears, widths)
 
 
+def _encode_without_nan(
+    character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
+) -> torch.Tensor:
+    """Run `_encode_frozen`; where it gives NaN, run the definition, as in `_lstm_layer`."""
+    vectors = _encode_frozen(character_ids, weights, dtype)
+    if not vectors.isnan().any():
+        return vectors
+    wide = weights.float() if _is_half_on_cpu(weights.embedding) else weights
+    with without_autocast(character_ids.device):
+        return reference.token_layer(character_ids, wide)
+
+
 def _encode_frozen(
     character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
 ) -> torch.Tensor:
@@ -114,7 +126,9 @@ def _encode_frozen(
         )
 
     with without_autocast(character_ids.device):
-        wide, linears = derived(weights.tensors, (PREPACKED, dtype, "plain"), prepacked)
+        wide, linears = derived(
+            weights.tensors, (PREPACKED, dtype, weights.activation, "plain"), prepacked
+        )
         at_once = tokens_at_once(character_ids, trains=False)
         return encode(character_ids, wide, linears, at_once)
 
@@ -187,7 +201,13 @@ def _lstm_layer(
             (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
             lambda: frozen_lstm(weights, precision.dtype),
         )
-        return layer(inputs, batch_sizes, hidden, cell)
+        found = layer(inputs, batch_sizes, hidden, cell)
+        # Padding, int8 and int16 turn infinite and huge numbers into NaN, where the definition has
+        # none. On a GPU, to look would wait for all queued kernels.
+        if inputs.device.type != "cpu" or not found[0].isnan().any():
+            return found
+        wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
+        return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
 
 
 def wants_gradient(tensors: Iterable[torch.Tensor]) -> bool:

@@ -114,3 +114,28 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
     ids = batch_to_ids(BATCHES[0])
     exact = Elmo(*files, state="reset", dropout=0.0)(ids)["elmo_representations"][0]
     assert not torch.allclose(elmo(ids)["elmo_representations"][0], exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [
+    "_token_embedder._projection.weight",
+    "_token_embedder._highways._layers.0.weight",
+    "_token_embedder.char_conv_1.weight",
+    "_elmo_lstm.forward_layer_0.input_linearity.weight",
+    "_elmo_lstm.forward_layer_0.state_linearity.bias",
+    "_elmo_lstm.forward_layer_0.state_projection.weight",
+])  # fmt: skip
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 1e30])
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
+def test_infinite_and_huge_weights_give_no_more_nan_than_the_definition(
+    name, value, dtype, operators
+):
+    ids = batch_to_ids(BATCHES[2])
+    bilm = random_bilm(dtype=dtype).requires_grad_(False)
+    bilm.state = "reset"
+    bilm.get_parameter(name).view(-1)[2] = value
+    found = torch.stack(bilm(ids)["activations"])
+    with use_backend("reference"):
+        expected = torch.stack(bilm(ids)["activations"])
+    assert found.isnan().sum() <= expected.isnan().sum()
+    ordinary = expected.abs() < 1e3
+    torch.testing.assert_close(found[ordinary], expected[ordinary], atol=0.05, rtol=0)
