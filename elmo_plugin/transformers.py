@@ -35,7 +35,7 @@ from transformers.pipelines import PIPELINE_REGISTRY, TokenClassificationPipelin
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import options_dict, parse_options
-from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID, token_row
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -215,15 +215,13 @@ class ElmoModel(ElmoPreTrainedModel):
             `last_hidden_state`: the scalar mix, shape `(batch_size, num_tokens, embedding_dim)`,
             zero at padding. `hidden_states`: layers of the same shape, token layer first.
         """
-        output = self._elmo_lstm(input_ids * _real(input_ids, attention_mask))
-        mixed = self.scalar_mix_0(output["activations"], output["mask"])
-        mask = output["mask"][:, 2:].unsqueeze(-1)
+        output = BiLmOutput.of(self._elmo_lstm(input_ids * _real(input_ids, attention_mask)))
+        (mixed,), *_ = BiLmOutput([self.scalar_mix_0(*output[:2])], output.mask).tokens()
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        layers = output["activations"] if output_hidden_states else ()
         found = BaseModelOutput(
-            last_hidden_state=self._dropout(mixed[:, 1:-1] * mask),
-            hidden_states=tuple(layer[:, 1:-1] * mask for layer in layers) or None,
+            last_hidden_state=self._dropout(mixed),
+            hidden_states=tuple(output.tokens().layers) if output_hidden_states else None,
         )
         return found.to_tuple() if return_dict is False else found
 
