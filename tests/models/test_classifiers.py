@@ -83,40 +83,6 @@ def test_an_instance_alone_gets_what_it_gets_in_a_padded_batch(bilm, name, flags
     torch.testing.assert_close(torch.cat(alone), together, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("esim", {"elmo": None}, "use_input_elmo: true.* without elmo"),
-        ("esim", {"use_output_elmo": True}, "num_output_representations: 1 .* 2"),
-        ("esim", {"encoder": lstm(5)}, "encoder input dim, but got 11 and 5"),
-        ("esim", {"projection_feedforward": relu(8, 3)}, "projection_feedforward input dim, .* 16"),
-        ("esim", {"inference_encoder": lstm(4)}, "inference_encoder input dim, but got 3 and 4"),
-        ("esim", {"output_feedforward": relu(8, 6)}, "output_feedforward input dim, but got 16 "),
-        ("bcn", {"elmo": None}, "use_input_elmo: true.* without elmo"),
-        ("bcn", {"use_integrator_output_elmo": True}, "num_output_representations: 1 .* 2"),
-        ("bcn", {"pre_encode_feedforward": relu(5, 3)}, "pre_encode_feedforward input dim, .* 11 "),
-        ("bcn", {"encoder": lstm(4)}, "encoder input dim, but got 3 and 4"),
-        ("bcn", {"integrator": lstm(4)}, "integrator input dim, but got 12 and 4"),
-        ("bcn", {"output_layer": relu(8, 5)}, "output_layer input dim, but got 16 and 8"),
-        ("bcn", {"output_layer": relu(16, 3)}, "number of labels, but got 3 and 5"),
-    ],
-)
-def test_what_does_not_fit_is_named(bilm, name, change, message):
-    params = {**placed(bilm, name, use_input_elmo=True), **change}
-    if params["elmo"] is None:
-        del params["elmo"]
-    with pytest.raises(ConfigurationError, match=message):
-        build(MODELS, params)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_elmo_in_both_places_is_refused(bilm, name):
-    params = placed(bilm, name, use_input_elmo=True)
-    params["text_field_embedder"] = embedder(elmo={**bilm, "dropout": 0.0})
-    with pytest.raises(ConfigurationError, match="'elmo' in text_field_embedder"):
-        build(MODELS, params)
-
-
 @pytest.mark.parametrize("params", [esim(), bcn()], ids=MODELS)
 def test_without_a_label_there_is_no_loss(params):
     model = build(MODELS, params)

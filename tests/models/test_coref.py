@@ -312,24 +312,6 @@ def test_without_gold_clusters_there_is_no_loss():
     assert len(output["clusters"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"feature_size": 0}, "found feature_size 0, expected more than 0"),
-        ({"max_training_sentences": 0}, "found max_training_sentences 0"),
-        ({"genres": ["a", "a"]}, "expected different names"),
-        ({"genres": []}, "expected different names"),
-        ({"use_speakers": False}, r"pair dim \(3 span dims, 2 feature_size\)"),
-        ({"context_layer": {**LSTM, "input_size": 4}}, "context_layer input dim"),
-        ({"context_layer": {**LSTM, "hidden_size": 4}}, "span dim"),
-        ({"use_input_elmo": True}, "without elmo"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_errors(arguments, message):
-    with pytest.raises(ConfigurationError, match=message):
-        build_paper(instance(), **arguments)
-
-
 def test_metadata_of_another_reader_is_an_error():
     one = instance()
     model = build_paper(one)

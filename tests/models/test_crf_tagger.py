@@ -99,23 +99,6 @@ def test_learns_its_training_sentences():
     assert model.get_metrics()["f1-measure-overall"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"constrain_crf_decoding": True}, "constrain_crf_decoding is true, but no label_encoding"),
-        ({"calculate_span_f1": True}, "calculate_span_f1 is true, but no label_encoding"),
-        ({"label_encoding": "BILOU"}, "BILOU"),
-        ({"weight_strategy": "emission"}, "weight_strategy emission without label_weights"),
-        ({"label_weights": {"O": 1.0}, "weight_strategy": "x"}, "unknown weight_strategy: x"),
-        ({"label_weights": {"Q": 1.0}}, "label_weights names 'Q', which is not in the vocabulary"),
-        ({"use_input_elmo": True}, "without elmo"),
-    ],
-)
-def test_wrong_arguments(arguments, match):
-    with pytest.raises(ConfigurationError, match=match):
-        tagger(CrfTagger, arguments)
-
-
 def test_wrong_dimensions():
     embedder = {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}}
     params = {

@@ -170,27 +170,3 @@ def test_elmo_at_the_output_is_projected_beside_the_encoding(bilm):
     expected = plain(**batch(plain))["logits"] + elmo @ extra.t()
     mask = tensors["tokens"]["tokens"]["tokens"] != 0
     torch.testing.assert_close(found[mask], expected[mask])
-
-
-@pytest.mark.parametrize(
-    ("number", "flags", "message"),
-    [
-        (1, {}, "expected at least one of them true"),
-        (2, {"use_input_elmo": True}, "expected as many representations as flags are true, 1"),
-        (
-            1,
-            {"use_input_elmo": True, "use_output_elmo": True},
-            "expected as many representations as flags are true, 2",
-        ),
-    ],
-)
-def test_placements_that_do_not_agree_are_errors(bilm, number, flags, message):
-    with pytest.raises(ConfigurationError, match=message):
-        build(SemanticRoleLabeler, placed(bilm, number, flags), elmo=True)
-
-
-def test_a_flag_without_elmo_and_wrong_dimensions_are_errors():
-    with pytest.raises(ConfigurationError, match="without elmo"):
-        build(SemanticRoleLabeler, {"use_input_elmo": True})
-    with pytest.raises(ConfigurationError, match="encoder input dim"):
-        build(SemanticRoleLabeler, {"input_dim": 8})
