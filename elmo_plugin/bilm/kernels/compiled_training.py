@@ -1,13 +1,14 @@
 """Layers of a biLM that trains on a CPU, whose passes are calls of the C++ library."""
 
 import ctypes
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import library, machine, reference
+from elmo_plugin.bilm.kernels import library, machine, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import (
     COLUMNS,
     Convolutions,
@@ -96,8 +97,10 @@ class CompiledLstmTraining(torch.autograd.Function):
             torch.empty_like(each) if needed else None
             for each, needed in zip(operands, ctx.needs_input_grad)
         ]
-        padded_count = -(-len(outputs) // COLUMNS) * COLUMNS
-        memory = on_large_pages((padded_count, 5 * one.width + 2 * one.dim), torch.float32)
+        shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * one.width + 2 * one.dim
+        # Large memory is returned after the pass; small memory is scratch, which is kept.
+        large = math.prod(shape) > tuning.MOST_SCRATCH
+        memory = on_large_pages(shape, torch.float32) if large else None
         library.function("train_backward", ctx.number_format)(
             ctypes.byref(one.layer), _pointers(saved), _pointers([memory, rows[1], *gradients]),
             *one.steps, library.num_threads(),

@@ -189,8 +189,17 @@ struct BFloat16 {
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
 
   static void pack(const float* from, int64_t dim, float* to, float*) {
-    uint16_t* numbers = reinterpret_cast<uint16_t*>(to);
-    for (int64_t k = 0; k < dim; ++k) numbers[k] = bfloat16_bits(from[k]);
+    for (int64_t k = 0; k < dim; k += COLUMNS)
+      store(to + k / PER_LANE, _mm512_cvtne2ps_pbh((__m512)load(from + k + LANES), (__m512)load(from + k)));
+  }
+
+  // Packs 32 numbers of two rows into the lanes of a panel.
+  static void pack_pair(const float* first, const float* second, float* to) {
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(first + j)));
+      const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(second + j)));
+      store(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
   }
 };
 
@@ -233,6 +242,14 @@ struct Rows {
       part = PACKED ? size : minimum(size, BLOCK - column % BLOCK);
       memcpy(at(row, column), from, part * sizeof(float));
     }
+  }
+
+  // Writes 32 numbers of a row, from `column` on, and packs them, in a format whose rows have no parameters.
+  void put(int64_t row, int64_t column, const float* from) const {
+    if constexpr (PACKED)
+      Format::pack(from, COLUMNS, numbers(row) + column / Format::PER_LANE, nullptr);
+    else
+      write(row, column, from, COLUMNS);
   }
 
   void pack(int64_t row) const {

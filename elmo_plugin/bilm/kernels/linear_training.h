@@ -34,8 +34,7 @@ void pack_weight_columns(const float* rows, int64_t stride, int64_t count, float
     if constexpr (Format::PER_LANE == 1)
       memcpy(panel, rows, COLUMNS * sizeof(float));
     else
-      for (int64_t j = 0; j < COLUMNS; ++j)
-        panel[j] = with_bits(static_cast<int32_t>(bfloat16_bits(rows[j]) | uint32_t{bfloat16_bits(rows[stride + j])} << 16));
+      Format::pack_pair(rows, rows + stride, panel);
   }
 }
 
@@ -130,8 +129,7 @@ void multiply_by_panels(const Team& team, const float* blocks, int64_t dim, int6
     for (int64_t k = 0; k < dim; k += DEPTH) {
       const Rows<Format> rows{scratch, max_rows, minimum(DEPTH, dim - k)};
       team.each(size, [&](int64_t row, int) {
-        for (int64_t j = 0; j < rows.dim; j += COLUMNS) rows.write(row, j, blocks + (k + j) * padded + (start + row) * COLUMNS, COLUMNS);
-        rows.pack(row);
+        for (int64_t j = 0; j < rows.dim; j += COLUMNS) rows.put(row, j, blocks + (k + j) * padded + (start + row) * COLUMNS);
       });
       team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
         [[maybe_unused]] const Tiles tiles;

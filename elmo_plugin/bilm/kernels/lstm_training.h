@@ -11,7 +11,7 @@ struct Saved {
   const float *inputs, *hidden, *cell, *outputs, *activations, *cells;
 };
 
-// Memory for `5 * width + 2 * dim` columns of all rows; the gradient of the outputs; and those to compute. Null stands for one that is not needed.
+// Memory for `5 * width + 2 * dim` columns of all rows, or null for scratch; the gradient of the outputs; and those to compute. Null stands for one that is not needed.
 struct Gradients {
   float* memory;
   const float* outputs;
@@ -80,10 +80,11 @@ Status train_backward(const Layer& layer, const Saved& saved, const Gradients& g
   const int64_t state_size = dim / COLUMNS * panel_size<Format>(4 * width), projection_size = width / COLUMNS * panel_size<Format>(dim);
   const int64_t gates_rows_size = Rows<Format>::size(max_rows, 4 * width), projected_rows_size = Rows<Format>::size(max_rows, dim);
   const int64_t steps_size = round_up(max_rows * width, LINE / 4) + gates_rows_size + projected_rows_size + team.threads * max_rows * WIDE;
-  float* const state = elmo_scratch(maximum(state_size + projection_size + steps_size,
-                                            linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
-  if (state == nullptr) return NO_MEMORY;
-  float* const grad_gates = grad.memory;
+  const int64_t all_size = grad.memory ? 0 : padded * (5 * width + 2 * dim);
+  float* const scratch = elmo_scratch(all_size + maximum(state_size + projection_size + steps_size,
+                                                         linear_scratch<Format>(team.threads, count, 4 * width, input_dim)));
+  if (scratch == nullptr) return NO_MEMORY;
+  float *const state = scratch + all_size, *const grad_gates = grad.memory ? grad.memory : scratch;
   float* const gated = grad_gates + padded * 4 * width;
   float* const grad_projected = gated + padded * width;
   float* const previous_outputs = grad_projected + padded * dim;
@@ -118,11 +119,10 @@ Status train_backward(const Layer& layer, const Saved& saved, const Gradients& g
                              saved.cells + column * count + place, previous + column * previous_columns + row * previous_stride,
                              grad_cell + row * width + column, grads, width * padded, gated + column * padded + place, layer.cell_clip);
               for (int64_t gate = 0; gate < 4; ++gate)
-                memcpy(gates_rows.at(row, gate * width + column), grads + gate * width * padded, COLUMNS * sizeof(float));
+                gates_rows.put(row, gate * width + column, grads + gate * width * padded);
             }
         }
       });
-      pack_rows(team, gates_rows, after);
     }
     if (step == 0) break;
     start -= size;
@@ -139,18 +139,16 @@ Status train_backward(const Layer& layer, const Saved& saved, const Gradients& g
             const float output = saved.outputs[place + j], sum = grad.outputs[place + j] + (row < after ? products[row * state_columns + j] : 0.0f);
             own[j] = (output >= layer.projection_clip) | (output <= -layer.projection_clip) ? 0.0f : sum;
           }
-          memcpy(projected_rows.at(row, column), own, state_columns * sizeof(float));
+          for (int64_t j = 0; j < state_columns; j += COLUMNS) projected_rows.put(row, column + j, own + j);
         }
       }
     });
-    pack_rows(team, projected_rows, size);
   }
 
-  float* const scratch = state;
   const LinearGradients input{grad.inputs, grad.input, grad.bias};
   linear_gradients<Format>(team, grad_gates, saved.inputs, count, layer.input, 4 * width, input_dim, input, false, state);
   team.each(width / COLUMNS, [&](int64_t block, int) { finish_block(gated + block * padded * COLUMNS, count, nullptr); });
-  if (grad.projection) weight_gradient<Format, false>(team, gated, width, padded, grad_projected, dim, count, grad.projection, scratch);
+  if (grad.projection) weight_gradient<Format, false>(team, gated, width, padded, grad_projected, dim, count, grad.projection, state);
   if (!grad.state) return DONE;
   const float* before = saved.hidden;
   float* to = previous_outputs;
@@ -159,7 +157,7 @@ Status train_backward(const Layer& layer, const Saved& saved, const Gradients& g
     before = step == 0 ? saved.outputs : before + sizes[step - 1] * dim;
     to += sizes[step] * dim;
   }
-  weight_gradient<Format, true>(team, grad_gates, 4 * width, padded, previous_outputs, dim, count, grad.state, scratch);
+  weight_gradient<Format, true>(team, grad_gates, 4 * width, padded, previous_outputs, dim, count, grad.state, state);
   return DONE;
 }
 

@@ -91,12 +91,6 @@ inline float with_bits(int32_t bits) {
   return value;
 }
 
-// Rounds to bfloat16, to nearest even; a NaN stays NaN.
-inline uint16_t bfloat16_bits(float value) {
-  const uint32_t bits = bits_of(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  return static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
-}
-
 // Transposes `LANES` x `LANES` lanes. The starts of the rows that it reads are `stride` lanes apart, those that it writes `to_stride`.
 inline void transpose(const float* from, int64_t stride, float* to, int64_t to_stride = COLUMNS) {
 #if defined(__AVX512F__)
