@@ -21,12 +21,12 @@ def fingerprint(bilm: BiLm) -> str:
     """
     Return a cryptographic hash of a biLM, 32 hexadecimal digits.
 
-    The hash covers options, `dtype`, parameters and ELMoForManyLangs' dictionaries. Output files
-    and interrupted runs store the hash, so it must not change between versions. Raise a
-    `ValueError` if the vectors depend on more, such as a hook.
+    The hash covers options, `dtype`, parameters, ELMoForManyLangs' dictionaries, and settings that
+    were assigned. Output files and interrupted runs store the hash, so it must not change between
+    versions. Raise a `ValueError` if the vectors depend on more, such as a hook.
     """
     check_plain(bilm)
-    sizes = [options_dict(bilm.options), bilm.dtype]
+    sizes: list[Any] = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
     for tensor in bilm.parameters():
         digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
@@ -73,6 +73,24 @@ class WeightsDigest:
             ("digest", about),
             lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
         )
+
+
+def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:
+    """Return module, name and value of settings that are others than the options'."""
+    options = bilm.options
+    made = {
+        "cell_clip": options.cell_clip,
+        "projection_clip": options.projection_clip,
+        "use_skip_connections": options.use_skip_connections,
+        "activation": getattr(torch, options.activation),
+        "dtype": bilm.dtype,
+    }
+    return [
+        (path, name, getattr(found, "__name__", found))
+        for path, module in bilm.named_modules()
+        for name, usual in made.items()
+        if (found := getattr(module, name, usual)) != usual
+    ]
 
 
 def _settings(module: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -106,6 +106,25 @@ def test_no_hash_where_vectors_depend_on_more(change):
             fingerprint(bilm)
 
 
+def test_settings_that_were_assigned_change_the_fingerprint():
+    """So that `--resume` takes no vectors from before."""
+    bilm = random_bilm()
+    found = [fingerprint(bilm)]
+    for owner, name, value in (
+        (bilm.lstm, "use_skip_connections", False),
+        (bilm.lstm.forward_layer_0, "cell_clip", 0.1),
+        (bilm.lstm.backward_layer_1, "projection_clip", None),
+        (bilm.char_cnn, "_activation", torch.tanh),
+        (bilm.char_cnn, "dtype", "int8"),
+    ):
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        found.append(fingerprint(bilm))
+        setattr(owner, name, before)
+    assert len(set(found)) == len(found)
+    assert fingerprint(bilm) == found[0]
+
+
 def test_an_interrupted_comparison_is_made_again(monkeypatch):
     bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
     before = digest.of(bilm)
