@@ -40,7 +40,9 @@ OF_VERSION_0_4 = (
     "lengths.bin",
     "state-[0-9]*.npz",
 )
-WRITTEN = ("part-[0-9]*", PROGRESS_FILES, *OF_VERSION_0_4)
+# Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
+PART_FILES = tuple(f"part-{'[0-9]' * digits}" for digits in (6, 7))
+WRITTEN = (*PART_FILES, PROGRESS_FILES, *OF_VERSION_0_4)
 EXPECTED_THE_SAME = "expected the same, or --force without --resume to start again"
 
 
@@ -95,7 +97,7 @@ class Parts:
 
     def paths(self) -> list[Path]:
         """Return the paths of all parts that are there, in order."""
-        return sorted(self.folder.glob("part-[0-9]*"), key=self.number)
+        return sorted(chain.from_iterable(map(self.folder.glob, PART_FILES)), key=self.number)
 
     def begin(
         self, settings: dict[str, Any], resume: bool, restart: bool = False, share: bool = False

@@ -514,15 +514,16 @@ def test_a_file_in_place_of_the_folder(tmp_path, more):
 
 
 @pytest.mark.parametrize("more", [{"resume": True}, {"force": True}])
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("name", ["mine", "mine/", "part-000001.bak"])
 @pytest.mark.usefixtures("small_shards")
-def test_foreign_files_in_the_folder_are_not_removed(tmp_path, more, kind):
+def test_foreign_files_in_the_folder_are_not_removed(tmp_path, more, name):
     with pytest.raises(Stop):
         extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
-    foreign = tmp_path / "out.partial" / "mine"
-    foreign.mkdir() if kind == "folder" else foreign.write_text("mine")
+    foreign = tmp_path / "out.partial" / name
+    foreign.mkdir() if name.endswith("/") else foreign.write_text("mine")
     before = names(tmp_path / "out.partial")
-    with pytest.raises(ValueError, match=r"out\.partial holds mine, which an earlier run did not"):
+    message = rf"out\.partial holds {foreign.name}, which an earlier run did not"
+    with pytest.raises(ValueError, match=message):
         extract(bilm_of(), ["a"] * 9, tmp_path / "out", **more)
     assert names(tmp_path / "out.partial") == before
     assert len(before) == 4
