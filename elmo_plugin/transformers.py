@@ -150,6 +150,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         """Initialize a module whose weights a checkpoint lacks."""
+        # Transformers 5.0 calls this for modules that are loaded, too.
+        if all(getattr(one, "_is_hf_initialized", False) for one in module.parameters()):
+            return
         if isinstance(module, CharCnn):
             module.reset_parameters(self.config.bilm_options().activation)
         elif isinstance(module, (LstmCellWithProjection, torch.nn.LSTM)):
