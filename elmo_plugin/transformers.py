@@ -10,27 +10,14 @@ from typing import Any
 
 import numpy
 import torch
+import transformers
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split, WhitespaceSplit
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    BatchEncoding,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import BatchEncoding, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import modeling_outputs as outputs
 from transformers.pipelines import PIPELINE_REGISTRY, TokenClassificationPipeline
 
 from elmo_plugin.bilm.files.load import load_bilm
@@ -38,7 +25,6 @@ from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID, token_row
-from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
 from elmo_plugin.bilm.model.tokens import tokenized_batch
@@ -113,6 +99,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     config_class = ElmoConfig
     base_model_prefix = "elmo"
+    _no_split_modules = ["BiLm"]
 
     @classmethod
     def from_bilm(
@@ -155,15 +142,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
             return
         if isinstance(module, CharCnn):
             module.reset_parameters(self.config.bilm_options().activation)
-        elif isinstance(module, (LstmCellWithProjection, torch.nn.LSTM)):
-            module.reset_parameters()
         elif isinstance(module, ScalarMix):
-            torch.nn.init.ones_(module.gamma)
-            for parameter in module.scalar_parameters:
-                torch.nn.init.zeros_(parameter)
-        elif module is getattr(self, "classifier", None):
-            torch.nn.init.normal_(module.weight, std=0.02)
-            torch.nn.init.zeros_(module.bias)
+            for one in module.parameters():
+                torch.nn.init.constant_(one, float(one is module.gamma))
+        elif hasattr(module, "reset_parameters"):
+            module.reset_parameters()
 
 
 class ElmoModel(ElmoPreTrainedModel):
@@ -222,7 +205,7 @@ class ElmoModel(ElmoPreTrainedModel):
         (mixed,), *_ = BiLmOutput([self.scalar_mix_0(*output[:2])], output.mask).tokens()
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        found = BaseModelOutput(
+        found = outputs.BaseModelOutput(
             last_hidden_state=self._dropout(mixed),
             hidden_states=tuple(output.tokens().layers) if output_hidden_states else None,
         )
@@ -284,7 +267,7 @@ class ElmoForTokenClassification(_ElmoWithHead):
     config : `ElmoConfig`
     """
 
-    output_class = TokenClassifierOutput
+    output_class = outputs.TokenClassifierOutput
 
     def _pooled(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return vectors
@@ -307,7 +290,7 @@ class ElmoForSequenceClassification(_ElmoWithHead):
     config : `ElmoConfig`
     """
 
-    output_class = SequenceClassifierOutput
+    output_class = outputs.SequenceClassifierOutput
 
     def _pooled(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         if self.config.pooling == "mean":
@@ -599,9 +582,9 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return [{**one, "scores": scores[i], "index": i} for i, one in enumerate(found)]
 
 
-AutoConfig.register("elmo", ElmoConfig)
-AutoTokenizer.register(ElmoConfig, slow_tokenizer_class=ElmoTokenizer)
-AutoModel.register(ElmoConfig, ElmoModel)
-AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification)
-AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification)
+transformers.AutoConfig.register("elmo", ElmoConfig)
+transformers.AutoTokenizer.register(ElmoConfig, slow_tokenizer_class=ElmoTokenizer)
+transformers.AutoModel.register(ElmoConfig, ElmoModel)
+transformers.AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification)
+transformers.AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification)
 PIPELINE_REGISTRY.supported_tasks["token-classification"]["impl"] = ElmoTokenClassificationPipeline

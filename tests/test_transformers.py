@@ -109,6 +109,16 @@ def test_settings_are_saved(state, bilm_files, tmp_path):
     assert (loaded._dropout.p, loaded.scalar_mix_0.do_layer_norm) == (0.25, True)
 
 
+def test_what_a_checkpoint_lacks_is_initialized(bilm_files, tmp_path):
+    made = with_learned_mix(ElmoForTokenClassification.from_bilm(**bilm_files))
+    bilm = {name: one for name, one in made.state_dict().items() if "_elmo_lstm" in name}
+    made.save_pretrained(tmp_path, state_dict=bilm)
+    loaded = AutoModelForTokenClassification.from_pretrained(tmp_path)
+    assert [one.item() for one in loaded.elmo.scalar_mix_0.parameters()] == [1.0, 0.0, 0.0, 0.0]
+    assert 0 < loaded.classifier.weight.abs().max() < 1
+    assert all(torch.equal(loaded.state_dict()[name], one) for name, one in bilm.items())
+
+
 class OwnModel(PreTrainedModel):
     """What a user writes around our `Elmo`."""
 
