@@ -1,6 +1,7 @@
 """The configurable `Elmo`: what a model's `elmo` argument builds."""
 
 import json
+import pydoc
 from pathlib import Path
 from typing import Optional
 
@@ -98,3 +99,11 @@ def test_dropout_falls_on_each_representation_alone(files):
     torch.manual_seed(0)
     first, second = elmo(batch_to_ids([["a", "b"] * 20]))["elmo_representations"]
     assert not torch.equal(first == 0, second == 0)
+
+
+def test_help_has_the_arguments_and_the_outputs():
+    from elmo_plugin import Elmo
+
+    text = pydoc.plain(pydoc.render_doc(Elmo))
+    for part in ("scalar_mix_parameters : `Optional[List[float]]`", "elmo_representations"):
+        assert part in text
