@@ -135,7 +135,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         kept = PreTrainedModel._fix_state_dict_key_on_load("")
         return key if kept == "" else (key, *kept[1:])  # a tuple since transformers 4.49
 
-    def _init_weights(self, module: torch.nn.Module) -> None:
+    def _init_weights(self, module: Any) -> None:
         """Initialize a module whose weights a checkpoint lacks."""
         # Transformers 5.0 calls this for modules that are loaded, too.
         if all(getattr(one, "_is_hf_initialized", False) for one in module.parameters()):
