@@ -55,9 +55,6 @@ def _from_archive(resolve: Any) -> Any:
     return find_files
 
 
-Elmo.__doc__ = f"{Elmo.__doc__}{elmo.Elmo.__doc__}"  # help(Elmo) has the arguments
-
-
 def _draw_as_allennlp(options: ElmoOptions) -> None:
     """
     Advance PyTorch's random generator as the constructor of AllenNLP 2.10.1's `_ElmoBiLm` does.
