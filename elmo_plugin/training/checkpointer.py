@@ -175,8 +175,6 @@ class AtomicCheckpointer(Checkpointer):
         """
         if self._is_primary:
             remove_temporary_files(self._directory)
-            for leftover in self._directory.glob("*.th.tmp"):  # version 0.2 left such files
-                leftover.unlink(missing_ok=True)
         unreadable: List[str] = []
         for point in sorted(self._points(), reverse=True):
             model_path, training_path = self._pair(point)

@@ -23,32 +23,14 @@ class BilmPretraining(TrainModel):
     key `distributed` is not supported: for several processes, start `elmo-plugin pretrain` with
     torchrun.
 
-    # Parameters
-
-    config : `Dict[str, Any]`
-        The whole config; see `docs/pretraining.md`, "Keys".
-    serialization_dir : `str`
-        Folder of the run.
-    recover : `bool`, optional (default = `True`)
-        Resume from a checkpoint in the folder, if there is one.
-    force : `bool`, optional (default = `False`)
-        First move what is in the folder to `FOLDER.former`.
-
-    # Raises
-
-    `ConfigurationError`
-        If the config has a wrong or unknown key.
+    `recover` and `force` are the options of `elmo-plugin pretrain`. Raise a `ConfigurationError` if
+    the config has a wrong or unknown key.
     """
 
     def __init__(
-        self,
-        config: Dict[str, Any],
-        serialization_dir: str,
-        recover: bool = True,
-        force: bool = False,
+        self, config: Dict[str, Any], serialization_dir: str, recover: bool, force: bool
     ) -> None:
-        self.config = config
-        self.serialization_dir = serialization_dir
+        self.config, self.serialization_dir = config, serialization_dir
         self.recover, self.force = recover, force
         try:
             check_config(config, "the config")
