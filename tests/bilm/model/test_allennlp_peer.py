@@ -308,12 +308,13 @@ def test_a_module_in_place_of_the_files(files):
         Elmo(*files, module=load_bilm(*files))
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @first_quick("shape", SHAPES, count=3)
-def test_gradients_in_float64(shape, tmp_path):
-    """Of every parameter, over two batches: no gradient flows into the batch before."""
+def test_gradients_are_those_of_allennlp_in_float64(shape, dtype, error, tmp_path):
+    """Of every parameter, over some batches: no gradient flows into the batch before."""
     files = write(tmp_path, random_bilm(**SHAPES[shape]))
     ours, theirs = elmo_pair(files, 2, requires_grad=True)
-    for elmo in (ours.double(), theirs.double()):
+    for elmo in (ours.to(dtype), theirs.double()):
         for batch in BATCHES[:3]:
             output = elmo(batch_to_ids(batch))
             first, second = output["elmo_representations"]
@@ -323,7 +324,7 @@ def test_gradients_in_float64(shape, tmp_path):
     for name, parameter in ours.named_parameters():
         assert parameter.requires_grad
         gradient = expected[name].grad
-        torch.testing.assert_close(parameter.grad, gradient, atol=1e-12, rtol=1e-8)
+        assert (parameter.grad - gradient).abs().max() <= error * max(1, gradient.abs().max())
         compared += bool(gradient.any())
     # None is zero throughout, which would say nothing.
     assert compared == len(expected)
