@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes of the tests. Tests of one `xdist_group` run in one of them.
 TEST_PROCESSES ?= 2
 
-.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray wheel check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray wheel wheels check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -102,6 +102,12 @@ wheel:  ## build dist/*.whl: the core, with the configs and the C++ kernels
 	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m pip --disable-pip-version-check wheel --no-deps -w dist .
 	rm -rf build
 
+# manylinux in a container, macOS and Windows on themselves; without a compiler the wheel is pure Python.
+wheels:  ## build dist/*.whl for others' machines of this platform (installs cibuildwheel in .venv-wheels)
+	$(PYTHON) -m venv .venv-wheels
+	.venv-wheels/*/python $(PIP) cibuildwheel==4.3.5
+	.venv-wheels/*/python -m cibuildwheel --output-dir dist
+
 check-wheel: wheel  ## install the wheel in a clean environment, without AllenNLP and then with it, and use it
 	.ci/check_wheel
 
@@ -110,5 +116,5 @@ release: install  ## check everything and build the wheel (CONTRIBUTING.md, "Rel
 	$(MAKE) wheel
 
 clean:  ## remove everything that make and the tools made
-	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs build dist site *.egg-info elmo_plugin/bilm/kernels/libelmo_kernels.* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs .venv-wheels build dist site *.egg-info elmo_plugin/bilm/kernels/libelmo_kernels.* .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +

@@ -290,13 +290,16 @@ class AddedElmo:
             loss = model(**batch).get("loss")
             if loss is not None:
                 loss.backward()
-                losses.append(loss.item())
+                losses.append(loss)
         mixes = [one for name, one in model.named_parameters() if "scalar_mix" in name]
-        if losses and all(one.grad is None for one in mixes if one.requires_grad):
+        grads = [one.grad for one in mixes if one.requires_grad]
+        if losses and grads and not any(one is not None for one in grads):
             raise ConfigurationError("ELMo's scalar mix gets no gradient from the loss")
+        if not all(one.isfinite().all() for one in [*losses, *grads] if one is not None):
+            raise ConfigurationError("the loss or ELMo's gradient is not finite")
         what = "the data's first instances" if self._is_real else "an invented sentence"
         with_what = self._weights if here else f"random weights in place of {self._weights}"
-        ended = f"loss {losses[0]:.4g}, with gradients" if losses else "no loss without labels"
+        ended = "loss and gradients are finite" if losses else "no loss without labels"
         return f"one batch of {what} was run with {with_what}: {ended}"
 
     def _no_place(self) -> str:

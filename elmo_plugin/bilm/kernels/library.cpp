@@ -14,6 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+// glibc 2.34 moved these into libc. Their older versions are in every glibc, so that a library that was built on a new system runs on an old one.
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver pthread_create,pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_key_create,pthread_key_create@GLIBC_2.2.5");
+__asm__(".symver pthread_getspecific,pthread_getspecific@GLIBC_2.2.5");
+__asm__(".symver pthread_setspecific,pthread_setspecific@GLIBC_2.2.5");
+__asm__(".symver pthread_mutex_trylock,pthread_mutex_trylock@GLIBC_2.2.5");
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
