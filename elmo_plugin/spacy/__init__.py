@@ -1,12 +1,13 @@
 """
 ELMo in spaCy: the pipeline component `elmo` and the model architecture `elmo_plugin.ElmoMix.v1`.
-spaCy finds them through this package's entry points. This module defines `doc._.elmo`.
+spaCy finds them through this package's entry points. This module defines `_.elmo` of Docs, spans
+and tokens, and their similarity.
 """
 
 from typing import Any
 
 import numpy
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span, Token
 
 # Keys in `Doc.user_data`. `DocBin(store_user_data=True)` and `Doc.to_bytes` save this dictionary.
 _LAYERS: Any = ("._.", "elmo", None, None)
@@ -54,5 +55,47 @@ def set_layers(doc: Doc, layers: Any) -> None:
     doc.user_data[_STARTS] = [[token.idx for token in doc], len(doc.text)]
 
 
+def vectors_of(item: Doc | Span | Token) -> Any:
+    """
+    Return the layers of a Doc's, a span's or a token's tokens, shape `(mixture_size, num_tokens,
+    embedding_dim)`, for a token `(mixture_size, embedding_dim)`; `None` if there are none.
+    """
+    layers = get_layers(item if isinstance(item, Doc) else item.doc)
+    if layers is None or isinstance(item, Doc):
+        return layers
+    return layers[:, item.i if isinstance(item, Token) else slice(item.start, item.end)]
+
+
+def similarity(item: Doc | Span | Token, other: Doc | Span | Token) -> float:
+    """
+    Return the cosine of two means of ELMo's vectors, over layers and tokens, so that a word in two
+    senses is less similar to itself; 0.0 if one of them has only white space.
+
+    # Raises
+
+    `ValueError`
+        If `other` has no ELMo vectors.
+    """
+    means = []
+    for one in (item, other):
+        layers = vectors_of(one) if isinstance(one, (Doc, Span, Token)) else None
+        if layers is None:
+            raise ValueError(f"{one!r} has no ELMo vectors, expected text that 'elmo' has read")
+        means.append(layers.reshape(-1, layers.shape[-1]).sum(axis=0))
+    norm = numpy.linalg.norm(means[0]) * numpy.linalg.norm(means[1])
+    return float(means[0] @ means[1] / norm) if norm else 0.0
+
+
+def hook_similarity(doc: Doc) -> None:
+    """
+    Let `similarity` of a Doc, its spans and tokens compare ELMo's vectors. The component calls this
+    function; spaCy does not save hooks, so call it for a Doc from a file or another process.
+    """
+    for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
+        hooks["similarity"] = similarity
+
+
 if not Doc.has_extension("elmo"):
     Doc.set_extension("elmo", getter=get_layers, setter=set_layers)
+    for _kind in (Span, Token):
+        _kind.set_extension("elmo", getter=vectors_of)

@@ -25,6 +25,7 @@ from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 from elmo_plugin.bilm.use.layer_cache import LayerCache
+from elmo_plugin.spacy import hook_similarity
 
 OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
 
@@ -58,7 +59,7 @@ def make_elmo(
 class ElmoComponent(Pipe):
     """
     spaCy component that stores a biLM's layers in `doc._.elmo`, float32, shape `(mixture_size,
-    num_tokens, embedding_dim)`, and their mean in `doc.tensor`.
+    num_tokens, embedding_dim)`, and their mean in `doc.tensor`, which `similarity` compares.
 
     The component is not trained. A training config must list it in `annotating_components`. Later
     components learn a scalar mix of the layers with the architecture `elmo_plugin.ElmoMix.v1`.
@@ -160,6 +161,7 @@ class ElmoComponent(Pipe):
         for doc, own in zip(docs, layers):
             doc._.elmo = own
             doc.tensor = own.mean(axis=0)
+            hook_similarity(doc)
 
     def _layers(self, sentences: list[list[str]]) -> Iterable[numpy.ndarray]:
         """Return an array of layers for each sentence, padded to the longest of the sentences."""
