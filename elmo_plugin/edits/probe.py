@@ -199,6 +199,10 @@ class Probe:
 
     After `begin`, `consumed` holds the names of the fields that the model's text field embedders
     read, and a layer whose input had the width that it names must keep to it.
+
+    # Parameters
+
+    vocabulary : `Vocabulary`
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

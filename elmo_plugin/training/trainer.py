@@ -40,7 +40,10 @@ class ResumableTrainer(GradientDescentTrainer):
       with zeros, as `allennlp evaluate` does, and training continues from its own state.
     * A model of the type `from_archive` has its vocabulary in the run's own archive.
 
-    With `enable_default_callbacks: false` it does none of this.
+    # Parameters
+
+    enable_default_callbacks : `bool`, optional (default = `True`)
+        If false, the trainer does none of this.
     """
 
     def __init__(self, *args: Any, enable_default_callbacks: bool = True, **kwargs: Any) -> None:

@@ -76,8 +76,13 @@ class ShardEmbedder:
     """
     Computes shards of a plan, and writes their Parquet files.
 
-    `folder` is the output folder, and `root` the folder to which relative names of input files
-    refer. Both are valid on every machine of the run.
+    # Parameters
+
+    plan : `Plan`
+    folder : `Path`
+        The output folder, valid on every machine of the run.
+    root : `Path`
+        The folder to which relative names of input files refer, valid on every machine too.
     """
 
     plan: Plan

@@ -153,7 +153,11 @@ class LocalWorker(ProcessPoolExecutor):
     """
     Process of this machine. Spawned, because a fork of a process that has run PyTorch may hang.
 
-    `job` and `threads` are the arguments of `start_worker`.
+    # Parameters
+
+    job : `bytes`
+    threads : `int`
+        See `start_worker`.
     """
 
     def __init__(self, job: bytes, threads: int) -> None:
@@ -178,7 +182,15 @@ class LocalWorker(ProcessPoolExecutor):
 
 @dataclass
 class LocalWorkers:
-    """Processes of this machine; see `start_worker` for the arguments."""
+    """
+    Processes of this machine.
+
+    # Parameters
+
+    job : `bytes`
+    threads : `int`
+        See `start_worker`.
+    """
 
     job: bytes
     threads: int

@@ -15,7 +15,15 @@ def ray_module() -> Any:
 
 
 class ShardActor:
-    """Process of a Ray cluster in which `start_worker` has run."""
+    """
+    Process of a Ray cluster in which `start_worker` has run.
+
+    # Parameters
+
+    job : `bytes`
+    threads : `int`
+        See `start_worker`.
+    """
 
     def __init__(self, job: bytes, threads: int) -> None:
         start_worker(job, threads)
@@ -26,7 +34,14 @@ class ShardActor:
 
 
 class RayWorker:
-    """The driver's side of a `ShardActor`; `actor` is its handle."""
+    """
+    The driver's side of a `ShardActor`.
+
+    # Parameters
+
+    actor : `Any`
+        Its handle.
+    """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

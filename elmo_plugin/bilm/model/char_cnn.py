@@ -42,6 +42,11 @@ class Highways(torch.nn.Module):
     """
     Highway layers. The parameters have the names and order of AllenNLP's `Highway`: `_layers.K` has
     the rows of the transform, then of the gate. bilm-tf's gate "carry" is 1 minus this gate.
+
+    # Parameters
+
+    dim : `int`
+    num_layers : `int`
     """
 
     def __init__(self, dim: int, num_layers: int) -> None:
@@ -52,7 +57,19 @@ class Highways(torch.nn.Module):
         return iter(self._layers)  # type: ignore[arg-type]
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the output of the last layer, which has the shape of `tokens`."""
+        """
+        Apply the layers.
+
+        # Parameters
+
+        tokens : `torch.Tensor`
+            Shape `(num_rows, dim)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Output of the last layer, shape `(num_rows, dim)`.
+        """
         return highways(tokens, list(self))
 
 
