@@ -15,6 +15,7 @@ SLOW = [
     "docs/how_to.md",
     "docs/interop/scoring.md",
     "docs/own_ner.md",
+    "docs/text_classifier.md",
 ]
 # Pages that show files or programs of others; tests/interop and tests/bilm/manylangs run those.
 ELSEWHERE = ["docs/migrating.md"]
