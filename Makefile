@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes of the tests. Tests of one `xdist_group` run in one of them.
 TEST_PROCESSES ?= 2
 
-.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray wheel wheels check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray test-next wheel wheels check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -67,12 +67,24 @@ bench: $(STAMP)  ## benchmarks
 	$(BIN)/python -m benchmarks
 
 # These environments also see the packages in .venv, so that the pinned set is not installed twice.
+define BESIDE_VENV
+$(BIN)/python -m venv $(@D)
+$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
+  > "$$($(@D)/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+endef
+
 $(BESIDE:%=.venv-%/.installed): .venv-%/.installed: $(STAMP) requirements-%.txt
-	$(BIN)/python -m venv .venv-$*
-	$(BIN)/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])' \
-	  > "$$(.venv-$*/bin/python -c 'import sysconfig as s; print(s.get_paths()["purelib"])')/run_time_set.pth"
+	$(BESIDE_VENV)
 	.venv-$*/bin/python $(PIP) --no-deps -r requirements-$*.txt
 	@touch $@
+
+.venv-next/.installed: $(STAMP)
+	$(BESIDE_VENV)
+	$(@D)/bin/python $(PIP) --upgrade torch torchvision
+	@touch $@
+
+test-next: .venv-next/.installed  ## the quick tests on the newest PyTorch (installs it in .venv-next)
+	.venv-next/bin/python -m pytest -n $(TEST_PROCESSES)
 
 peers: .venv-peers/.installed  ## compare with allennlp-models (installs it in .venv-peers)
 	.venv-peers/bin/python -m pytest -m peers
@@ -116,5 +128,5 @@ release: install  ## check everything and build the wheel (CONTRIBUTING.md, "Rel
 	$(MAKE) wheel
 
 clean:  ## remove everything that make and the tools made
-	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-docs .venv-wheels build dist site *.egg-info elmo_plugin/bilm/kernels/libelmo_kernels.* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BESIDE:%=.venv-%) .venv-next .venv-docs .venv-wheels build dist site *.egg-info elmo_plugin/bilm/kernels/libelmo_kernels.* .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -type d -prune -exec rm -rf {} +
