@@ -52,8 +52,7 @@ def same(one: Any, other: Any) -> bool:
 
 def plain(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Keep the metrics that `torch.load` reads by default: numbers, strings and `None`."""
-    numbers = (numpy.number, numpy.bool_)
-    kept = (bool, int, float, str, type(None), *numbers)
+    kept = (bool, int, float, str, type(None), numpy.number, numpy.bool_)
     return {name: _copied(one) for name, one in metrics.items() if isinstance(one, kept)}
 
 

@@ -19,12 +19,13 @@ class BilmPretraining(TrainModel):
     """
     Pretraining of a biLM by `allennlp train`, with the config of `elmo-plugin pretrain`.
 
-    The run's folder gets `options.json` and `weights.hdf5` instead of a `model.tar.gz`. AllenNLP's
-    key `distributed` is not supported: for several processes, start `elmo-plugin pretrain` with
-    torchrun.
+    The run's folder gets `options.json` and `weights.hdf5` instead of a `model.tar.gz`. Raise a
+    `ConfigurationError` if the config has a wrong or unknown key.
 
-    `recover` and `force` are the options of `elmo-plugin pretrain`. Raise a `ConfigurationError` if
-    the config has a wrong or unknown key.
+    # Parameters
+
+    config, serialization_dir, recover, force : `Any`
+        Config, folder and options of `elmo-plugin pretrain`.
     """
 
     def __init__(

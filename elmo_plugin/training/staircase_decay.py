@@ -14,8 +14,6 @@ class StaircaseDecay(LearningRateScheduler):
     `staircase=True`, which e2e-coref uses (53c4116, experiments.conf). AllenNLP's schedulers `step`
     and `exponential` count epochs instead.
 
-    Registered as a `LearningRateScheduler` with name "staircase_decay".
-
     # Parameters
 
     optimizer : `torch.optim.Optimizer`

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import util as training_util
-from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
@@ -83,6 +83,13 @@ class ResumableTrainer(GradientDescentTrainer):
             changed = {n: c for n, c in counts.items() if n not in fresh or not same(c, fresh[n])}
             state["counts"] = changed
         return state
+
+    def _maybe_restore_checkpoint(self) -> None:
+        super()._maybe_restore_checkpoint()
+        if self._is_resumable and self._is_skipping:
+            # It hooks the layers in the first batch, and hooked ones have other last bits.
+            checks = ConfidenceChecksCallback
+            self._callbacks = [one for one in self._callbacks if not isinstance(one, checks)]
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
         if not self._is_resumable:
