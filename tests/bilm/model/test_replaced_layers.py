@@ -5,6 +5,9 @@ import logging
 
 import pytest
 import torch
+from allennlp.confidence_checks.normalization_bias_verification import (
+    NormalizationBiasVerification,
+)
 from torch.ao.nn import qat
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat, quantize_dynamic
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
@@ -412,4 +415,13 @@ def test_what_reads_weights_refuses_a_changed_layer(tmp_path, change):
 def test_plain_layers_log_nothing(caplog):
     with caplog.at_level(logging.DEBUG):
         random_bilm()(IDS)
+    assert not caplog.records
+
+
+def test_allennlps_confidence_check_in_the_first_batch_does_not_slow_a_run(caplog):
+    bilm = random_bilm()
+    check = NormalizationBiasVerification(bilm)
+    check.register_hooks()
+    bilm(IDS)
+    check.destroy_hooks()
     assert not caplog.records
