@@ -17,7 +17,7 @@ CONFIGS = REPOSITORY.parent / "shared" / "configs"
 FOUND = sorted(
     path.relative_to(CONFIGS)
     for path in itertools.chain(
-        CONFIGS.rglob("experiment*.json*"), CONFIGS.rglob("training_config/**/*.json*")
+        CONFIGS.rglob("*experiment*.json*"), CONFIGS.rglob("training_config/**/*.json*")
     )
 )
 # What grows, by multiples of ELMo's width; `{}` if only the two edits of ELMo are needed.
