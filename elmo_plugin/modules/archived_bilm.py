@@ -12,15 +12,17 @@ import tarfile
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
-from allennlp.models import Model
 
 from elmo_plugin.bilm.files.archive_member import read_member
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
+
+if TYPE_CHECKING:  # imported while AllenNLP imports its own `Elmo`, before its models
+    from allennlp.models import Model
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +177,7 @@ def _parts(config: Any) -> Iterator[Dict[str, Any]]:
 # --- runs whose model has the type `from_archive` -------------------------------------------------
 
 
-def save_extended_vocabulary(model: Model, directory: str) -> None:
+def save_extended_vocabulary(model: "Model", directory: str) -> None:
     """
     Save the vocabulary of a `from_archive` model for the run's own archive.
 
@@ -212,7 +214,7 @@ def archived_config(path: Union[str, Path]) -> Optional[bytes]:
     return json.dumps(config, indent=2).encode()
 
 
-def remember_labels(model: Model) -> None:
+def remember_labels(model: "Model") -> None:
     """Set `model.num_trained_labels`, a dictionary from each label namespace to its size."""
     embedded = {
         getattr(module, "_vocab_namespace", None)
@@ -227,7 +229,7 @@ def remember_labels(model: Model) -> None:
     }
 
 
-def check_no_new_labels(model: Model) -> None:
+def check_no_new_labels(model: "Model") -> None:
     """
     Raise a `ConfigurationError` if a loaded model's vocabulary has more labels than
     `remember_labels` stored, because the output layer has no rows for the new ones.
