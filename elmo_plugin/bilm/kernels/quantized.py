@@ -3,6 +3,8 @@ Products with a frozen weight in plain PyTorch, one class for each number format
 results of the C++ kernels, and run on GPUs and on machines without the C++ library.
 """
 
+import functools
+
 import torch
 from torch.nn import functional
 
@@ -145,7 +147,46 @@ class Int8Linear(LinearKernel):
         exact = rows.float()
         largest = _largest(exact)
         integers = (exact * (LARGEST_INT8 / largest)).round_()
-        return super().product(integers) * (self._scales * largest)
+        return self._sums(integers).mul_(self._scales * largest)
+
+    def _sums(self, integers: torch.Tensor) -> torch.Tensor:
+        return functional.linear(integers, self.weight)
+
+
+class DynamicInt8Linear(Int8Linear):
+    """
+    `Int8Linear` on a CPU, by PyTorch's dynamic quantized product. That has one scale for all rows,
+    which two more rows set to 1: so integers stay themselves, and rows stay independent.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(weight)
+        # An integer cannot be NaN, but its row's scale is.
+        integers = self.weight.nan_to_num_().contiguous()
+        self.weight = torch.quantize_per_tensor(integers, 1.0, 0, torch.qint8)
+        self._packed = torch.ops.quantized.linear_prepack(self.weight, None)
+        # The lowest and the highest number of the 256 steps of 1.
+        self._range = integers.new_tensor([[-127.0], [128.0]]).expand(2, weight.shape[1])
+
+    def _sums(self, integers: torch.Tensor) -> torch.Tensor:
+        rows = torch.cat((integers, self._range)).nan_to_num_()
+        return torch.ops.quantized.linear_dynamic(rows, self._packed)[: len(integers)]
+
+
+@functools.cache
+def has_dynamic_int8() -> bool:
+    """Return whether PyTorch's quantized product is exact here: without VNNI, its sums saturate."""
+    weight = torch.tensor([[1.0], [-1.0]], device="cpu").repeat(1, 256)
+    try:
+        product = DynamicInt8Linear(weight)(weight)
+    except (AttributeError, RuntimeError):
+        return False
+    return torch.equal(product, Int8Linear(weight)(weight))
 
 
 class Int16Linear(LinearKernel):
@@ -170,8 +211,12 @@ class Int16Linear(LinearKernel):
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
-    """Return each row's largest absolute value, at least 1e-30; shape `(num_rows, 1)`."""
-    return rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
+    """
+    Return each row's largest absolute value, at least 1e-30, and NaN instead of infinity; shape
+    `(num_rows, 1)`.
+    """
+    largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)
+    return largest.masked_fill_(largest.isinf(), torch.nan)
 
 
 def _largest_norm(rows: torch.Tensor) -> torch.Tensor:
