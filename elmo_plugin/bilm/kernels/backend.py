@@ -44,6 +44,7 @@ from elmo_plugin.bilm.kernels.plain import (
 from elmo_plugin.bilm.kernels.reference import highways
 from elmo_plugin.bilm.kernels.reference import lstm_layer as call_lstm_modules
 from elmo_plugin.bilm.kernels.reference import token_layer as call_token_modules
+from elmo_plugin.bilm.kernels.torch_private import is_batched, is_in_backward
 
 __all__ = [
     "DTYPES",
@@ -99,16 +100,6 @@ def backend() -> Backend:
     if torch_private.transforms_are_active():
         return reference
     return BACKENDS[_name.get()]
-
-
-def is_in_backward() -> bool:
-    """Return whether autograd is computing gradients in this thread."""
-    return torch_private.is_in_backward()
-
-
-def is_batched(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one of many that `torch.vmap` computes at once."""
-    return torch_private.is_batched(tensor)
 
 
 def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:

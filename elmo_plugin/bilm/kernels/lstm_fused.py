@@ -77,10 +77,6 @@ class FusedTrainingSteps(TrainingSteps):
             library.limit(self._cell_clip),
         )  # fmt: skip
 
-    def grad_bias(self, grad_gates: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the bias's gradient: the sum of all rows of `grad_gates`, in `dtype`."""
-        return grad_gates.sum(dim=0, dtype=dtype)
-
 
 def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
     """

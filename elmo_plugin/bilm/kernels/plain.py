@@ -76,19 +76,14 @@ def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     return False
 
 
-def depends_on_parameters_alone(module: torch.nn.Module, or_buffers: bool = False) -> bool:
-    """
-    Return whether a module's output depends on nothing but its parameters and settings. With
-    `or_buffers`, it may also depend on buffers, as that of pruned layers does.
-    """
+def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
+    """Return whether a module's output depends on nothing but its parameters and settings."""
     if _of_all_modules() is not None:
         return False
     modules = [module]
     for one in modules:  # grows
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_known(kind):
-            return False
-        if not _is_plain(one, kind, own) and not (or_buffers and _not_plain(one, kind) is None):
+        if not _is_known(kind) or not _is_plain(one, kind, own):
             return False
         modules += one.children()
     return True
