@@ -79,12 +79,16 @@ def token_layer(
         with without_autocast(character_ids.device):
             vectors = trained_token_layer(distinct, weights, number_format)
     elif trains:
-        linear = functools.partial(training_linear, training_dtype=precision.training_dtype)
-        linears = linears_with_gradient(weights, linear)
+        linears = _trained_linears(weights, precision.training_dtype)
         vectors = encode(distinct, weights, linears, tokens_at_once(distinct, trains=True))
     else:
         vectors = _encode_frozen(distinct, weights, precision.dtype)
     return functional.embedding(inverse, vectors)
+
+
+def _trained_linears(weights: TokenWeights, training_dtype: str | None) -> Linears:
+    linear = functools.partial(training_linear, training_dtype=training_dtype)
+    return linears_with_gradient(weights, linear)
 
 
 def _encode_parts(
@@ -93,8 +97,7 @@ def _encode_parts(
     training_dtype: str | None,
     widths: Sequence[int],
 ) -> torch.Tensor:
-    linear = functools.partial(training_linear, training_dtype=training_dtype)
-    linears = linears_with_gradient(weights, linear)
+    linears = _trained_linears(weights, training_dtype)
     if training_dtype is not None:  # the largest products stay as they are multiplied
         dtype, matrix = getattr(torch, training_dtype), filter_matrix(weights)
         convolve = functools.partial(training_linear, weight=matrix.to(dtype))
@@ -122,21 +125,8 @@ def _encode_frozen(
         (PREPACKED, dtype, weights.activation),
         lambda: frozen_token_layer(weights, dtype),
     )
-    if frozen is not None:
-        return frozen(character_ids)
-
-    def prepacked() -> tuple[TokenWeights, Linears]:
-        wide, product_dtype = _widened(weights, dtype)
-        return wide, prepacked_linears(
-            wide, lambda weight, precise: linear_kernel(weight, product_dtype, precise)
-        )
-
     with without_autocast(character_ids.device):
-        wide, linears = derived(
-            weights.tensors, (PREPACKED, dtype, weights.activation, "plain"), prepacked
-        )
-        at_once = tokens_at_once(character_ids, trains=False)
-        return encode(character_ids, wide, linears, at_once)
+        return frozen(character_ids)
 
 
 def linear(rows: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
@@ -317,8 +307,8 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     dtype : `str | None`
         See `Precision`.
     """
-    number_format = lstm_format(weights, dtype)
     weights, dtype = _widened(weights, dtype)
+    number_format = lstm_format(weights, dtype)
     bias = weights.bias
     if number_format is not None:
         return CompiledLstm(weights, number_format)
@@ -328,14 +318,19 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     return kind(weights, lambda weight: linear_kernel(weight, dtype), elements)
 
 
-def frozen_token_layer(weights: TokenWeights, dtype: str | None) -> CompiledTokenLayer | None:
+def frozen_token_layer(
+    weights: TokenWeights, dtype: str | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """
-    Return the library's frozen token layer; `None` without the library. See `Precision` for
-    `dtype`; of its matrices, only the highways are ever in int8.
+    Return the fastest frozen token layer on this machine. See `Precision` for `dtype`; of its
+    matrices, only the highways are ever in int8.
     """
     weights, dtype = _widened(weights, dtype)
     if not runs_in_library(weights.embedding):
-        return None
+        linears = prepacked_linears(
+            weights, lambda weight, precise: linear_kernel(weight, dtype, precise)
+        )
+        return lambda ids: encode(ids, weights, linears, tokens_at_once(ids, trains=False))
     size = max((weight.numel() for weight, _ in weights.highways), default=0)
     number_format = _number_format(dtype, size)
     precise_format = "int16" if number_format == "int8" else number_format
