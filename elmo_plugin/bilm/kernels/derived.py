@@ -7,6 +7,7 @@ A value is stored with the first weight that it depends on, and freed with it. I
 """
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -92,6 +93,14 @@ class WatchedParameter(torch.nn.Parameter):
         if record is not None and self.data_ptr() != record.pointer:  # as in `.to()`: free memory
             forget([self])
 
+    def detach(self) -> torch.Tensor:
+        """The values without gradient."""
+        _doubt(self)
+        values = torch.Tensor.detach(self)
+        # `torch.nn.Parameter(weight)` refuses to make a parameter of another class.
+        by_parameter = sys._getframe(1).f_code is torch.nn.Parameter.__new__.__code__
+        return values.as_subclass(WatchedParameter) if by_parameter else values
+
     def __repr__(self) -> str:  # type: ignore[override]
         values = torch.Tensor.detach(self).requires_grad_(self.requires_grad)
         return f"Parameter containing:\n{values!r}"
@@ -112,19 +121,25 @@ def _doubt(weight: torch.Tensor) -> None:
         record.checked = False
 
 
-def _watched(name: str) -> Callable[..., Any]:
-    method = getattr(torch.Tensor, name)
+def _watched(member: Any) -> Any:
+    """Return a method or property of `torch.Tensor` that puts the weight's content in doubt."""
+    get = member if callable(member) else member.__get__
 
-    @functools.wraps(method)
     def access(weight: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         _doubt(weight)
-        return method(weight, *arguments, **named)
+        return get(weight, *arguments, **named)
 
-    return access
+    return functools.wraps(member)(access) if callable(member) else property(access)
 
 
-for _name in ("detach", "numpy", "untyped_storage", "__dlpack__"):
-    setattr(WatchedParameter, _name, _watched(_name))
+# `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do.
+for _name in (
+    "numpy", "untyped_storage", "__dlpack__", "__getitem__", "__iter__", "view",
+    "view_as", "reshape", "flatten", "ravel", "t", "transpose", "permute", "T", "mT", "narrow",
+    "select", "unbind", "split", "chunk", "squeeze", "unsqueeze", "expand", "diagonal", "unfold",
+    "as_strided",
+):  # fmt: skip
+    setattr(WatchedParameter, _name, _watched(getattr(torch.Tensor, _name)))
 
 
 def derived(
@@ -134,8 +149,8 @@ def derived(
     Return the cached result of `make`; call `make` again when a parameter has changed.
 
     These changes are noticed: a step of any `torch.optim.Optimizer`, in-place operations that
-    PyTorch's version counter counts, writes after an access of `data`, `detach()` or `numpy()`, a
-    new tensor in `.data`, another parameter, device or dtype.
+    PyTorch's version counter counts, writes after an access of `data`, `detach()`, `numpy()` or a
+    view by a method, a new tensor in `.data`, another parameter, device or dtype.
 
     A write through a view that was taken before the last use is not counted. On a CPU, a few
     elements of each weight are therefore compared as well, which detects a write to a whole tensor;

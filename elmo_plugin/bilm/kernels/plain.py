@@ -27,6 +27,8 @@ _METHODS = (
     "forward", "_conv_forward", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl",
     "_slow_forward",
 )  # fmt: skip
+# The same, and attributes that are no parameters if they hold a tensor.
+_ASSIGNED = *_METHODS, "weight", "bias", "_char_embedding_weights"
 _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
@@ -85,6 +87,8 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
         own, kind = one.__dict__, cast(Any, type(one))
         if not _is_known(kind) or not _is_plain(one, kind, own):
             return False
+        if kind is torch.nn.Conv1d and not _has_usual_settings(one):
+            return False
         modules += one.children()
     return True
 
@@ -97,7 +101,7 @@ def _is_plain(layer: torch.nn.Module, kind: type[Any], own: dict[str, Any]) -> b
         and not own["_forward_pre_hooks"]
         and not own["_backward_hooks"]
         and not own["_backward_pre_hooks"]
-        and own.keys().isdisjoint(_METHODS)
+        and own.keys().isdisjoint(_ASSIGNED)
     )
 
 

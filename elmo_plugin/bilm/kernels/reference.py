@@ -130,16 +130,18 @@ def token_modules(weights: TokenWeights) -> TokenModules:
 
 
 def highways(
-    x: torch.Tensor, linears: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    x: torch.Tensor,
+    linears: Sequence[Callable[[torch.Tensor], torch.Tensor]],
+    activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu,
 ) -> torch.Tensor:
     """
-    Compute `gate * x + (1 - gate) * relu(transform)` for each highway layer (Srivastava et al.
-    2015). A layer's linear map gives `transform` and `gate`; `x` has shape `(..., dim)`.
+    Compute `gate * x + (1 - gate) * activation(transform)` for each highway layer (Srivastava et
+    al. 2015). A layer's linear map gives `transform` and `gate`; `x` has shape `(..., dim)`.
     """
     for linear in linears:
         transform, gate = linear(x).chunk(2, dim=-1)
         gate = torch.sigmoid(gate)
-        x = gate * x + (1 - gate) * torch.relu(transform)
+        x = gate * x + (1 - gate) * activation(transform)
     return x
 
 

@@ -353,7 +353,7 @@ class BiLm(WeightsModule):
             return self._run_warm_up()
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
-        settings = self.precision, clips, self.lstm.use_skip_connections, self.char_cnn.activation
+        settings = self.precision, clips, self.lstm.use_skip_connections, self.char_cnn.activations
         return derived_by_backend(weights, "primed state", settings, self._run_warm_up)
 
     @torch.inference_mode(False)  # the state is used outside inference mode too

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.backend import (
     TokenModules,
@@ -51,6 +52,7 @@ class Highways(torch.nn.Module):
 
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
+        self._activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu
         self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(num_layers))
 
     def __iter__(self) -> Iterator[torch.nn.Linear]:
@@ -70,7 +72,7 @@ class Highways(torch.nn.Module):
         `torch.Tensor`
             Output of the last layer, shape `(num_rows, dim)`.
         """
-        return highways(tokens, list(self))
+        return highways(tokens, list(self), self._activation)
 
 
 class CharCnn(WeightsModule):
@@ -182,6 +184,11 @@ class CharCnn(WeightsModule):
         return self._activation
 
     @property
+    def activations(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], ...]:
+        """Functions of the convolutions' maxima and of the highway layers."""
+        return self._activation, self._highways._activation
+
+    @property
     def weights(self) -> TokenWeights:
         """Current weights, as an argument for `Backend.token_layer`."""
         return plain(self.plain_weights)
@@ -193,6 +200,9 @@ class CharCnn(WeightsModule):
             say_slower("the activation of the token layer was replaced")
             return None
         if not is_plain(self._highways, Highways):
+            return None
+        if self._highways._activation not in (torch.relu, functional.relu):
+            say_slower("the activation of the highway layers was replaced")
             return None
         linears = [*self._highways, *([] if self._projection is None else [self._projection])]
         affines = plain_affines([

@@ -164,9 +164,33 @@ def dlpack(weight):
     torch.from_dlpack(weight)[1, 1] += 1.0
 
 
+def row_of_a_view(weight):
+    weight[1].data.zero_()
+
+
+def block_of_a_view(weight):
+    weight[3:5].data.fill_(1.0)
+
+
+def last_row(weight):
+    list(weight)[-1].data.zero_()
+
+
+def column(weight):
+    weight.T.data[1] = 0.0
+
+
+def flat_view(weight):
+    weight.view(-1).numpy()[1::2] = 0.0
+
+
+def chunk(weight):
+    weight.chunk(4)[1].data[1].zero_()
+
+
 PARTIAL = [
     every_other, one_element, one_row, two_rows_swapped, signs_of_odd_elements, numpy_element,
-    storage, dlpack,
+    storage, dlpack, row_of_a_view, block_of_a_view, last_row, column, flat_view, chunk,
 ]  # fmt: skip
 
 
@@ -285,6 +309,9 @@ def test_a_parameter_stays_one_for_everybody_else():
         assert isinstance(parameter, torch.nn.Parameter), name
         assert type(parameter.detach()) is type(parameter.data) is type(2 * parameter)
         assert type(parameter.data) is torch.Tensor
+        tied = torch.nn.Parameter(parameter, requires_grad=False)
+        assert isinstance(tied, torch.nn.Parameter)
+        assert tied.data_ptr() == parameter.data_ptr()
     saved = io.BytesIO()
     torch.save(bilm.state_dict(), saved)
     saved.seek(0)

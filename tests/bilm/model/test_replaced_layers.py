@@ -267,6 +267,41 @@ def test_an_activation_that_is_assigned_counts_from_then_on():
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
+def test_the_highways_activation_is_that_assigned(files):
+    ours, theirs = elmo_pair(files)
+    for elmo in (ours, theirs):
+        layers_of(elmo)
+        elmo._elmo_lstm._token_embedder._highways._activation = torch.tanh
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+    torch.testing.assert_close(layers_of(ours), layers_of(theirs), atol=1e-5, rtol=1e-5)
+
+
+def tensor_as_weight(bilm, factor):
+    layer = bilm.lstm.layers("forward")[0].state_linearity
+    weight = layer.weight.detach()
+    layer._parameters.pop("weight", None)
+    layer.weight = factor * weight
+
+
+def dilation(bilm, factor):
+    bilm.char_cnn.convolutions[1].dilation = (factor,)
+
+
+def highways_activation(bilm, factor):
+    bilm.char_cnn._highways._activation = [torch.tanh, torch.sigmoid][factor - 1]
+
+
+@pytest.mark.parametrize("change", [tensor_as_weight, dilation, highways_activation])
+def test_the_primed_state_is_of_the_layers_as_they_are(change):
+    bilm = random_bilm().requires_grad_(False).eval()
+    bilm.state = "primed"
+    for factor in (1, 2):
+        change(bilm, factor)
+        found = bilm.start_states([0])[0].hidden
+    bilm.forget_derived()
+    assert torch.equal(found, bilm.start_states([0])[0].hidden)
+
+
 def test_quantization_aware_training_trains(files):
     ours, theirs = elmo_pair(files, requires_grad=True)
     for elmo in (ours, theirs):
