@@ -40,18 +40,8 @@ def weight_in_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def weight_in_int16(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Quantize each row of a weight to int16 with a scale of its own.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        Integers in the weight's dtype, and scales, shape `(output_dim,)`. The result is the product
-        of integers, times the weight row's scale, times the input row's largest block norm.
+    Quantize as `weight_in_int8`, but to int16. The product is multiplied by the input row's largest
+    block norm, not by its largest absolute value.
     """
     largest = weight.abs().amax(dim=1, keepdim=True)
     scale = torch.maximum(largest / LARGEST_INT16, _largest_norm(weight) / WEIGHT_NORM)
@@ -111,14 +101,7 @@ class ExactLinear(LinearKernel):
 
 
 class BFloat16Linear(LinearKernel):
-    """
-    Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight.bfloat16().float())
@@ -129,14 +112,7 @@ class BFloat16Linear(LinearKernel):
 
 
 class Int8Linear(LinearKernel):
-    """
-    Product of rows and a weight. Both are quantized to int8, with a scale for each row of either.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both quantized to int8, each row with a scale of its own."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int8(weight.float())
@@ -190,14 +166,7 @@ def has_dynamic_int8() -> bool:
 
 
 class Int16Linear(LinearKernel):
-    """
-    Product of rows and a weight. Both are quantized to int16, with a scale for each row of either.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both quantized to int16, each row with a scale of its own."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int16(weight)

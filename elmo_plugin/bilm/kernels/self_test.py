@@ -1,5 +1,6 @@
 """Self-test of the C++ kernels: compares a small LSTM layer with its definition in PyTorch."""
 
+import functools
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ import torch
 from elmo_plugin.bilm.kernels import library, reference
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm
 from elmo_plugin.bilm.kernels.compiled_training import CompiledLstmTraining
-from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.interface import LstmModules, LstmWeights
 from elmo_plugin.bilm.kernels.quantized import (
     BFloat16Linear,
     ExactLinear,
@@ -107,14 +108,7 @@ def lstm_layer(
     by_input, by_state, project = (
         define(one) for one in (weights.input, weights.state, weights.projection)
     )
-    hidden, cell = hidden.clone(), cell.clone()
-    clip = weights.projection_clip
-    outputs = []
-    for x in inputs.split(batch_sizes):
-        size = len(x)
-        z = by_input(x) + by_state(hidden[:size]) + weights.bias
-        gated, cell[:size] = reference.lstm_gates(z, cell[:size], weights.cell_clip)
-        output = project(gated)
-        hidden[:size] = output if clip is None else output.clamp(-clip, clip)
-        outputs.append(hidden[:size].clone())
-    return torch.cat(outputs), hidden, cell
+    with_bias = functools.partial(by_input, bias=weights.bias)
+    clips = weights.cell_clip, weights.projection_clip
+    modules = LstmModules(with_bias, by_state, project, *clips)
+    return reference.lstm_layer(inputs, batch_sizes, hidden, cell, modules)
