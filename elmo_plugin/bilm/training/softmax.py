@@ -275,32 +275,28 @@ class WordSoftmax(torch.nn.Module):
             ]
         if negatives is None:
             negatives = self._drawn(len(targets))
-        device, sparse = self.weight.device, self.sparse or self.sums_rows
-        candidates = [drawn.ids.to(device) for drawn in negatives]
-        # Both directions may share their candidates: then one product has both.
-        shared = negatives[0] is negatives[-1] and len(targets) > 1
-        all_ids = [*targets, *(candidates[:1] if shared else candidates)]
-        lengths = [len(one) for one in all_ids]
+        sizes = [len(one) for one in targets]
+        if shared := negatives[0] is negatives[-1]:  # one product has both directions
+            outputs, targets = [torch.cat(tuple(outputs))], [torch.cat(tuple(targets))]
+            negatives = negatives[:1]
+        candidates = [drawn.ids.to(self.weight.device) for drawn in negatives]
+        all_ids = [*targets, *candidates]
         # One lookup: two, one for each direction, would allocate two gradients as large as the
         # weight.
-        weights, biases = (
-            _rows_of(one, torch.cat(all_ids), sparse).split(lengths)
+        rows = (
+            _rows_of(one, torch.cat(all_ids), self.sparse or self.sums_rows)
             for one in (self.weight, self.bias)
         )
-        losses: list[torch.Tensor] = []
-        if shared:
-            joined = torch.cat(tuple(outputs)), torch.cat(tuple(targets)), candidates[0]
-            rows = torch.cat(weights[:-1]), torch.cat(biases[:-1]), weights[-1], biases[-1]
-            found = self._sampled_losses(*joined, *rows, negatives[0])
-            losses += found.split(lengths[:-1])
-        else:
-            of_targets = len(targets)
-            for index, ids in enumerate(candidates):
-                here, there = index, of_targets + index
-                rows = weights[here], biases[here], weights[there], biases[there]
-                losses.append(
-                    self._sampled_losses(outputs[here], targets[here], ids, *rows, negatives[here])
-                )
+        weights, biases = (one.split([len(ids) for ids in all_ids]) for one in rows)
+        of_targets, of_candidates = slice(len(targets)), slice(len(targets), None)
+        losses = [
+            self._sampled_losses(*one)
+            for one in zip(
+                outputs, targets, candidates, weights[of_targets], biases[of_targets],
+                weights[of_candidates], biases[of_candidates], negatives,
+            )
+        ]  # fmt: skip
+        losses = list(losses[0].split(sizes)) if shared else losses
         return [one.mean() for one in losses]
 
     def _sampled_losses(
