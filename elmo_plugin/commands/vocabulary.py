@@ -11,7 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-count", type=int, default=1, help="rarer words become <UNK> (default: 1)"
     )
     parser.add_argument("--max-size", type=int, help="largest number of words")
-    parser.add_argument("--words-in-memory", type=int, help="has no effect any more")
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
 
 

@@ -26,7 +26,7 @@ def shards(tmp_path):
 @pytest.mark.parametrize("options", [[], ["--min-count", "2"], ["--max-size", "5"]])
 def test_the_vocabulary_is_the_most_frequent_words(shards, tmp_path, options):
     out = tmp_path / "vocabulary.txt"
-    main(["vocabulary", str(tmp_path / "?.txt"), str(out), "--words-in-memory", "2", *options])
+    main(["vocabulary", str(tmp_path / "?.txt"), str(out), *options])
     numbers = {"--min-count": {"min_count": 2}, "--max-size": {"max_size": 5}}
     counts = Counter(word for path in shards for word in path.read_text().split())
     expected = WordVocabulary.from_counts(counts, **(numbers[options[0]] if options else {}))
