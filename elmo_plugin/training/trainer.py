@@ -73,7 +73,7 @@ class ResumableTrainer(GradientDescentTrainer):
     def _own_state(self) -> Dict[str, Any]:
         state = {
             **_generators(),
-            "carried": {name: carried_state(bilm) for name, bilm in self._carriers()},
+            "carried": self._carried(),
             "losses": list(self._losses),
             "train_metrics": self._train_metrics,
             "epoch_metrics": self._epoch_metrics,
@@ -200,8 +200,7 @@ class ResumableTrainer(GradientDescentTrainer):
     def _validation_loss(self, epoch: int) -> Tuple[float, Optional[float], int]:
         if not self._is_resumable:
             return super()._validation_loss(epoch)
-        carried = {name: carried_state(bilm) for name, bilm in self._carriers()}
-        generators = _generators()
+        carried, generators = self._carried(), _generators()
         self._set_carried({})
         try:
             return super()._validation_loss(epoch)
@@ -214,6 +213,9 @@ class ResumableTrainer(GradientDescentTrainer):
     def _carriers(self) -> List[Tuple[str, BiLm]]:
         modules = self.model.named_modules()
         return [(n, one) for n, one in modules if isinstance(one, BiLm) and one.state == "carry"]
+
+    def _carried(self) -> Dict[str, Any]:
+        return {name: carried_state(bilm) for name, bilm in self._carriers()}
 
     def _set_carried(self, states: Dict[str, Any]) -> None:
         for name, bilm in self._carriers():
@@ -273,8 +275,5 @@ def carried_state(bilm: BiLm) -> Optional[List[List[torch.Tensor]]]:
 
 def set_carried_state(bilm: BiLm, rows: Optional[List[List[torch.Tensor]]]) -> None:
     """Restore the LSTM state that `carried_state` returned; `None` resets it to zero."""
-    if rows is None:
-        bilm.carried = None
-    else:
-        forward, backward = (LstmState(*(t.to(bilm.device) for t in pair)) for pair in rows)
-        bilm.carried = (forward, backward)
+    states = [LstmState(*(part.to(bilm.device) for part in pair)) for pair in rows or ()]
+    bilm.carried = (states[0], states[1]) if states else None

@@ -208,7 +208,8 @@ class Stepper:
                 self.states = output.states
                 found = torch.stack([output.forward_loss, output.backward_loss]).detach()
             elif len(pairs) > 1:  # the next batch overwrites these
-                gradients.append([_copied(one.grad) for one in model.parameters()])
+                found_gradients = [one.grad for one in model.parameters()]
+                gradients.append([None if one is None else one.clone() for one in found_gradients])
             losses.append(found)
         for parameter, several in zip(model.parameters(), zip(*gradients)):
             given = [one for one in several if one is not None]
@@ -292,10 +293,6 @@ class Stepper:
         self.model.load_state_dict(
             {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         )
-
-
-def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.clone()
 
 
 def _seed(occasion: str) -> int:
