@@ -6,7 +6,6 @@ from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     from allennlp.common.util import import_module_and_submodules
 
     from elmo_plugin.commands.outputs import check_output
-    from elmo_plugin.edits import overlay
+    from elmo_plugin.edits import components, overlay
     from elmo_plugin.edits.elmo import AddedElmo
 
     import_module("elmo_plugin.plugin")  # registers the classes
@@ -57,15 +56,10 @@ def run(args: argparse.Namespace) -> None:
     overlay.write(source, output, added.config, added.edits)
     print(f"--- {source}\n+++ {output}")
     for edit in added.edits:
-        print(f"@@ {'.'.join(map(str, edit.path))}: {edit.reason}")
-        print(
-            "".join(
-                f"{sign} {_shown(value)}\n"
-                for sign, value in (("-", edit.old), ("+", edit.new))
-                if value is not None
-            ),
-            end="",
-        )
+        print(f"@@ {components.shown(edit.path)}: {edit.reason}")
+        for sign, value in (("-", edit.old), ("+", edit.new)):
+            if value is not None:
+                print(sign, json.dumps(value, ensure_ascii=False))
     for note in added.notes:
         print(f"note: {note}")
     if added.problem is not None:
@@ -76,7 +70,3 @@ def run(args: argparse.Namespace) -> None:
     except Exception as error:  # anything that a model's code may raise
         raise ValueError(f"{output} does not run: {type(error).__name__}: {error}") from error
     print(f"checked: {checked}")
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -16,8 +16,8 @@ UNDEFINED = re.compile(r"undefined external variable: (\w+)")
 
 def evaluate(path: str | Path) -> tuple[dict[str, Any], list[str]]:
     """
-    Evaluate a config. Return it with the names of the `std.extVar` variables that are not set, for
-    which it has their names, or 1 where a number is parsed.
+    Return an evaluated config, and the names of its `std.extVar` variables that are not set. The
+    value of such a variable is its name, or 1 where the config needs a number.
 
     # Raises
 
@@ -49,7 +49,7 @@ def evaluate(path: str | Path) -> tuple[dict[str, Any], list[str]]:
 
 def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit]) -> None:
     """
-    Write to `output` what has the edits of the config file `source`, and evaluates to `config`.
+    Write the edited config of `source` to `output`. The written file evaluates to `config`.
     """
     if source.suffix == ".json":
         try:
@@ -123,23 +123,15 @@ def _literal(value: Any) -> str:
     return _quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
-KEYWORDS = {
-    "assert",
-    "else",
-    "error",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "importstr",
-    "in",
-}
-KEYWORDS |= {"local", "null", "self", "super", "tailstrict", "then", "true"}
+KEYWORDS = re.compile(
+    "assert|else|error|false|for|function|if|import|importstr|in|local|null|self|super|tailstrict|"
+    "then|true"
+)
 
 
 def _key(key: Any) -> str:
-    return key if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in KEYWORDS else _quoted(key)
+    is_name = re.fullmatch(r"[A-Za-z_]\w*", key) and not KEYWORDS.fullmatch(key)
+    return key if is_name else _quoted(key)
 
 
 def _quoted(text: str) -> str:

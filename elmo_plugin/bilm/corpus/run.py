@@ -43,6 +43,7 @@ from elmo_plugin.bilm.extraction.engine import (
     refuse_in_worker,
     run_shards,
 )
+from elmo_plugin.bilm.extraction.parts import PART_FILES
 from elmo_plugin.bilm.extraction.ray_workers import RayWorkers, ray_module
 from elmo_plugin.bilm.extraction.vectors import window_vectors
 from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
@@ -54,8 +55,7 @@ from elmo_plugin.bilm.kernels.fast import kernels_of
 from elmo_plugin.bilm.model.bilm import BiLm
 
 ENGINES = ("local", "ray")
-# Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
-PARTS = tuple(f"part-{'[0-9]' * digits}.parquet" for digits in (6, 7))
+PARTS = tuple(f"{name}.parquet" for name in PART_FILES)
 WRITTEN = (COMPLETE, *PARTS, PROGRESS_FILES)
 # Approximate limit on the vectors of a row group, in bytes, because a whole row group is held in
 # memory. A single long line may exceed the limit.
@@ -227,9 +227,7 @@ def embed_corpus(
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file, expected a folder")
     output.mkdir(parents=True, exist_ok=True)
-    share = None if shard is None else parse_share(shard)
-    if share and force:
-        raise ValueError("shard was given with force, which removes the other shards' files")
+    share = parse_share(shard, force)
     source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
     bilm = load_bilm(options_file, weight_file, state=settings.state, default="embedded").eval()
     read = [Path(name) for name in (options_file, weight_file) if name]

@@ -370,12 +370,16 @@ def note(progress: tqdm, text: str) -> None:
     progress.write(text, file=stderr())
 
 
-def parse_share(text: str) -> tuple[int, int]:
+def parse_share(text: str | None, force: bool) -> tuple[int, int] | None:
     """
     Return `i` and `n` of the text `i/n`: the run computes each nth shard, from the ith on.
 
-    Raise a `ValueError` unless `1 <= i <= n`.
+    Raise a `ValueError` unless `1 <= i <= n`, and with `force`, which removes other runs' files.
     """
+    if text is None:
+        return None
+    if force:
+        raise ValueError("shard was given with force, which removes the other shards' files")
     left, _, right = text.partition("/")
     if left.isdecimal() and right.isdecimal() and 1 <= int(left) <= int(right):
         return int(left), int(right)

@@ -122,14 +122,12 @@ def extract(
         raise ValueError(f"lines is {quoted(lines)}, expected an open file or a list of sentences")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected 1 or more")
-    share = None if shard is None else parse_share(shard)
+    share = parse_share(shard, force)
     if bilm.state == "carry" and (workers > 1 or share):
         raise ValueError(
             "state is 'carry', in which a line continues from the lines before it; expected "
             "workers 1 and no shard, or state primed or reset"
         )
-    if share and force:
-        raise ValueError("shard was given with force, which removes the other shards' files")
     resume = resume or share is not None
     output = Path(output)
     check_output_path(output)
