@@ -388,8 +388,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             A string or a list of strings; with `is_split_into_words`, a list of words or a list of
             such lists.
         options : `Any`
-            `return_offsets_mapping` and the other arguments of transformers' fast tokenizers. What
-            concerns special tokens has no effect. Texts may be long, so none overflows.
+            `return_offsets_mapping` and the other arguments of transformers' fast tokenizers. Those
+            about special tokens have no effect.
 
         # Returns
 

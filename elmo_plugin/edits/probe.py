@@ -42,7 +42,10 @@ class Outcome(NamedTuple):
     numbers: frozenset[int] = frozenset()
 
     def ends_like(self, other: "Outcome") -> bool:
-        """Return whether another run ended in the same place, for a reason beside the widths."""
+        """
+        Return whether both runs succeeded, or both failed on the same line with the same type of
+        error. Then the widths are not the cause.
+        """
         return type(self.error) is type(other.error) and self.lines == other.lines
 
     def is_behind(self, other: "Outcome") -> bool:
@@ -58,16 +61,16 @@ class Outcome(NamedTuple):
 
 
 class ProbeVocabulary(Vocabulary):
-    """Vocabulary that is never empty: as for a model whose training data is not there."""
+    """Vocabulary without empty namespaces, for a model whose training data is not there."""
 
     def get_vocab_size(self, namespace: str = "tokens") -> int:
-        """Return the size of a namespace, which gets labels if it has none."""
+        """Return the size of a namespace. An empty one gets `LABELS` first."""
         if super().get_vocab_size(namespace) == 0:
             self.add_tokens_to_namespace(list(LABELS), namespace)
         return super().get_vocab_size(namespace)
 
     def get_index_to_token_vocabulary(self, namespace: str = "tokens") -> dict[int, str]:
-        """Return a namespace's tokens, which are never none."""
+        """Return the tokens of a namespace by index. An empty one gets `LABELS` first."""
         self.get_vocab_size(namespace)
         return super().get_index_to_token_vocabulary(namespace)
 
@@ -83,13 +86,13 @@ def read(reader: DatasetReader, path: Any) -> list[Instance]:
 
 def invent(reader: DatasetReader) -> Iterator[list[Instance]]:
     """
-    Yield instances of an invented sentence in place of data, which `text_to_instance` makes: from
-    the arguments that it must have, then with more and more of those that it may have.
+    Yield instances of an invented sentence, made by the reader's `text_to_instance`. The first has
+    only the required arguments, the next have more and more of the optional ones.
 
     # Raises
 
     `Exception`
-        That of the reader, if it makes no instance.
+        The reader's first error, if it makes no instance.
     """
     parts = [
         list(one.values()) if isinstance(one, dict) else [one] for one in vars(reader).values()
@@ -195,10 +198,11 @@ def batches(instances: list[Instance], vocabulary: Vocabulary) -> list[dict[str,
 
 class Probe:
     """
-    Runs models, of configs that differ in widths, on the same vocabulary.
+    Builds and runs models whose configs differ in widths alone.
 
-    After `begin`, `consumed` holds the names of the fields that the model's text field embedders
-    read, and a layer whose input had the width that it names must keep to it.
+    `begin` runs the original model. `consumed` then holds the names of the fields that its text
+    field embedders read. A layer whose input had the width of its `get_input_dim()` must get such
+    an input in later runs too, else `run` ends in an error.
 
     # Parameters
 
@@ -211,7 +215,7 @@ class Probe:
         self._keep: set[str] | None = None
 
     def begin(self, model: Any, batches: list[dict[str, Any]]) -> Outcome:
-        """Run the model of the config as it is."""
+        """Run the original config's model, and note what later runs are compared with."""
         self._seen: set[str] = set()
         self._broken: set[str] = set()
         self._keep, self.consumed = None, set()

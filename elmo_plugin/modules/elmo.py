@@ -1,5 +1,5 @@
 """
-What AllenNLP needs of `elmo_plugin.Elmo`; the import of this module adds it to that class.
+Adapts `elmo_plugin.Elmo` to AllenNLP: importing this module changes that class.
 
 The class becomes a subclass of AllenNLP's, so that configs build it. Invalid arguments raise a
 `ConfigurationError`. While AllenNLP loads an archive, the biLM's options and weights come from the

@@ -67,7 +67,7 @@ class Worker(Protocol):
 
 
 class Workers(Protocol):
-    """Where workers come from."""
+    """Starts workers: processes of this machine, or actors of a cluster."""
 
     def num_processors(self) -> int:
         """Return the number of CPUs available to workers."""
@@ -90,8 +90,8 @@ def refuse_in_worker() -> None:
 
 def pickled(bilm: BiLm, compute: Compute) -> bytes:
     """
-    Return what `start_worker` needs. Raise a `ValueError` if the biLM cannot be pickled, such as
-    one whose class is defined in a function.
+    Pickle a biLM and the function that computes shards, as the `job` of `start_worker`. Raise a
+    `ValueError` if the biLM cannot be pickled, such as one whose class is defined in a function.
     """
     try:
         return pickle.dumps((bilm, compute))
@@ -151,7 +151,7 @@ class _Spawn(multiprocessing.context.SpawnContext):
 
 class LocalWorker(ProcessPoolExecutor):
     """
-    Process of this machine. Spawned, because a fork of a process that has run PyTorch may hang.
+    Worker on this machine: a spawned process, since a fork after PyTorch has run may hang.
 
     # Parameters
 
@@ -183,7 +183,7 @@ class LocalWorker(ProcessPoolExecutor):
 @dataclass
 class LocalWorkers:
     """
-    Processes of this machine.
+    Starts workers as processes of this machine.
 
     # Parameters
 
@@ -264,7 +264,7 @@ def run_shards(
     describe: Callable[[Shard], str] = lambda shard: f"shard {shard[0]}",
 ) -> None:
     """
-    Compute shards with at most `size` workers at a time.
+    Compute shards with several workers.
 
     A shard that fails is tried again by another worker. The other shards are computed before the
     error is raised.
@@ -275,6 +275,7 @@ def run_shards(
         Shards to compute, read when a worker is free.
     workers : `Workers`
     size : `int`
+        Largest number of workers at a time.
     folder : `Path`
         Output folder, which all workers can write to.
     progress : `tqdm`
@@ -284,7 +285,8 @@ def run_shards(
     done : `Callable[[int], Any]`, optional
         Function called with the number of each shard that is done.
     machine : `dict[str, str] | None`, optional (default = `None`)
-        Expected result of the computation; another one is noted on stderr.
+        Description of a machine, as `Compute` returns it. A worker's that differs is noted on
+        stderr.
     describe : `Callable[[Shard], str]`, optional
         Function that describes a shard in the error.
 

@@ -208,7 +208,7 @@ def extract(
 
 class _Run:
     """
-    Input of a run, cut into shards. `count`, `digest` and `num_shards` are of the lines so far.
+    Input of a run, cut into shards. `count`, `digest` and `num_shards` cover the lines read so far.
     """
 
     def __init__(

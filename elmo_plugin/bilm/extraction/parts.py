@@ -144,7 +144,10 @@ class Parts:
                     )
 
     def settings(self) -> dict[str, Any]:
-        """Return everything that the vectors depend on; with `"finished"`, a hash of the text."""
+        """
+        Return the content of `settings.json`: everything that the vectors depend on. Once all parts
+        are there, `"finished"` is a hash of the text.
+        """
         path, expected = self.folder / SETTINGS, "--force without --resume starts again"
         try:
             content = json.loads(path.read_text())

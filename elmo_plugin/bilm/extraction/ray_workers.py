@@ -35,12 +35,12 @@ class ShardActor:
 
 class RayWorker:
     """
-    The driver's side of a `ShardActor`.
+    Worker of a Ray cluster, as its driver sees it.
 
     # Parameters
 
     actor : `Any`
-        Its handle.
+        Handle of the `ShardActor`.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -66,7 +66,7 @@ class RayWorker:
 
 class RayWorkers:
     """
-    Workers of a Ray cluster. Creating it raises an `OSError` if Ray fails.
+    Starts workers in a Ray cluster. The constructor raises an `OSError` if Ray does not start.
 
     # Parameters
 

@@ -13,7 +13,7 @@ from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
-# Types of attributes that say all by their `repr`.
+# Types whose `repr` shows the whole value.
 SETTINGS = (bool, int, float, str, tuple, type(None))
 
 
@@ -21,9 +21,10 @@ def fingerprint(bilm: BiLm) -> str:
     """
     Return a cryptographic hash of a biLM, 32 hexadecimal digits.
 
-    The hash covers options, `dtype`, parameters, ELMoForManyLangs' dictionaries, and settings that
-    were assigned. Output files and interrupted runs store the hash, so it must not change between
-    versions. Raise a `ValueError` if the vectors depend on more, such as a hook.
+    The hash covers options, `dtype`, parameters, ELMoForManyLangs' dictionaries, and attributes
+    that were changed from the options' values. Output files and interrupted runs store the hash, so
+    it must not change between versions. Raise a `ValueError` if the vectors depend on more, such as
+    a hook.
     """
     check_plain(bilm)
     sizes: list[Any] = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
@@ -54,7 +55,7 @@ class WeightsDigest:
 
         bilm : `BiLm`
         certain : `bool`, optional (default = `False`)
-            Compare the content of all weights, to find changes that have left no sign.
+            Compare the content of all weights, to find writes that PyTorch does not count.
         """
         layers = [bilm.char_cnn, *bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
         if not depends_on_parameters_alone(bilm) or any(
@@ -76,7 +77,7 @@ class WeightsDigest:
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:
-    """Return module, name and value of settings that are others than the options'."""
+    """Return module, name and value of each setting that differs from the options."""
     options = bilm.options
     made = {
         "cell_clip": options.cell_clip,
@@ -94,7 +95,7 @@ def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:
 
 
 def _settings(module: torch.nn.Module) -> list[tuple[str, Any]]:
-    """Return the attributes of this package's modules that say all by their `repr`."""
+    """Return a module's attributes of the types in `SETTINGS`, by name."""
     return [
         (name, value)
         for name, value in vars(module).items()

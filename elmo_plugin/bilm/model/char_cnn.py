@@ -195,7 +195,7 @@ class CharCnn(WeightsModule):
 
     @property
     def plain_weights(self) -> TokenWeights | None:
-        """The same, or `None` if a layer is not plain (`kernels/plain.py`)."""
+        """Current weights, or `None` if a layer is not plain (`kernels/plain.py`)."""
         if self._activation not in (torch.relu, torch.tanh):
             say_slower("the activation of the token layer was replaced")
             return None

@@ -201,7 +201,7 @@ class LstmCellWithProjection(WeightsModule):
 
     @property
     def plain_weights(self) -> LstmWeights | None:
-        """The same, or `None` if a layer is not plain (`kernels/plain.py`)."""
+        """Current weights, or `None` if a layer is not plain (`kernels/plain.py`)."""
         affines = plain_affines([
             (self.input_linearity, torch.nn.Linear, False),
             (self.state_linearity, torch.nn.Linear, True),

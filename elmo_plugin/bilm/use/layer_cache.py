@@ -31,11 +31,11 @@ class LayerCache:
     help: training reads every sentence once an epoch, so each entry would be evicted before its
     next use.
 
-    If its vectors depend on more than the key covers, such as a hook or a layer that was replaced,
-    the biLM runs and nothing is stored.
+    If the biLM's vectors depend on more than the key covers, such as a hook or a layer that was
+    replaced, the biLM runs and nothing is stored.
 
-    A write through an old view of a weight leaves no sign (`kernels/derived.py`). So the weights'
-    content is compared before new layers are stored, and when the mode has changed.
+    PyTorch does not count a write through an old view of a weight (`kernels/derived.py`). So the
+    weights' content is compared before new layers are stored, and when the mode has changed.
 
     A directory is a `BlobStore`: several processes may share it, and a damaged directory does not
     stop the run. Threads may share a cache.
