@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes of the tests. Tests of one `xdist_group` run in one of them.
 TEST_PROCESSES ?= 2
 
-.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray test-next wheel wheels check-wheel clean
+.PHONY: help install demo test test-slow lint types format bench docs release $(filter-out ray,$(BESIDE)) test-ray test-next test-arm wheel wheels check-wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -51,6 +51,9 @@ test: lint types  ## lint, types and the quick tests
 
 test-slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m 'slow and not gpu and not peers and not interop'
+
+test-arm: $(STAMP)  ## the kernels on an emulated ARM processor, bit for bit those of x86
+	$(BIN)/python -m pytest -n 0 -rs -m slow tests/bilm/kernels/test_arm.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check

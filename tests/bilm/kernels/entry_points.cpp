@@ -1,0 +1,208 @@
+// Runs every entry point of a variant of the library on the same random numbers, and prints a checksum of each result. Its argument is the number of
+// threads. Processors whose output is the same compute the same bits.
+
+#include "kernels.cpp"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <vector>
+
+extern "C" void elmo_block_hashes(const uint8_t* data, int64_t size, int64_t block, uint64_t* hashes, int threads);
+
+namespace {
+
+typedef std::vector<float> Floats;
+typedef std::vector<int64_t> Sizes;
+
+int threads;
+uint64_t state;
+
+// Uniform in [-1, 1), by integers alone.
+float uniform() {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<float>(static_cast<int64_t>(state >> 40)) / (1 << 23) - 1.0f;
+}
+
+Floats random_floats(int64_t count, float scale = 1.0f) {
+  Floats numbers(count);
+  for (float& number : numbers) number = uniform() * scale;
+  return numbers;
+}
+
+// Prints the FNV-1a hash of the results, and how many are ordinary numbers.
+void print(const char* entry, const char* format, std::initializer_list<Floats> results) {
+  uint64_t hash = 14695981039346656037u;
+  int64_t count = 0, ordinary = 0;
+  for (const Floats& numbers : results) {
+    count += numbers.size();
+    for (const float number : numbers) {
+      hash = (hash ^ static_cast<uint32_t>(bits_of(number))) * 1099511628211u;
+      ordinary += isnormal(number);
+    }
+  }
+  printf("%s %s %016llx %lld %lld\n", entry, format, static_cast<unsigned long long>(hash), static_cast<long long>(ordinary),
+         static_cast<long long>(count));
+}
+
+struct Entries {
+  const char* format;
+  int per_lane;
+  decltype(&lstm_layer_float32_portable) lstm_layer;
+  decltype(&convolution_float32_portable) convolution;
+  decltype(&highway_float32_portable) highway;
+  decltype(&linear_float32_portable) linear;
+
+  // Returns a packed weight. Its columns from `used` on, if given, are zeros.
+  Floats weight(int64_t rows, int64_t dim, const int64_t* used = nullptr) const {
+    const int64_t lanes = dim / per_lane;
+    Floats matrix(rows * lanes), scales(rows);
+    for (int64_t row = 0; row < rows; ++row) {
+      scales[row] = (uniform() + 2.0f) * (per_lane == 2 ? 1e-9f : 1e-6f);
+      for (int64_t k = 0; k < dim; ++k) {
+        const float number = used == nullptr || k < used[row] ? uniform() : 0.0f;
+        const int64_t place = row * dim + k;
+        if (per_lane == 1) matrix[place] = number * 0.1f;
+        // The norm of 128 numbers is below the limit.
+        if (per_lane == 2) reinterpret_cast<int16_t*>(matrix.data())[place] = static_cast<int16_t>(number * 5000.0f);
+        if (per_lane == 4) reinterpret_cast<uint8_t*>(matrix.data())[place] = static_cast<uint8_t>(128 + static_cast<int>(number * 127.0f));
+      }
+    }
+    Floats panels(rows * lanes + (per_lane > 1 ? rows : 0));
+    pack_portable(matrix.data(), per_lane > 1 ? scales.data() : nullptr, panels.data(), rows, lanes, threads);
+    print("pack", format, {panels});
+    return panels;
+  }
+};
+
+#define ENTRIES(FORMAT, PER_LANE) \
+  { #FORMAT, PER_LANE, lstm_layer_##FORMAT##_portable, convolution_##FORMAT##_portable, highway_##FORMAT##_portable, linear_##FORMAT##_portable }
+const Entries ALL[] = {ENTRIES(float32, 1), ENTRIES(int16, 2), ENTRIES(int8, 4)};
+
+struct LstmShape {
+  int64_t width, dim, input_dim;
+  Sizes sizes;
+};
+const LstmShape LSTMS[] = {{288, 160, 96, {14, 7, 3, 1}}, {96, 64, 352, {71, 35, 35}}, {32, 32, 32, {1, 1, 1}}};
+
+struct LinearShape {
+  int64_t dim, output_dim, count;
+};
+const LinearShape LINEARS[] = {{352, 96, 71}, {64, 32, 517}, {32, 64, 1}};
+
+void run_lstm(const Entries& one, const LstmShape& shape, bool row_major) {
+  const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
+  const auto weight = [&](int64_t rows, int64_t columns) { return row_major ? random_floats(rows * columns, 0.1f) : one.weight(rows, columns); };
+  const Floats input = weight(4 * width, shape.input_dim), state_weight = one.weight(4 * width, dim), projection = one.weight(dim, width);
+  const Floats bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim, 3.0f);
+  Floats hidden = random_floats(most * dim), cell = random_floats(most * width), outputs(count * dim);
+  const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, row_major, 0.8f, 0.2f};
+  one.lstm_layer(&layer, inputs.data(), hidden.data(), cell.data(), outputs.data(), shape.sizes.data(), shape.sizes.size(), 40 * width, threads);
+  print("lstm_layer", one.format, {outputs, hidden, cell});
+}
+
+void train_lstm(const LstmShape& shape) {
+  const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
+  const Floats input = random_floats(4 * width * shape.input_dim, 0.1f), state_weight = random_floats(4 * width * dim, 0.1f);
+  const Floats projection = random_floats(dim * width, 0.1f), bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim);
+  const Floats hidden = random_floats(most * dim), cell = random_floats(most * width), grad_outputs = random_floats(count * dim);
+  Floats last_hidden = hidden, last_cell = cell, outputs(count * dim), activations(count * 4 * width), cells(count * width);
+  const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, 1, 0.8f, 0.3f};
+  train_forward_float32_portable(&layer, inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data(),
+                                 shape.sizes.data(), shape.sizes.size(), threads);
+  print("train_forward", "float32", {outputs, last_hidden, last_cell, activations, cells});
+  const Saved saved{inputs.data(), hidden.data(), cell.data(), outputs.data(), activations.data(), cells.data()};
+  Floats to_inputs(inputs.size()), to_input(input.size()), to_state(state_weight.size()), to_bias(bias.size()), to_projection(projection.size());
+  const Gradients grad{nullptr,         grad_outputs.data(), to_inputs.data(),    to_input.data(),
+                       to_state.data(), to_bias.data(),      to_projection.data()};
+  train_backward_float32_portable(&layer, &saved, &grad, shape.sizes.data(), shape.sizes.size(), threads);
+  print("train_backward", "float32", {to_inputs, to_input, to_state, to_bias, to_projection});
+}
+
+void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_major) {
+  const auto weight = [&](int64_t rows) { return row_major ? random_floats(rows * shape.dim, 0.1f) : one.weight(rows, shape.dim); };
+  const Floats linear = weight(shape.output_dim), highway = weight(2 * shape.dim), bias = random_floats(shape.output_dim);
+  const Floats highway_bias = random_floats(2 * shape.dim), inputs = random_floats(shape.count * shape.dim);
+  Floats outputs(shape.count * shape.output_dim), carried(inputs.size());
+  one.linear(linear.data(), shape.dim, row_major, bias.data(), inputs.data(), outputs.data(), shape.count, shape.output_dim, threads);
+  print("linear", one.format, {outputs});
+  one.highway(highway.data(), shape.dim, row_major, highway_bias.data(), inputs.data(), carried.data(), shape.count, threads);
+  print("highway", one.format, {carried});
+}
+
+void train_linear_layers(const LinearShape& shape) {
+  const int64_t dim = shape.dim, output_dim = shape.output_dim, count = shape.count;
+  const Floats linear = random_floats(output_dim * dim, 0.1f), highway = random_floats(2 * dim * dim, 0.1f), bias = random_floats(output_dim);
+  const Floats highway_bias = random_floats(2 * dim), inputs = random_floats(count * dim), grad_outputs = random_floats(count * output_dim);
+  const Floats grad_carried = random_floats(count * dim);
+  Floats outputs(count * output_dim), carried(inputs.size()), saved(2 * inputs.size()), to_inputs(inputs.size());
+  Floats to_linear(linear.size()), to_bias(bias.size()), to_highway(highway.size()), to_highway_bias(highway_bias.size());
+  train_linear_float32_portable(linear.data(), dim, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
+  print("train_linear", "float32", {outputs});
+  const LinearGradients of_linear{to_inputs.data(), to_linear.data(), to_bias.data()};
+  linear_backward_float32_portable(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
+  print("linear_backward", "float32", {to_inputs, to_linear, to_bias});
+  train_highway_float32_portable(highway.data(), dim, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
+  print("train_highway", "float32", {carried, saved});
+  const LinearGradients of_highway{to_inputs.data(), to_highway.data(), to_highway_bias.data()};
+  highway_backward_float32_portable(highway.data(), dim, inputs.data(), saved.data(), grad_carried.data(), &of_highway, count, threads);
+  print("highway_backward", "float32", {to_inputs, to_highway, to_highway_bias});
+}
+
+// Convolutions of 1 to 5 characters, and if `trained` their gradients, whose filters are row-major.
+void run_convolutions(const Entries& one, int64_t count, bool is_tanh, bool trained) {
+  constexpr int64_t FILTERS = 96, DIM = 7, WIDEST = 5, CHARACTERS = 11, EMBEDDINGS = 29, PADDING = 3, DEPTH = 64;
+  Sizes widths(FILTERS), used(FILTERS), ids(count * CHARACTERS);
+  for (int64_t filter = 0; filter < FILTERS; ++filter) {
+    widths[filter] = 1 + filter * WIDEST / FILTERS;
+    used[filter] = widths[filter] * DIM;
+  }
+  for (int64_t token = 0; token < count; ++token)
+    for (int64_t place = 0; place < CHARACTERS; ++place)
+      ids[token * CHARACTERS + place] = place > token % CHARACTERS ? PADDING : static_cast<int64_t>((uniform() + 1.0f) * EMBEDDINGS / 2.0f);
+  const Floats embedding = random_floats(EMBEDDINGS * DIM), bias = random_floats(FILTERS, 0.1f);
+  Floats filters = trained ? random_floats(FILTERS * DEPTH) : one.weight(FILTERS, DEPTH, used.data()), outputs(count * FILTERS);
+  const Floats row_major = filters;
+  if (trained) {
+    for (int64_t place = 0; place < FILTERS * DEPTH; ++place)
+      if (place % DEPTH >= used[place / DEPTH]) filters[place] = 0.0f;
+    const Floats matrix = filters;
+    pack_portable(matrix.data(), nullptr, filters.data(), FILTERS, DEPTH, threads);
+  }
+  std::vector<int32_t> places(outputs.size());
+  Convolution layer{filters.data(), bias.data(), embedding.data(), widths.data(), FILTERS, DEPTH, DIM, WIDEST, PADDING, is_tanh};
+  one.convolution(&layer, ids.data(), count, CHARACTERS, outputs.data(), places.data(), threads);
+  print("convolution", one.format, {outputs, Floats(places.begin(), places.end())});
+  if (!trained) return;
+  layer.filters = row_major.data();
+  const Floats grad_outputs = random_floats(outputs.size());
+  Floats to_filters(FILTERS * DEPTH), to_bias(FILTERS), to_embedding(embedding.size());
+  const ConvolutionGradients grad{to_filters.data(), to_bias.data(), to_embedding.data()};
+  convolution_backward_portable(&layer, ids.data(), count, CHARACTERS, EMBEDDINGS, outputs.data(), places.data(), grad_outputs.data(), &grad,
+                                threads);
+  print("convolution_backward", "float32", {to_filters, to_bias, to_embedding});
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  threads = atoi(arguments[1]);
+  for (const Entries& one : ALL) {
+    for (const LstmShape& shape : LSTMS) run_lstm(one, shape, false);
+    for (const LinearShape& shape : LINEARS) run_linear_layers(one, shape, false);
+    for (const int64_t count : {1, 37, 301}) run_convolutions(one, count, count != 37, false);
+  }
+  for (const LstmShape& shape : LSTMS) {
+    run_lstm(ALL[0], shape, true);
+    train_lstm(shape);
+  }
+  for (const LinearShape& shape : LINEARS) {
+    run_linear_layers(ALL[0], shape, true);
+    train_linear_layers(shape);
+  }
+  for (const int64_t count : {1, 37, 301}) run_convolutions(ALL[0], count, count != 37, true);
+  const Floats data = random_floats(12345);
+  uint64_t hashes[4];
+  elmo_block_hashes(reinterpret_cast<const uint8_t*>(data.data()), 4 * data.size() - 3, 16384, hashes, threads);
+  for (const uint64_t hash : hashes) printf("block_hashes uint64 %016llx 1 1\n", static_cast<unsigned long long>(hash));
+}
