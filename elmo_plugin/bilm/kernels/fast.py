@@ -120,12 +120,12 @@ def _encode_without_nan(
 def _encode_frozen(
     character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
 ) -> torch.Tensor:
-    frozen = derived(
-        weights.tensors,
-        (PREPACKED, dtype, weights.activation),
-        lambda: frozen_token_layer(weights, dtype),
-    )
     with without_autocast(character_ids.device):
+        frozen = derived(
+            weights.tensors,
+            (PREPACKED, dtype, weights.activation),
+            lambda: frozen_token_layer(weights, dtype),
+        )
         return frozen(character_ids)
 
 

@@ -127,7 +127,5 @@ class _FusedLosses(torch.autograd.Function):
             (shares.t() @ scaled).to(dtype),
             (shares.t() @ scale.to(rows.dtype)).squeeze(1).to(dtype),
             grad_true * gradient,
-            None,
-            None,
-            None,
+            *[None] * 3,
         )
