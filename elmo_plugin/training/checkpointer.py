@@ -147,12 +147,10 @@ class AtomicCheckpointer(Checkpointer):
 
     def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
         # Remove the files of all workers. Match whole names, as the prefix `b1` also matches `b10`.
+        point = epochs_completed, batches_in_epoch_completed
         for path in self._directory.iterdir():
             match = _FILE.fullmatch(path.name)
-            if match and (int(match[1]), int(match[2])) == (
-                epochs_completed,
-                batches_in_epoch_completed,
-            ):
+            if match and (int(match[1]), int(match[2])) == point:
                 path.unlink(missing_ok=True)
 
     def _remove_all_but_recent(self, newest: Tuple[int, int]) -> None:
@@ -196,8 +194,7 @@ class AtomicCheckpointer(Checkpointer):
             self._last_save_num_epochs_completed = point[0]
             self._last_save_num_batches_in_epoch_completed = point[1]
             checkpoint = TrainerCheckpoint(*states)
-            best = checkpoint.trainer_state.get("best_model_filename")
-            if best is not None:  # the folder may have been moved since
+            if best := checkpoint.trainer_state.get("best_model_filename"):  # it may have moved
                 best = str(self._directory / Path(best).name)
                 checkpoint.trainer_state["best_model_filename"] = best
             if self._is_primary:

@@ -79,9 +79,8 @@ class ResumableTrainer(GradientDescentTrainer):
             "epoch_metrics": self._epoch_metrics,
         }
         if self._train_metrics is None:  # otherwise the counts are those of validation data
-            counts, fresh = counts_of(self.model), self._fresh
-            changed = {n: c for n, c in counts.items() if n not in fresh or not same(c, fresh[n])}
-            state["counts"] = changed
+            counts, fresh = counts_of(self.model).items(), self._fresh
+            state["counts"] = {n: c for n, c in counts if n not in fresh or not same(c, fresh[n])}
         return state
 
     def _maybe_restore_checkpoint(self) -> None:
