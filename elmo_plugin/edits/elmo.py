@@ -86,8 +86,7 @@ class AddedElmo:
         if not embedders and not present:
             raise ValueError(self._no_place())
 
-        self._choices, note = _instances(config, "dataset_reader")
-        self._is_real = not str(note).startswith("the data")
+        self._choices, self._is_real, note = _instances(config, "dataset_reader")
         if note is not None:
             self.notes.append(note)
         known = all(_options(one.value) for one in present)
@@ -450,17 +449,17 @@ def _slots(config: dict[str, Any], part: str) -> list[Argument]:
     return [one for one in arguments if _is_dict_of(one, TokenIndexer)]
 
 
-def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], str | None]:
+def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], bool, str | None]:
     """
-    Return the first instances of a reader's data, and `None`; or, if the data is not here, invented
-    instances to choose from, and a sentence about it.
+    Return the first instances of a reader's data, or, if the data is not here, invented instances
+    to choose from; whether they are real; and a sentence about what is missing, or `None`.
     """
     path, reason = config.get(READERS[part]), f"{READERS[part]} is {config.get(READERS[part])!r}"
     reader, note = _reader(config[part], part)
     if path and "://" not in str(path):
         try:
             if found := probe.read(reader, path):
-                return [found], note
+                return [found], True, note
         except Exception as error:  # anything that a reader's code may raise
             reason = f"{reason}: {type(error).__name__}: {str(error)[:200]}"
     try:
@@ -470,7 +469,7 @@ def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]],
         if part == other or not config.get(other):
             raise ValueError(f"{reason}; nor does {part} read a sentence: {error}") from error
         invented = _instances(config, other)[0]
-    return invented, f"the data was not read, so a sentence was invented ({reason})"
+    return invented, False, f"the data was not read, so a sentence was invented ({reason})"
 
 
 def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:

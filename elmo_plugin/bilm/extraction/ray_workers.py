@@ -54,7 +54,8 @@ class RayWorker:
         """End the process at once, even if it hangs."""
         ray_module().kill(self._actor)
 
-    def describe(self, error: BaseException) -> str:
+    @staticmethod
+    def describe(error: BaseException) -> str:
         """
         Return an error's type and one line of its message: the last if it is a traceback,
         otherwise the first.
@@ -87,7 +88,7 @@ class RayWorkers:
             try:
                 ray.init(address, include_dashboard=False, log_to_driver=False)
             except Exception as error:  # Ray raises a bare Exception on a busy machine
-                described = RayWorker(None).describe(error)
+                described = RayWorker.describe(error)
                 raise OSError(f"Ray did not start: {described}") from error
         self._node = ray.get_runtime_context().get_node_id()
         # Turn off Ray's restarts, because `run_shards` replaces workers and counts failures.
@@ -111,7 +112,7 @@ class RayWorkers:
         try:
             nodes = ray_module().nodes()
         except Exception as error:
-            raise OSError(f"the Ray cluster is lost: {RayWorker(None).describe(error)}") from error
+            raise OSError(f"the Ray cluster is lost: {RayWorker.describe(error)}") from error
         if all(node["NodeID"] != self._node or not node["Alive"] for node in nodes):
             raise OSError("Ray's daemon on this machine has ended, and with it this run")
 
