@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import os
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels.backend import check_plain, depends_on_parameters_alone
+from elmo_plugin.bilm.kernels.backend import depends_on_parameters_alone
 from elmo_plugin.bilm.kernels.derived import derived, in_doubt
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -23,12 +24,13 @@ def fingerprint(bilm: BiLm) -> str:
 
     The hash covers options, `dtype`, parameters, ELMoForManyLangs' dictionaries, and attributes
     that were changed from the options' values. Output files and interrupted runs store the hash, so
-    it must not change between versions. Raise a `ValueError` if the vectors depend on more, such as
-    a hook.
+    it must not change between versions. If the vectors depend on more, such as a hook or the mask
+    of a pruned weight, every hash is another, so that nothing is resumed.
     """
-    check_plain(bilm)
     sizes: list[Any] = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
+    if not _is_covered(bilm):
+        digest.update(os.urandom(16))
     for tensor in bilm.parameters():
         digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
     for module in bilm.modules():
@@ -57,10 +59,7 @@ class WeightsDigest:
         certain : `bool`, optional (default = `False`)
             Compare the content of all weights, to find writes that PyTorch does not count.
         """
-        layers = [bilm.char_cnn, *bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
-        if not depends_on_parameters_alone(bilm) or any(
-            one.plain_weights is None for one in layers
-        ):
+        if not _is_covered(bilm):
             return None
         activation = bilm.char_cnn.activation.__name__
         settings = [_settings(one) for one in bilm.modules()]
@@ -74,6 +73,14 @@ class WeightsDigest:
             ("digest", about),
             lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
         )
+
+
+def _is_covered(bilm: BiLm) -> bool:
+    """Return whether the hashes see all that the vectors depend on."""
+    layers = [bilm.char_cnn, *bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
+    return depends_on_parameters_alone(bilm) and all(
+        one.plain_weights is not None for one in layers
+    )
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:

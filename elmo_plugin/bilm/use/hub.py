@@ -1,6 +1,6 @@
 """`ElmoHub`: a biLM with the inputs and outputs of TensorFlow Hub's `google/elmo` modules."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,9 @@ class ElmoHub(torch.nn.Module):
             unknown or does not fit the sentences, or `inputs` has other keys.
         """
         sentences = inputs if sentences is None else sentences
-        if isinstance(sentences, Mapping):
+        if isinstance(sentences, Mapping) and (
+            sentences is inputs or not sentences.keys().isdisjoint(("strings", "tokens"))
+        ):
             given = dict(sentences)
             sequence_len = given.pop("sequence_len", sequence_len)
             if given.keys() not in ({"strings"}, {"tokens"}):
@@ -98,7 +100,10 @@ class ElmoHub(torch.nn.Module):
             raise ValueError(f"signature is {signature!r}, expected one of {SIGNATURES}")
         if sentences is None:
             raise ValueError("neither sentences nor inputs are given, expected one of them")
-        sentences = sentences if isinstance(sentences, str) else list(sentences)
+        if isinstance(sentences, str):
+            raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
+        check_batch(sentences)
+        sentences = list(sentences)
         if signature and any(isinstance(one, str) == (signature == "tokens") for one in sentences):
             raise ValueError(f"signature {signature!r} was given with the other kind of sentences")
         ids = self.bilm.batch_to_ids(_tokens(sentences, sequence_len))
@@ -116,12 +121,8 @@ class ElmoHub(torch.nn.Module):
 
 
 def _tokens(
-    sentences: Iterable[Any], sequence_len: Sequence[int] | torch.Tensor | None
+    sentences: list[Any], sequence_len: Sequence[int] | torch.Tensor | None
 ) -> list[list[str]]:
-    if isinstance(sentences, str):
-        raise ValueError(f"sentences is the string {sentences!r}, expected a list of strings")
-    check_batch(sentences)
-    sentences = list(sentences)
     strings = sum(isinstance(sentence, str) for sentence in sentences)
     if 0 < strings < len(sentences):
         raise ValueError("sentences are strings and lists of tokens, expected all of one kind")
