@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 as requests to stop after the current training step."""
+"""Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 as requests to stop after the current training step."""
 
 import logging
 import os
@@ -10,8 +10,10 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# Slurm's `--signal` is often SIGUSR1, which Windows lacks.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *filter(None, [getattr(signal, "SIGUSR1", None)]))
+# Signals that schedulers send before a time limit: Slurm's `--signal`, which submitit sets to
+# SIGUSR2, and Grid Engine's `-notify`. Windows lacks them.
+WARNINGS = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *WARNINGS)
 
 
 class Stopped(Exception):

@@ -28,6 +28,7 @@ from elmo_plugin.bilm.model.characters import (
     PADDING_CHARACTER_ID,
     token_to_ids,
 )
+from elmo_plugin.bilm.training.stop_request import WARNINGS
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_positive, count_targets
 
 BOUNDARIES = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
@@ -278,12 +279,13 @@ class Text:
 def _leave_process_group(_: int) -> None:
     """
     Begin a session of this worker's own. Ctrl-C and torchrun's SIGTERM, which go to the whole
-    process group, must not end it, nor Slurm's SIGUSR1 to all processes: the run needs its next
-    batch, to save a checkpoint.
+    process group, must not end it, nor a scheduler's warning to all processes: the run needs its
+    next batch, to save a checkpoint.
     """
     if hasattr(os, "setsid"):  # not on Windows
         os.setsid()
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        for number in WARNINGS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 class Types:

@@ -44,7 +44,7 @@ class SnliReader(ShardingReader):
         If true, every label but "entailment" becomes "non-entailment".
     labels : `List[str]`, optional (default = `["entailment", "neutral", "contradiction"]`)
         Labels that the file may have, such as `["entails", "neutral"]` for SciTail. Whole numbers
-        count as strings.
+        count as strings (`1.0` as `1`), true and false as `1` and `0`.
 
     # Raises
 
@@ -77,7 +77,7 @@ class SnliReader(ShardingReader):
                 "add_special_tokens: false: the reader adds them to the pair"
             )
         self.collapse_labels = collapse_labels
-        self._labels = tuple(map(str, labels or LABELS))
+        self._labels = tuple(map(_label, labels or LABELS))
         if collapse_labels and "entailment" not in self._labels:
             raise ConfigurationError(
                 f"found collapse_labels and the labels {list(self._labels)}, expected 'entailment' "
@@ -101,9 +101,7 @@ class SnliReader(ShardingReader):
                 continue
             where = f"{file_path}, line {number}"
             pair = _parse_pair(line, where)
-            label = pair.get("gold_label")
-            if type(label) is int:
-                pair["gold_label"] = label = str(label)
+            pair["gold_label"] = label = _label(pair.get("gold_label"))
             if label == HIDDEN and HIDDEN not in self._labels:
                 del pair["gold_label"]
             elif label not in (*self._labels, "-", None):
@@ -158,7 +156,7 @@ class SnliReader(ShardingReader):
                 }
             )
         if label not in (None, ""):
-            label = str(label)
+            label = str(_label(label))
             if self.collapse_labels and label != "entailment":
                 label = "non-entailment"
             fields["label"] = GoldLabelField(label)
@@ -169,6 +167,12 @@ class SnliReader(ShardingReader):
         for name in ("tokens", "premise", "hypothesis"):
             if name in instance.fields:
                 instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
+
+
+def _label(found: Any) -> Any:
+    """Return a label in JSON as a string if it is a whole number, true or false."""
+    is_whole = isinstance(found, (int, float)) and found % 1 == 0
+    return str(int(found)) if is_whole else found
 
 
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:

@@ -121,13 +121,14 @@ from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 words = WordVocabulary([*SPECIAL_WORDS, "a"])
 pairs = Text([sys.argv[1]], 2, num_steps=3, num_workers=1).pairs(words, endless=True)
-for number in (signal.SIGTERM, signal.SIGUSR1):
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda *_: None)
 for _ in range(9):
     next(pairs)
     os.killpg(0, signal.SIGTERM)
     for child in multiprocessing.active_children():
         os.kill(child.pid, signal.SIGUSR1)
+        os.kill(child.pid, signal.SIGUSR2)
 print("read")
 """
 

@@ -89,15 +89,16 @@ def test_files_are_streamed(tmp_path):
 
 def test_labels_may_be_whole_numbers(tmp_path):
     path = tmp_path / "numbers.jsonl"
-    pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-")]
+    pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-", 1.0, True)]
     path.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
     from_config = Params({"type": "snli", "labels": [0, 1], "tokenizer": "whitespace"})
     for reader in (
         SnliReader(tokenizer=WhitespaceTokenizer(), labels=[0, 1]),
+        SnliReader(tokenizer=WhitespaceTokenizer(), labels=[False, True]),
         DatasetReader.from_params(from_config),
     ):
         found = list(reader.read(path))
-        assert list(map(label, found)) == ["0", "1", "1", None]
+        assert list(map(label, found)) == ["0", "1", "1", None, "1", "1"]
         Vocabulary.from_instances(found)
     assert label(reader.text_to_instance("A", "B", 0)) == "0"
 
