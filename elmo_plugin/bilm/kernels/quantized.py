@@ -101,7 +101,14 @@ class ExactLinear(LinearKernel):
 
 
 class BFloat16Linear(LinearKernel):
-    """Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX."""
+    """
+    Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight.bfloat16().float())
@@ -112,7 +119,14 @@ class BFloat16Linear(LinearKernel):
 
 
 class Int8Linear(LinearKernel):
-    """Product of rows and a weight, both quantized to int8, each row with a scale of its own."""
+    """
+    Product of rows and a weight, both quantized to int8, each row with a scale of its own.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int8(weight.float())
@@ -166,7 +180,14 @@ def has_dynamic_int8() -> bool:
 
 
 class Int16Linear(LinearKernel):
-    """Product of rows and a weight, both quantized to int16, each row with a scale of its own."""
+    """
+    Product of rows and a weight, both quantized to int16, each row with a scale of its own.
+
+    # Parameters
+
+    weight : `torch.Tensor`
+        Shape `(output_dim, input_dim)`.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int16(weight)
