@@ -44,6 +44,8 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
     Pruned, weight-normed, spectral-normed and parametrized layers are plain here: their weight is
     computed as a call of the layer would compute it.
     """
+    if torch.compiler.is_exporting():  # it replaces weights and calls; `export_onnx` has checked
+        return [Affine(cast(Any, one).weight, cast(Any, one).bias) for one, _, _ in layers]
     reason = _of_all_modules()
     affines = []
     for layer, kind, has_bias in layers:
@@ -72,7 +74,9 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
 
 def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
-    if _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__):
+    if torch.compiler.is_exporting() or (
+        _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__)
+    ):
         return True
     say_slower(f"a {kind.__name__} was replaced or hooked")
     return False
