@@ -119,8 +119,9 @@ def weights(folder):
 
 def assert_near(found, expected):
     assert found.keys() == expected.keys()
+    # Adagrad divides a gradient by its size, so a rounding error of a small one is not small.
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found[name], tensor, atol=1e-4, rtol=1e-5)
 
 
 def test_two_nodes_under_torchrun_are_one_process(repository, tmp_path, launch):

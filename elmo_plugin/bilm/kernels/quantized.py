@@ -158,8 +158,9 @@ class DynamicInt8Linear(Int8Linear):
         super().__init__(weight)
         # An integer cannot be NaN, but its row's scale is.
         integers = self.weight.nan_to_num_().contiguous()
-        self.weight = torch.quantize_per_tensor(integers, 1.0, 0, torch.qint8)
-        self._packed = torch.ops.quantized.linear_prepack(self.weight, None)
+        quantized = torch.quantize_per_tensor(integers, 1.0, 0, torch.qint8)
+        self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self.weight = integers.new_empty(0)  # its dtype is the products'; the packed one is enough
         # The lowest and the highest number of the 256 steps of 1.
         self._range = integers.new_tensor([[-127.0], [128.0]]).expand(2, weight.shape[1])
 
