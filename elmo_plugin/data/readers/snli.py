@@ -101,12 +101,13 @@ class SnliReader(ShardingReader):
                 continue
             where = f"{file_path}, line {number}"
             pair = _parse_pair(line, where)
-            pair["gold_label"] = label = _label(pair.get("gold_label"))
+            found = pair.get("gold_label")
+            pair["gold_label"] = label = _label(found)
             if label == HIDDEN and HIDDEN not in self._labels:
                 del pair["gold_label"]
             elif label not in (*self._labels, "-", None):
                 raise ValueError(
-                    f"{where}: gold_label is {quoted(label)}, expected one of {self._labels} or "
+                    f"{where}: gold_label is {quoted(found)}, expected one of {self._labels} or "
                     "'-'; the reader's argument `labels` names others"
                 )
             if label != "-":
