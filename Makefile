@@ -110,6 +110,7 @@ test-ray: .venv-ray/.installed  ## embed-corpus on Ray (installs it in .venv-ray
 docs: .venv-docs/.installed  ## build the documentation in site/ and check it (installs MkDocs in .venv-docs)
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	.venv-docs/bin/python -m pytest -m site tests/docs/test_site.py
+	@echo "open $(CURDIR)/site/index.html in a browser; no server is needed"
 
 # Needs no set-up: pip builds the wheel in an environment of its own.
 wheel:  ## build dist/*.whl: the core, with the configs and the C++ kernels

@@ -14,10 +14,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
+from docs._site.allennlp_docstrings import PACKAGE, ROOT, public_names, with_links
 from elmo_plugin.commands import COMMANDS
-
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "elmo_plugin"
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -38,13 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def python_page() -> str:
     """Return the page of the public names, in the order of `elmo_plugin/__init__.py`."""
-    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
-    homes = next(
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES"
-    )
-    blocks = [f"::: {home}.{name}" for name, home in homes.items()]
+    blocks = [f"::: {path}" for path in public_names().values()]
     return "\n\n".join(["# Python", "Every name below is imported from `elmo_plugin`.", *blocks])
 
 
@@ -143,8 +135,8 @@ LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **kwargs: Any) -> str:
     """
-    Turn formulas into MathML, links to the notebook into links to its page, and links out of
-    `docs/` into links to the repository.
+    Turn formulas into MathML, public names into links to the reference, links to the notebook into
+    links to its page, and links out of `docs/` into links to the repository.
     """
     folder = Path("docs", page.file.src_uri).parent
 
@@ -165,7 +157,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **kwargs: Any) -> st
     for number in range(0, len(parts), 2):  # the others are code
         text = DISPLAY.sub(lambda found: _math(found[1], "div", "block"), parts[number])
         parts[number] = INLINE.sub(lambda found: _math(found[1], "span", "inline"), text)
-    return "".join(parts)
+    text = "".join(parts)
+    return text if page.file.src_uri.startswith("reference/") else with_links(text)
 
 
 def _math(formula: str, tag: str, display: str) -> str:

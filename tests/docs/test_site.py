@@ -128,7 +128,14 @@ def test_formulas_are_mathml(pages):
     assert "$$" not in page
 
 
-def test_search_finds_a_word_of_every_kind_of_page():
-    index = (SITE / "search" / "search_index.json").read_text("utf-8")
+def test_public_names_lead_to_the_reference(pages):
+    links = Page(pages[SITE / "index.html"]).links
+    assert "reference/python.html#elmo_plugin.bilm.use.embedder.ElmoEmbedder" in links
+    assert "#elmo_plugin.bilm.model.bilm.BiLm" in Page(pages[SITE / "reference/python.html"]).links
+
+
+def test_search_from_disk_finds_a_word_of_every_kind_of_page(pages):
+    assert "assets/iframe-worker.js" in Page(pages[SITE / "index.html"]).loads
+    index = (SITE / "search" / "search_index.js").read_text("utf-8")
     for word in ("pretraining", "ElmoEmbedder", "batch_to_ids", "convert-checkpoint"):
         assert word in index
