@@ -4,9 +4,11 @@ spaCy finds them through this package's entry points. This module defines `_.elm
 and tokens, and their similarity.
 """
 
+import warnings
 from typing import Any
 
 import numpy
+from spacy.errors import Warnings
 from spacy.tokens import Doc, Span, Token
 
 # Keys in `Doc.user_data`. `DocBin(store_user_data=True)` and `Doc.to_bytes` save this dictionary.
@@ -60,10 +62,11 @@ def vectors_of(item: Doc | Span | Token) -> Any:
     Return the layers of a Doc's, a span's or a token's tokens, shape `(mixture_size, num_tokens,
     embedding_dim)`, for a token `(mixture_size, embedding_dim)`; `None` if there are none.
     """
-    layers = get_layers(item if isinstance(item, Doc) else item.doc)
-    if layers is None or isinstance(item, Doc):
-        return layers
-    return layers[:, item.i if isinstance(item, Token) else slice(item.start, item.end)]
+    if isinstance(item, Doc):
+        return get_layers(item)
+    layers = get_layers(item.doc)
+    place = item.i if isinstance(item, Token) else slice(item.start, item.end)
+    return None if layers is None else layers[:, place]
 
 
 def similarity(item: Doc | Span | Token, other: Doc | Span | Token) -> float:
@@ -74,28 +77,50 @@ def similarity(item: Doc | Span | Token, other: Doc | Span | Token) -> float:
     # Raises
 
     `ValueError`
-        If `other` has no ELMo vectors.
+        If `item` or `other` has no ELMo vectors.
     """
-    means = []
-    for one in (item, other):
-        layers = vectors_of(one) if isinstance(one, (Doc, Span, Token)) else None
-        if layers is None:
-            raise ValueError(f"{one!r} has no ELMo vectors, expected text that 'elmo' has read")
-        means.append(layers.reshape(-1, layers.shape[-1]).sum(axis=0))
-    norm = numpy.linalg.norm(means[0]) * numpy.linalg.norm(means[1])
-    return float(means[0] @ means[1] / norm) if norm else 0.0
+    return _cosine(_mean(item), _mean(other))
 
 
 def hook_similarity(doc: Doc) -> None:
     """
-    Let `similarity` of a Doc, its spans and tokens compare ELMo's vectors. The component calls this
-    function; spaCy does not save hooks, so call it for a Doc from a file or another process.
+    Let `similarity` of a Doc, its spans and tokens compare ELMo's vectors; spaCy's own vectors if
+    the other has none. The component calls this function; spaCy does not save hooks, so call it for
+    a Doc from a file or another process, or use `_.elmo_similarity`.
     """
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
-        hooks["similarity"] = similarity
+        hooks["similarity"] = _similarity_hook
+
+
+def _similarity_hook(item: Any, other: Any) -> float:
+    try:
+        return similarity(item, other)
+    except ValueError:
+        if not (item.has_vector and other.has_vector):
+            warnings.warn(Warnings.W008.format(obj=type(item).__name__), stacklevel=2)
+        return _cosine(item.vector, other.vector)
+
+
+def _cosine(first: Any, second: Any) -> float:
+    norm = numpy.linalg.norm(first) * numpy.linalg.norm(second)
+    return float(first @ second / norm) if norm else 0.0
+
+
+def _mean(item: Any) -> Any:
+    layers = None
+    if isinstance(item, (Doc, Span, Token)):
+        layers = vectors_of(item)
+        hook = (item if isinstance(item, Doc) else item.doc).user_hooks.get("similarity")
+        if layers is None and hook is _similarity_hook:  # `as_doc()` copies the tensor alone
+            layers = item.tensor
+    if layers is None:
+        raise ValueError(f"{item!r} has no ELMo vectors, expected text that 'elmo' has read")
+    return layers.reshape(-1, layers.shape[-1]).mean(axis=0)
 
 
 if not Doc.has_extension("elmo"):
     Doc.set_extension("elmo", getter=get_layers, setter=set_layers)
-    for _kind in (Span, Token):
-        _kind.set_extension("elmo", getter=vectors_of)
+    Span.set_extension("elmo", getter=vectors_of)
+    Token.set_extension("elmo", getter=vectors_of)
+    for _kind in (Doc, Span, Token):  # these need no hook
+        _kind.set_extension("elmo_similarity", method=similarity)

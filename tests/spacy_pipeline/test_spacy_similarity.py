@@ -5,7 +5,7 @@ import warnings
 import numpy
 import pytest
 import spacy
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Token
 
 import elmo_plugin.spacy.component
 from elmo_plugin.spacy import hook_similarity
@@ -48,14 +48,40 @@ def test_layers_of_tokens_and_spans(docs):
     plain = Doc(docs[0].vocab, words=["bank"])
     assert plain[0]._.elmo is plain[:1]._.elmo is None
     with pytest.raises(ValueError, match="bank has no ELMo vectors"):
-        docs[0][1].similarity(plain[0])
+        docs[0][1]._.elmo_similarity(plain[0])
 
 
-def test_after_a_file_the_hooks_are_set_again(docs):
-    (read,) = DocBin(docs=docs[:1], store_user_data=True).get_docs(docs[0].vocab)
-    read.user_data.update(docs[0].user_data)
+def test_parts_as_docs_keep_their_senses(docs):
+    first, second = docs[0][1:3].as_doc(), docs[1][2:4].as_doc(copy_user_data=True)
+    assert first[0].similarity(second[1]) == pytest.approx(docs[0][1].similarity(docs[1][3]))
+    assert first.similarity(second) == pytest.approx(docs[0][1:3].similarity(docs[1][2:4]))
+    assert first[:1].similarity(docs[1][3]) == pytest.approx(docs[0][1].similarity(docs[1][3]))
+
+
+def test_what_elmo_has_not_read_is_compared_by_spacys_vectors(docs):
+    token, vocab = docs[0][1], docs[0].vocab
+    for other in (vocab["bank"], Doc(vocab, words=["bank"])[0], Doc(vocab, words=["bank"])):
+        if vocab.vectors_length:
+            assert token.similarity(other) == pytest.approx(1.0)
+        elif isinstance(other, (Doc, Token)):
+            with pytest.warns(UserWarning, match="W008"):
+                assert token.similarity(other) == 0.0
+        else:  # what spaCy says without ELMo
+            with pytest.raises(ValueError, match="E010"):
+                token.similarity(other)
+
+
+@pytest.mark.parametrize("way", ["DocBin", "bytes"])
+def test_after_a_file_the_extension_holds_and_hooks_are_set_again(docs, way):
+    expected = docs[0][1].similarity(docs[1][3])
+    if way == "bytes":
+        read = Doc(docs[0].vocab).from_bytes(docs[0].to_bytes())
+    else:
+        (read,) = DocBin(docs=docs[:1], store_user_data=True).get_docs(docs[0].vocab)
+    assert read[1]._.elmo_similarity(docs[1][3]) == expected != 1.0
+    assert read[:2]._.elmo_similarity(docs[1]) == docs[0][:2].similarity(docs[1])
     hook_similarity(read)
-    assert read[1].similarity(docs[1][3]) == docs[0][1].similarity(docs[1][3]) != 1.0
+    assert read[1].similarity(docs[1][3]) == expected
 
 
 def test_white_space_is_like_nothing(docs):
