@@ -41,11 +41,11 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.step import Stepper
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import (
     WordVocabulary,
     find_text_files,
@@ -193,7 +193,7 @@ class Benchmark:
         training.loss()
         found = {"seconds": self.clock() - begin, "steps": training.number}
         for domain in ("modern", "novel"):
-            heldout = Text(
+            heldout = StreamLoader(
                 find_text_files(text / "heldout" / f"{domain}-*.txt"), 256, shuffle=False
             )
             pairs = itertools.islice(heldout.pairs(words), 40)
@@ -264,7 +264,7 @@ class Training:
         self.stepper = Stepper(model.to(place).train(), settings, Processes(place), paths)
         self.stepper.num_rows, self.stepper.own_rows = streams, range(streams)
         workers = 0 if device == "cpu" else 3
-        text = Text(paths, streams, NUM_STEPS, files_at_once=200, num_workers=workers)
+        text = StreamLoader(paths, streams, NUM_STEPS, files_at_once=200, num_workers=workers)
         self.pairs = text.pairs(words, endless=True)
         self.number, self.num_steps = 0, 100_000
 

@@ -24,7 +24,7 @@ import torch
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.streams import Text
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
 from elmo_plugin.bilm.use.scoring import load_with_softmax
 
@@ -40,7 +40,7 @@ def measure(
 ) -> dict[str, int | float]:
     """Return perplexities, and the seconds taken, for the files of a path or glob `pattern`."""
     start = time.perf_counter()
-    text = Text(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
+    text = StreamLoader(find_text_files(pattern), batch_size, NUM_STEPS, shuffle=False)
     states = None
     if checkpoint is not None:
         one, other = torch.load(checkpoint, map_location="cpu", weights_only=True)["states"]

@@ -23,8 +23,8 @@ from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import BatchPair
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import BatchPair
 
 BATCH_SIZE, NUM_STEPS = 128, 20
 NUM_WORDS, NUM_SAMPLES = 50_000, 2_048

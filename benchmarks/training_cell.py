@@ -25,8 +25,8 @@ from benchmarks.processes import in_process, memory_before, status
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 LEAST_STEPS = 2
@@ -53,7 +53,9 @@ def training(folder: Path, batch_size: int, num_steps: int, dtype: str) -> Calla
         None if dtype == "float32" else dtype,
     ).train()
     optimizer = torch.optim.AdamW(model.parameters(), **recipe["adamw"])
-    batches = Text([folder / "text.txt"], batch_size, num_steps).pairs(vocabulary, endless=True)
+    batches = StreamLoader([folder / "text.txt"], batch_size, num_steps).pairs(
+        vocabulary, endless=True
+    )
     states = None
 
     def step() -> None:

@@ -31,8 +31,8 @@ class ResumableTrainer(GradientDescentTrainer):
     """
     AllenNLP's `GradientDescentTrainer`, registered under its name, with the same arguments.
 
-    * At the first Ctrl-C, SIGTERM, SIGUSR1 or SIGUSR2 it saves and stops after the batch. At
-      the second, and while a resumed run still skips batches, it stops at once. In a validation,
+    * At the first signal of `stop_request.SIGNALS`, it saves and stops after the batch. At the
+      second, and while a resumed run still skips batches, it stops at once. In a validation,
       the checkpoint has the state before it. Distributed runs stop as AllenNLP's do.
     * A resumed run draws the same random numbers as one that was never stopped, reports the same
       losses and metrics, and ends by `patience` at the same epoch.

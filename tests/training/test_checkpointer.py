@@ -43,7 +43,7 @@ def test_arguments_are_those_of_allennlp():
 @first_quick(
     ("at", "saved", "number", "raised"),
     [
-        ((1, 3), "e1_b3", signal.SIGUSR2, SigTermReceived),
+        ((1, 3), "e1_b3", signal.SIGXCPU, SigTermReceived),
         ((0, "validation"), "e1_b0", signal.SIGINT, KeyboardInterrupt),
         ((0, 1), "e0_b1", signal.SIGINT, KeyboardInterrupt),
         ((2, 4), "e2_b4", signal.SIGTERM, SigTermReceived),

@@ -15,8 +15,8 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.elmo import Elmo
 
@@ -85,7 +85,7 @@ def test_the_exported_files_have_the_perplexity_that_the_run_reports(run, reposi
     softmax = WordSoftmax(len(words), 32)
     load_softmax(softmax, run / "softmax.hdf5")
     bilm = load_bilm(str(run / "options.json"), str(run / "weights.hdf5"))
-    batches = Text([heldout], batch_size=4, num_steps=20, shuffle=False).pairs(words)
+    batches = StreamLoader([heldout], batch_size=4, num_steps=20, shuffle=False).pairs(words)
     forward, backward, count = sum_of_losses(LanguageModel(bilm, softmax), batches)
     again = figures(forward / count, backward / count, sampled=False)
     for name in ("forward_perplexity", "backward_perplexity"):

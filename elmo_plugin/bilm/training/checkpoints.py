@@ -18,7 +18,8 @@ from elmo_plugin.bilm.training.vocabulary import check_positive
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = re.compile(r"checkpoint_e(\d+)_b(\d+)\.th")
-FORMAT = 1
+# Version 0.4 and before wrote format 1, see `StreamPosition.from_dict`.
+FORMAT, READABLE = 2, (1, 2)
 NOTHING_TO_RECOVER = (
     "no checkpoint can be read, so there is nothing to recover from; to start from the beginning "
     "move these files away: "
@@ -146,8 +147,8 @@ class RunFiles:
         for _, path in sorted(points_in(self.directory).items(), reverse=True):
             try:
                 state = load_checked(path)
-                if state["format"] != FORMAT:
-                    raise ValueError(f"its format is {state['format']}, expected {FORMAT}")
+                if state["format"] not in READABLE:
+                    raise ValueError(f"its format is {state['format']}, expected {READABLE}")
             except UNREADABLE as error:
                 unreadable.append(warn_unreadable(path, error))
                 continue

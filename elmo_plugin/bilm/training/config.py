@@ -8,9 +8,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from elmo_plugin.bilm.training.checkpoints import CheckpointSettings
 from elmo_plugin.bilm.training.language_model import make_language_model
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, vocabulary_of
 
 # Allowed value of each part's optional key `type`.
@@ -153,7 +153,7 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
 
 def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     """
-    Build the `Text` for training or, with `heldout`, for evaluation. Return `None` if the config
+    Build the loader for training or, with `heldout`, for evaluation. Return `None` if the config
     has no path for it. Raise a `ValueError` if the loader names paths or limits the held-out text.
     """
     key = "validation_data_path" if heldout else "train_data_path"
@@ -170,7 +170,7 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
         raise ValueError(f"{name} has {given}, expected none: each evaluation reads the whole text")
     if heldout and not own:  # the training text's settings, except that the order is kept
         settings["shuffle"] = False
-    return build(Text, name, {"paths": find_text_files(path), **settings})
+    return build(StreamLoader, name, {"paths": find_text_files(path), **settings})
 
 
 def seed_of(config: dict[str, Any]) -> int:

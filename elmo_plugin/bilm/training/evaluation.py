@@ -7,7 +7,7 @@ import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.streams import BatchPair
+from elmo_plugin.bilm.training.loader import BatchPair
 
 
 def sum_of_losses(

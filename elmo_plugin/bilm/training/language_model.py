@@ -14,8 +14,8 @@ from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection, LstmState
+from elmo_plugin.bilm.training.loader import BatchPair
 from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
-from elmo_plugin.bilm.training.streams import BatchPair
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 

@@ -18,13 +18,14 @@ from elmo_plugin.bilm.training.checkpoints import RunFiles
 from elmo_plugin.bilm.training.evaluation import figures, heldout_figures, sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import BatchPair, Positions, StreamLoader
 from elmo_plugin.bilm.training.optimization import check_schedule
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.report import Report, epoch_line, exported_line, start_line
 from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
 from elmo_plugin.bilm.training.step import Stepper
 from elmo_plugin.bilm.training.stop_request import Stopped, StopRequest
-from elmo_plugin.bilm.training.streams import BatchPair, Positions, StreamPosition, Text
+from elmo_plugin.bilm.training.streams import StreamPosition
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,9 @@ class Pretraining:
         Model to train, already on its device.
     words : `WordVocabulary`
         Vocabulary of the model's softmax.
-    text : `Text`
+    text : `StreamLoader`
         Training text.
-    heldout : `Text | None`
+    heldout : `StreamLoader | None`
         Held-out text, evaluated after each epoch; `None` for no evaluation.
     directory : `str | Path`
         Folder of the run, visible to all processes. Training resumes from a checkpoint found here.
@@ -68,8 +69,8 @@ class Pretraining:
         self,
         model: LanguageModel,
         words: WordVocabulary,
-        text: Text,
-        heldout: Text | None,
+        text: StreamLoader,
+        heldout: StreamLoader | None,
         directory: str | Path,
         settings: LoopSettings,
         on_step: Callable[[Step], None] | None = None,
@@ -283,9 +284,7 @@ class Pretraining:
                 "model": self.stepper.weights(),
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
-                "positions": [
-                    one.to_dict(self.text.paths) for one in self.positions if one is not None
-                ],
+                "positions": [asdict(one) for one in self.positions if one is not None],
                 "states": all_rows,
                 "inputs": self.inputs,
             }
@@ -325,7 +324,7 @@ class Pretraining:
         if self.settings.checkpointer.save_completed_epochs:
             self._save()
 
-    def _evaluate(self, heldout: Text) -> dict[str, float]:
+    def _evaluate(self, heldout: StreamLoader) -> dict[str, float]:
         """Return the held-out text's loss and perplexities by name, over all processes."""
         own_rows = self.processes.share(self._heldout_rows)
 

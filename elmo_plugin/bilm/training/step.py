@@ -14,6 +14,7 @@ from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.captured import CapturedGradients
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import BatchPair
 from elmo_plugin.bilm.training.optimization import (
     check_takes_sparse,
     clip_grad_norm,
@@ -23,7 +24,6 @@ from elmo_plugin.bilm.training.optimization import (
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
-from elmo_plugin.bilm.training.streams import BatchPair
 
 logger = logging.getLogger(__name__)
 

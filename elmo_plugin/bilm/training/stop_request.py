@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 as requests to stop after the current training step."""
+"""Ctrl-C, SIGTERM and warnings as requests to stop after the current training step."""
 
 import logging
 import os
@@ -10,9 +10,10 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# Signals that schedulers send before a time limit: Slurm's `--signal`, which submitit sets to
-# SIGUSR2, and Grid Engine's `-notify`. Windows lacks them.
-WARNINGS = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+# Signals that come before an end: Slurm's `--signal`, which submitit sets to SIGUSR2, Grid Engine's
+# `-notify`, a lost terminal, a limit on CPU time. Windows lacks them.
+NAMES = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGXCPU")
+WARNINGS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *WARNINGS)
 
 

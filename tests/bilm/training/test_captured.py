@@ -20,11 +20,11 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training import captured
 from elmo_plugin.bilm.training.config import make_model_arguments, make_settings
 from elmo_plugin.bilm.training.language_model import LanguageModel, make_language_model
+from elmo_plugin.bilm.training.loader import BatchPair, StreamLoader
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax
 from elmo_plugin.bilm.training.step import Stepper
-from elmo_plugin.bilm.training.streams import BatchPair, Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from elmo_plugin.commands.pretrain import read_config
 from tests.cases import first_quick
@@ -52,7 +52,9 @@ def text(tmp_path):
     words = ["a", "bc", "def", "ghij", "é" * 30, "klmnopq", "r" * 60, *(f"w{i}" for i in range(9))]
     lines = (" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(60))
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
-    return Text([tmp_path / "text.txt"], 3, num_steps=4), WordVocabulary([*SPECIAL_WORDS, *words])
+    return StreamLoader([tmp_path / "text.txt"], 3, num_steps=4), WordVocabulary(
+        [*SPECIAL_WORDS, *words]
+    )
 
 
 SOFTMAXES = {

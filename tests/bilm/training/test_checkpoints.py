@@ -23,7 +23,7 @@ def test_the_newest_whole_one_is_read(tmp_path):
     assert run.newest(clean=True) is None
     run.save(0, 9, {"step": 9})
     run.save(0, 10, {"step": 10})
-    assert run.newest(clean=True) == {"format": 1, "step": 10}
+    assert run.newest(clean=True) == {"format": 2, "step": 10}
     path = tmp_path / "checkpoint_e0_b10.th"
     path.write_bytes(path.read_bytes()[:-50])
     assert run.newest(clean=True)["step"] == 9
@@ -36,8 +36,8 @@ def test_none_that_can_be_read_is_an_error_that_names_them(tmp_path):
 
 
 def test_another_format_is_passed_over(tmp_path):
-    torch.save({"format": 2}, tmp_path / "checkpoint_e0_b1.th")
-    with pytest.raises(ValueError, match="its format is 2, expected 1"):
+    torch.save({"format": 3}, tmp_path / "checkpoint_e0_b1.th")
+    with pytest.raises(ValueError, match=r"its format is 3, expected \(1, 2\)"):
         files(tmp_path).newest(clean=True)
 
 
@@ -46,7 +46,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "harm"),)
 
-    torch.save({"format": 1, "model": Harm()}, tmp_path / "checkpoint_e0_b1.th")
+    torch.save({"format": 2, "model": Harm()}, tmp_path / "checkpoint_e0_b1.th")
     with pytest.raises(ValueError, match="no checkpoint can be read"):
         files(tmp_path).newest(clean=True)
     assert not (tmp_path / "harm").exists()
@@ -63,7 +63,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
 )
 def test_older_ones_go(tmp_path, settings, kept):
     for batches, age in ((1, 10_000), (9, 10)):
-        torch.save({"format": 1}, path := tmp_path / f"checkpoint_e0_b{batches}.th")
+        torch.save({"format": 2}, path := tmp_path / f"checkpoint_e0_b{batches}.th")
         os.utime(path, times=(time.time() - age,) * 2)
     files(tmp_path, **settings).save(0, 10, {})
     assert names(tmp_path) == sorted(f"checkpoint_e{e}_b{b}.th" for e, b in kept)

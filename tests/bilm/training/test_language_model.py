@@ -9,10 +9,10 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import vocabulary_of
 
 OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
@@ -46,7 +46,7 @@ def model(vocabulary, dropout=0.0, num_samples=None):
 
 
 def evaluate(language_model, paths, vocabulary):
-    batches = Text(paths, shuffle=False, **SHAPE).pairs(vocabulary)
+    batches = StreamLoader(paths, shuffle=False, **SHAPE).pairs(vocabulary)
     forward, backward, count = sum_of_losses(language_model, batches)
     return SimpleNamespace(**figures(forward / count, backward / count, sampled=False))
 
@@ -63,7 +63,10 @@ def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
         learning_rate_scheduler={"type": "warmup_cosine", "warmup_steps": 10},
         grad_norm=1.0,
     )
-    texts = Text(train, **SHAPE, batches_per_epoch=60), Text(heldout, **SHAPE, shuffle=False)
+    texts = (
+        StreamLoader(train, **SHAPE, batches_per_epoch=60),
+        StreamLoader(heldout, **SHAPE, shuffle=False),
+    )
     (tmp_path / "out").mkdir()
     run = Pretraining(language_model, vocabulary, *texts, tmp_path / "out", settings)
     metrics = run.run()
@@ -81,7 +84,7 @@ def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
 
 def batch_of(paths, vocabulary, num_steps):
     shape = {**SHAPE, "num_steps": num_steps}
-    return next(Text(paths, **shape).pairs(vocabulary))
+    return next(StreamLoader(paths, **shape).pairs(vocabulary))
 
 
 def cut(batch, num_steps):
@@ -119,7 +122,7 @@ def test_evaluation_carries_its_state_and_puts_the_mode_back(text):
     language_model.eval()
     states, losses = None, []
     with torch.no_grad():
-        for batch in Text(heldout, shuffle=False, **SHAPE).pairs(vocabulary):
+        for batch in StreamLoader(heldout, shuffle=False, **SHAPE).pairs(vocabulary):
             output = language_model(batch, states)
             states = output.states
             losses.append(output.forward_loss)
@@ -131,7 +134,7 @@ def test_evaluation_carries_its_state_and_puts_the_mode_back(text):
 def test_evaluation_of_no_batch_is_an_error(text):
     _, heldout, vocabulary = text
     with pytest.raises(ValueError, match="holds less than one batch of 4 streams"):
-        Text(heldout, 4, num_steps=100_000, shuffle=False).pairs(vocabulary)
+        StreamLoader(heldout, 4, num_steps=100_000, shuffle=False).pairs(vocabulary)
 
 
 def test_the_two_directions_share_tokens_and_softmax_but_no_text(text):
@@ -153,7 +156,7 @@ def test_dtype_is_of_the_training_step_alone(text):
     exact, mixed = model(vocabulary, num_samples=5), model(vocabulary, num_samples=5)
     mixed = LanguageModel(mixed.bilm, mixed.softmax, 0.0, dtype="bfloat16")
     assert evaluate(exact, heldout, vocabulary) == evaluate(mixed, heldout, vocabulary)
-    batch = next(Text(train, **SHAPE).pairs(vocabulary))
+    batch = next(StreamLoader(train, **SHAPE).pairs(vocabulary))
     losses, gradients = [], []
     for language_model in (exact.train(), mixed.train()):
         torch.manual_seed(0)
@@ -172,7 +175,7 @@ def test_dtype_is_of_the_training_step_alone(text):
 
 def test_the_text_has_as_many_characters_a_token_as_the_bilm(text):
     train, _, vocabulary = text
-    batch = next(Text(train, **{**SHAPE, "num_characters": 20}).pairs(vocabulary))
+    batch = next(StreamLoader(train, **{**SHAPE, "num_characters": 20}).pairs(vocabulary))
     with pytest.raises(ValueError, match="num_characters of the text is 20, expected 12, the biLM"):
         model(vocabulary)(batch)
 

@@ -12,10 +12,10 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.config import make_settings
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 WORDS = WordVocabulary([*SPECIAL_WORDS, *"abcd"])
@@ -36,8 +36,8 @@ def pretraining(paths, tmp_path):
         settings = {"optimizer": {"type": "sgd", "lr": 0.1}, "num_epochs": 2, **(settings or {})}
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
-        train = Text(paths, 8, **{"num_steps": 3, "batches_per_epoch": 4, **text})
-        held = Text(paths, 4, num_steps=3, shuffle=False) if heldout else None
+        train = StreamLoader(paths, 8, **{"num_steps": 3, "batches_per_epoch": 4, **text})
+        held = StreamLoader(paths, 4, num_steps=3, shuffle=False) if heldout else None
         return Pretraining(model, WORDS, train, held, directory, LoopSettings(**settings))
 
     return build
@@ -264,11 +264,11 @@ def test_without_heldout_text_the_last_epoch_counts(pretraining):
 
 @pytest.mark.parametrize("of_the_training_text", [{}, {"num_tokens": 99, "batches_per_epoch": 9}])
 def test_heldout_text_that_is_too_short_is_named_before_a_step(paths, of_the_training_text):
-    heldout = Text(paths, 100, num_steps=3, **of_the_training_text)
+    heldout = StreamLoader(paths, 100, num_steps=3, **of_the_training_text)
     run = Pretraining(
         LanguageModel(BiLm(ElmoOptions(4, 4, 1, 2, ((1, 2),), 1)), WordSoftmax(7, 4)),
         WORDS,
-        Text(paths, 8, num_steps=3),
+        StreamLoader(paths, 8, num_steps=3),
         heldout,
         paths[0].parent,
         LoopSettings({"type": "sgd", "lr": 0.1}),

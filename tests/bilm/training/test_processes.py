@@ -14,12 +14,12 @@ from torch.multiprocessing import ProcessExitedException
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick
 
@@ -49,8 +49,8 @@ def pretraining(
     settings = {"optimizer": ADAGRAD, "num_epochs": 2, "grad_norm": 0.5, **(settings or {})}
     shape = {"num_steps": 5, "num_characters": 12}
     texts = (
-        Text([folder / "train.txt"], ROWS // size, batches_per_epoch=3, **shape),
-        Text([folder / "heldout.txt"], 4 // size, shuffle=False, **shape),
+        StreamLoader([folder / "train.txt"], ROWS // size, batches_per_epoch=3, **shape),
+        StreamLoader([folder / "heldout.txt"], 4 // size, shuffle=False, **shape),
     )
     return Pretraining(model, WORDS, *texts, folder / out, LoopSettings(**settings))
 

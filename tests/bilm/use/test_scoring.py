@@ -13,8 +13,8 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.streams import Text
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.scoring import LanguageScorer
 from tests.tiny_bilm import random_bilm
@@ -60,7 +60,7 @@ def pretraining_losses(parts, folder, text):
     path.write_text("\n".join(text) + "\n", encoding="utf-8")
     model = LanguageModel(bilm, softmax).eval()
     states, losses = None, []
-    for batch in Text([path], batch_size=1, num_steps=1, shuffle=False).pairs(vocabulary):
+    for batch in StreamLoader([path], batch_size=1, num_steps=1, shuffle=False).pairs(vocabulary):
         with torch.no_grad():
             output = model(batch, states)
         states = output.states
@@ -96,7 +96,7 @@ def test_carried_over_a_text_as_in_pretraining(parts, tmp_path):
     torch.testing.assert_close(torch.tensor(found), -torch.tensor(losses), atol=1e-5, rtol=0)
     bilm, softmax, vocabulary = parts
     model = LanguageModel(bilm, softmax)
-    text = Text([tmp_path / "text"], batch_size=1, num_steps=1, shuffle=False)
+    text = StreamLoader([tmp_path / "text"], batch_size=1, num_steps=1, shuffle=False)
     forward, backward, count = sum_of_losses(model, text.pairs(vocabulary))
     ours = [math.exp(-sum(one) / len(found)) for one in zip(*found)]
     theirs = (math.exp(forward / count), math.exp(backward / count))

@@ -1,0 +1,246 @@
+"""Loader of the pairs of batches, one of each direction, that a biLM is trained on."""
+
+import hashlib
+import itertools
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+
+from elmo_plugin.bilm.training.stop_request import WARNINGS
+from elmo_plugin.bilm.training.streams import StreamBatch, StreamPosition, TokenStreams
+from elmo_plugin.bilm.training.token_types import TokenTypes
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_positive, count_targets
+
+Positions = tuple[StreamPosition | None, StreamPosition | None]
+
+
+class BatchPair(NamedTuple):
+    """
+    Input of one training step: a batch of the forward and one of the backward direction.
+
+    `characters`: character ids of the distinct tokens of both directions, by rising length, shape
+    `(num_types, num_characters)`.
+    `tokens`: index of each input token in `characters`, int64, shape
+    `(2, num_steps, batch_size)`.
+    `targets`: ids of the words to predict, int64, same shape.
+    `positions`, `sources`: those of the two batches, see `StreamBatch`.
+    `widths`: see `Backend.token_layer`.
+    """
+
+    characters: torch.Tensor
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    positions: Positions = (None, None)
+    sources: tuple[Any, ...] = ()
+    widths: tuple[int, ...] | None = None
+
+    def to(self, device: torch.device) -> "BatchPair":
+        """Return the batch with its tensors on a device."""
+        characters, tokens, targets = (one.to(device) for one in self[:3])
+        return self._replace(characters=characters, tokens=tokens, targets=targets)
+
+
+@dataclass
+class StreamLoader:
+    """
+    Loader of text files as batches of token streams. Both directions read the sentences in random
+    orders of their own.
+
+    # Parameters
+
+    paths : `Sequence[str | Path]`
+        Text files, one tokenized sentence a line. Empty files are skipped.
+    batch_size : `int`
+        Number of streams (rows of a batch) per process. A resumed run keeps the total number of
+        streams, even with another number of processes.
+    num_steps : `int`, optional (default = `20`)
+        Number of tokens of each stream in a batch. Backpropagation through time is truncated to
+        this number of steps.
+    shuffle : `bool`, optional (default = `True`)
+        Read the files, and the sentences within a file, in a new random order in every pass.
+    num_tokens : `int | None`, optional (default = `None`)
+        Number of tokens and sentence ends in the text; counted if not given.
+    batches_per_epoch : `int | None`, optional (default = `None`)
+        Number of batches in an epoch; one pass over the text if not given.
+    num_characters : `int`, optional (default = `50`)
+        Character ids per token, `max_characters_per_token` of the biLM's options.
+    num_workers : `int`, optional (default = `0`)
+        Number of worker processes that prepare batches in advance. The batches do not depend on it.
+    seed : `int`, optional (default = `0`)
+        Seed of the shuffling.
+    files_at_once : `int`, optional (default = `1`)
+        Number of files whose sentences are read into memory and shuffled together. The default, as
+        in bilm-tf, suits files whose sentences are already shuffled. If each file is a book, use
+        more; otherwise all rows of a batch read the same book.
+
+    # Raises
+
+    `ValueError`
+        If there is no file, or a number is not positive.
+    """
+
+    paths: Sequence[str | Path]
+    batch_size: int
+    num_steps: int = 20
+    shuffle: bool = True
+    num_tokens: int | None = None
+    batches_per_epoch: int | None = None
+    num_characters: int = 50
+    num_workers: int = 0
+    seed: int = 0
+    files_at_once: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("no text files to read, expected at least one")
+        sizes = ("batch_size", "num_steps", "batches_per_epoch", "num_tokens", "files_at_once")
+        check_positive({name: getattr(self, name) for name in sizes})
+        check_positive({"num_characters": self.num_characters}, least=3)
+        check_positive({"num_workers": self.num_workers}, least=0)
+
+    def batches_in_an_epoch(self, num_rows: int) -> int:
+        """
+        Return the number of batches in an epoch, for `num_rows` streams over all processes.
+
+        Raise a `ValueError` if the text is too short for one batch.
+        """
+        if self.batches_per_epoch is not None:
+            return self.batches_per_epoch
+        if self.num_tokens is None:
+            self.num_tokens = count_targets(self.paths)
+        per_batch = num_rows * self.num_steps
+        if self.num_tokens < per_batch:
+            raise ValueError(
+                f"{self._name()} holds {self.num_tokens} tokens, expected at least the "
+                f"{per_batch} of one batch: give more text, or fewer streams or steps"
+            )
+        return self.num_tokens // per_batch
+
+    def checksums(self) -> list[list[str]]:
+        """Return a list `[name, checksum]` for each file, in the order of `paths`."""
+        found = []
+        for path in map(Path, self.paths):
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            found.append([path.name, digest.hexdigest()])
+        return found
+
+    def _name(self) -> str:
+        return f"{self.paths[0]}{' and more' if len(self.paths) > 1 else ''}"
+
+    def pairs(
+        self,
+        words: WordVocabulary,
+        num_rows: int | None = None,
+        own_rows: range | None = None,
+        positions: Positions = (None, None),
+        endless: bool = False,
+    ) -> Iterator[BatchPair]:
+        """
+        Yield the batches of both directions in pairs, until one direction runs out.
+
+        # Parameters
+
+        words : `WordVocabulary`
+            Vocabulary of the words to predict.
+        num_rows, own_rows
+            Number of streams over all processes (default: `batch_size`), and the streams of this
+            process (default: all).
+        positions : `Positions`, optional (default = `(None, None)`)
+            Position of each direction to resume from; `None` for the beginning.
+        endless : `bool`, optional (default = `False`)
+            Start another pass over the text when the sentences run out.
+
+        # Raises
+
+        `ValueError`
+            If the text is shorter than one batch.
+        """
+        num_rows = num_rows or self.batch_size
+        # Each direction has a group of files of its own.
+        types = TokenTypes(words, self.num_characters, 2 * self.files_at_once)
+        order = self.shuffle, self.files_at_once, self.seed
+        streams = [
+            TokenStreams(types, self.paths, direction, num_rows, self.num_steps, own_rows, *order)
+            for direction in ("forward", "backward")
+        ]
+        batches: Any = _Pairs(streams, positions, endless)
+        if self.num_workers:
+            # The loader has its own generator, so that it does not draw from PyTorch's global one.
+            batches = torch.utils.data.DataLoader(
+                batches,
+                batch_size=None,
+                num_workers=self.num_workers,
+                generator=torch.Generator(),
+                worker_init_fn=_leave_process_group,
+            )
+        pairs = _raise_errors(batches)
+        first = next(pairs, None)
+        if first is None:
+            raise ValueError(
+                f"{self._name()} holds less than one batch of {num_rows} streams of "
+                f"{self.num_steps} tokens, expected at least that"
+            )
+        return itertools.chain([first], pairs)
+
+
+def _leave_process_group(_: int) -> None:
+    """
+    Begin a session of this worker's own. Ctrl-C and torchrun's SIGTERM, which go to the whole
+    process group, must not end it, nor a scheduler's warning to all processes: the run needs its
+    next batch, to save a checkpoint.
+    """
+    if hasattr(os, "setsid"):  # not on Windows
+        os.setsid()
+        for number in WARNINGS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+class _Pairs(torch.utils.data.IterableDataset):
+    """Dataset of `BatchPair` objects; with N workers, worker k yields the pairs k, k + N, ..."""
+
+    def __init__(
+        self, streams: Sequence[TokenStreams], positions: Positions, endless: bool
+    ) -> None:
+        self.streams, self.positions, self.endless = streams, positions, endless
+
+    def __iter__(self) -> Iterator[BatchPair | ValueError]:
+        worker = torch.utils.data.get_worker_info()
+        share = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        batches = (
+            streams.batches(position, self.endless, *share)
+            for streams, position in zip(self.streams, self.positions)
+        )
+        try:
+            yield from map(self._pair, zip(*batches))
+        except ValueError as error:  # the loader would replace its text by a traceback
+            yield error
+
+    def _pair(self, batches: Sequence[StreamBatch]) -> BatchPair:
+        types = self.streams[0].types
+        types.describe()
+        tokens, targets = (numpy.stack(part) for part in list(zip(*batches))[:2])
+        distinct = numpy.unique(tokens)
+        distinct = distinct[numpy.argsort(types.lengths[distinct], kind="stable")]
+        places = numpy.empty(len(types.words), numpy.int64)
+        places[distinct] = numpy.arange(len(distinct))
+        return BatchPair(
+            torch.from_numpy(types.characters[distinct]),
+            torch.from_numpy(places[tokens]),
+            torch.from_numpy(types.words[targets]),
+            (batches[0].position, batches[1].position),
+            tuple(one.sources for one in batches),
+        )
+
+
+def _raise_errors(pairs: Iterable[BatchPair | ValueError]) -> Iterator[BatchPair]:
+    for pair in pairs:
+        if isinstance(pair, ValueError):
+            raise pair
+        yield pair

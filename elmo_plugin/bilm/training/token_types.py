@@ -1,0 +1,86 @@
+"""Distinct tokens of a text, and its files as their numbers."""
+
+import itertools
+from array import array
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+
+from elmo_plugin.bilm.files.text import read_lines
+from elmo_plugin.bilm.model.characters import (
+    BEGIN_OF_SENTENCE,
+    END_OF_SENTENCE,
+    PADDING_CHARACTER_ID,
+    token_to_ids,
+)
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+
+
+class TextFile(NamedTuple):
+    """
+    A file as types. `ids`: type of each token, with both boundaries around each sentence. `starts`:
+    index of each sentence's `<S>`, and the length of `ids`. `lines`: line (from 1) of each one.
+    """
+
+    ids: numpy.ndarray
+    starts: numpy.ndarray
+    lines: numpy.ndarray
+
+
+class TokenTypes:
+    """
+    Distinct tokens, numbered as they are read. The first two are `<S>` and `</S>`.
+
+    # Parameters
+
+    vocabulary : `WordVocabulary`
+        Vocabulary of the words to predict.
+    num_characters : `int`
+        Number of character ids of a token.
+    num_files : `int`
+        Number of files that are kept in memory, those that were read last.
+    """
+
+    def __init__(self, vocabulary: WordVocabulary, num_characters: int, num_files: int) -> None:
+        self.vocabulary, self.num_files = vocabulary, num_files
+        self.ids = {BEGIN_OF_SENTENCE: 0, END_OF_SENTENCE: 1}
+        # For each type: character ids, how many are not padding, id as a word of the vocabulary.
+        self.characters = numpy.empty((0, num_characters), numpy.int16)
+        self.lengths = self.words = numpy.empty(0, numpy.int64)
+        self._files: dict[str | Path, TextFile] = {}
+
+    def read(self, path: str | Path) -> TextFile:
+        """Return a file's sentences; blank lines are none."""
+        if path not in self._files:
+            while len(self._files) >= self.num_files:
+                del self._files[next(iter(self._files))]
+            self._files[path] = self._read(path)
+        text = self._files[path] = self._files.pop(path)
+        return text
+
+    def _read(self, path: str | Path) -> TextFile:
+        ids, starts, lines = array("i"), array("q", [0]), array("q")
+        known = self.ids
+        for number, line in read_lines(path):
+            if tokens := line.split():
+                ids.append(0)
+                ids.extend([known.setdefault(token, len(known)) for token in tokens])
+                ids.append(1)
+                starts.append(len(ids))
+                lines.append(number)
+        return TextFile(*map(numpy.asarray, (ids, starts, lines)))
+
+    def describe(self) -> None:
+        """Bring `characters`, `lengths` and `words` up to date with the files that were read."""
+        new = list(itertools.islice(self.ids, len(self.words), None))
+        if not new:
+            return
+        # Not `token_row`, which keeps each row that it has made.
+        width = self.characters.shape[1]
+        rows = numpy.array([token_to_ids(token, width) for token in new], numpy.int16)
+        words = numpy.array([self.vocabulary.id(token) for token in new], numpy.int64)
+        lengths = (rows != PADDING_CHARACTER_ID).sum(axis=1)
+        self.characters = numpy.concatenate([self.characters, rows])
+        self.lengths = numpy.concatenate([self.lengths, lengths])
+        self.words = numpy.concatenate([self.words, words])
