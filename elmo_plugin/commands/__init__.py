@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from elmo_plugin.bilm.files.text import described
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
 
 # Maps optional packages to advice on how to install them, shown if one is missing.
@@ -67,7 +68,7 @@ class Command(NamedTuple):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)  # as a shell reports SIGPIPE
         except (ValueError, OSError) as error:
-            sys.exit(_say(f"error: {error}", status=1))
+            sys.exit(_say(f"error: {described(error)}", status=1))
         except ModuleNotFoundError as error:
             if error.name not in MISSING:
                 raise

@@ -7,6 +7,9 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `add-elmo`."""
@@ -19,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", help="the config to write (default: CONFIG's name with _elmo)"
     )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -32,17 +35,16 @@ def run(args: argparse.Namespace) -> None:
         If the output exists, the config cannot be read or has no place for ELMo, or a width could
         not be set.
     """
+    source = Path(args.config)
+    output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
+    check_output(output, [source], args.force)
     from allennlp.common.checks import ConfigurationError
     from allennlp.common.util import import_module_and_submodules
 
-    from elmo_plugin.commands.outputs import check_output
     from elmo_plugin.edits import components, overlay
     from elmo_plugin.edits.elmo import AddedElmo
 
     import_module("elmo_plugin.plugin")  # registers the classes
-    source = Path(args.config)
-    output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
-    check_output(output, [source], args.force)
     for package in args.include_package:
         import_module_and_submodules(package)
     config, unset = overlay.evaluate(source)

@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output_folder
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `convert-checkpoint`."""
@@ -20,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocabulary", help="bilm-tf's --vocab_file; copied to the output, beside the softmax"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace the files of an earlier conversion"
-    )
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,7 +39,6 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.files import bilm_tf
     from elmo_plugin.bilm.training.export import VOCABULARY_FILE
     from elmo_plugin.bilm.training.vocabulary import WordVocabulary
-    from elmo_plugin.commands.outputs import check_output
 
     output = Path(args.output)
     if output.resolve() == Path(args.directory).resolve():
@@ -48,8 +48,7 @@ def run(args: argparse.Namespace) -> None:
         )
     optional = {bilm_tf.SOFTMAX_FILE, bilm_tf.ADAGRAD_FILE, VOCABULARY_FILE}
     names = (bilm_tf.OPTIONS_FILE, bilm_tf.WEIGHTS_FILE, bilm_tf.CARD_FILE, *sorted(optional))
-    for name in names if output.is_dir() else ():
-        check_output(output / name, filter(None, [args.vocabulary]), args.force)
+    check_output_folder(output, names, filter(None, [args.vocabulary]), args.force)
     checkpoint = bilm_tf.BilmTfCheckpoint(args.directory, args.checkpoint)
     words = None
     if args.vocabulary is not None:

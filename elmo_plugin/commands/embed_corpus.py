@@ -3,15 +3,15 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import (
-    add_bilm_files,
-    add_replace_bad_utf8,
-    add_shard,
+from elmo_plugin.bilm.files.text import counted
+from elmo_plugin.commands.arguments import (
+    add_layers,
+    add_shared,
+    add_state,
     add_storage_dtype,
     settings_in,
 )
-from elmo_plugin.commands.outputs import counted
-from elmo_plugin.commands.progress import add_progress_arguments, progress_bar, says_how_to_resume
+from elmo_plugin.commands.progress import progress_bar, says_how_to_resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,20 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="threads of each process (default: 1)",
     )
-    parser.add_argument(
-        "--layers",
-        choices=("average", "all", "top"),
-        default="average",
-        help="the average of the layers, all of them, or the top one (default: average)",
-    )
+    add_layers(parser)
     add_storage_dtype(parser, "float16")
-    add_bilm_files(parser)
-    parser.add_argument(
-        "--state",
-        choices=("primed", "reset"),
-        default="primed",
-        help="LSTM state at the start of a sentence: after a fixed text, or zero (default: primed)",
-    )
+    add_shared(parser, "--options-file", "--weight-file", "--max-tokens", "--shard")
+    add_shared(parser, "--replace-bad-utf8", "--file-friendly-logging")
+    add_state(parser, "primed", "reset")
     parser.add_argument(
         "--shard-tokens",
         type=int,
@@ -68,26 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens per part, approximately (default: 200000)",
     )
     parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4096,
-        help="most tokens in a batch; longer sentences run in chunks (default: 4096)",
-    )
-    parser.add_argument(
         "--timeout",
         type=float,
         default=600.0,
         help="seconds without progress after which a worker is replaced (default: 600)",
     )
-    add_shard(parser)
     parser.add_argument(
         "--resume", action="store_true", help="resume an interrupted run: the default"
     )
     parser.add_argument(
         "--force", action="store_true", help="remove the files of an earlier run and start again"
     )
-    add_replace_bad_utf8(parser)
-    add_progress_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output_folder
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `export-bilm`."""
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="format of the weights: hdf5, with options.json, as released (default); safetensors, "
         "with config.json, as Hugging Face transformers reads it",
     )
-    parser.add_argument("--force", action="store_true", help="replace the output's files")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,7 +63,6 @@ def run(args: argparse.Namespace) -> None:
         TOKENIZER_FILE,
     )
     from elmo_plugin.bilm.training import export
-    from elmo_plugin.commands.outputs import check_output
 
     output = Path(args.output)
     if output.exists() and output.samefile(args.directory):
@@ -71,8 +73,7 @@ def run(args: argparse.Namespace) -> None:
         if args.format == "safetensors":
             files = [CONFIG_FILE, SAFETENSORS_FILE, TOKENIZER_FILE]
         names += [*files, export.CARD_FILE]
-    for name in names if output.is_dir() else ():
-        check_output(output / name, [], args.force)
+    check_output_folder(output, names, [], args.force)
     if args.max_words is not None and args.max_words < 3:
         raise ValueError(f"--max-words is {args.max_words}, expected 3 or more")
     exported = export.export_run(

@@ -2,21 +2,16 @@
 
 import argparse
 
-from elmo_plugin.commands.elmo import add_bilm_files, bilm_files
+from elmo_plugin.commands.arguments import add_shared, add_state, bilm_files
+from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `export-onnx`."""
     parser.add_argument("output", help="the .onnx file to write")
-    add_bilm_files(parser)
-    parser.add_argument(
-        "--state",
-        choices=("primed", "reset"),
-        default="primed",
-        help="where a sentence's LSTM state starts if none is passed in: primed, after a fixed "
-        "text, or reset, at zero (default: primed)",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    add_shared(parser, "--options-file", "--weight-file")
+    add_state(parser, "primed", "reset")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -29,7 +24,6 @@ def run(args: argparse.Namespace) -> None:
         If the output exists and `--force` is not given, or the files do not hold a biLM.
     """
     from elmo_plugin.bilm.files.load import load_bilm
-    from elmo_plugin.commands.outputs import check_output
     from elmo_plugin.onnx import export_onnx
 
     files = bilm_files(args)

@@ -4,6 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output
+
 SUFFIXES = (".png", ".svg", ".html")
 
 
@@ -18,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--names", nargs="+", help="names of the archives in the table (default: their folders)"
     )
     parser.add_argument("--plot", help="a file to draw to: .png or .svg (by Matplotlib), or .html")
-    parser.add_argument("--force", action="store_true", help="replace a plot that exists")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,9 +44,8 @@ def run(args: argparse.Namespace) -> None:
             f"--plot is {args.plot}, expected a name that ends with {', '.join(SUFFIXES[:-1])} or "
             f"{SUFFIXES[-1]}"
         )
-    from elmo_plugin.commands.outputs import check_output
-    from elmo_plugin.pages.html_page import write_page
-    from elmo_plugin.pages.learned_mixes import layer_name, learned_mixes, weights_page
+    from elmo_plugin.pages.html_page import layer_name, write_page
+    from elmo_plugin.pages.learned_mixes import learned_mixes, weights_page
 
     if args.plot:
         check_output(args.plot, filter(os.path.isfile, args.archives), args.force)
@@ -53,12 +55,12 @@ def run(args: argparse.Namespace) -> None:
         for mix in learned_mixes(path)
     ]
     width = max(len(label) for label, _ in rows)
-    layers = max(len(mix.weights) for _, mix in rows)
-    print(" " * width, *(f"{layer_name(layer):>7}" for layer in range(layers)), f"{'gamma':>7}")
+    layers = [layer_name(layer) for layer in range(max(len(mix.weights) for _, mix in rows))]
+    print(" " * width, *(f"{name:>12}" for name in (*layers, "gamma")))
     for label, mix in rows:
-        cells = [f"{weight:7.3f}" for weight in mix.weights]
-        cells += [" " * 7] * (layers - len(cells))
-        print(f"{label:{width}}", *cells, f"{mix.gamma:7.3f}")
+        cells = [f"{weight:.3f}" for weight in mix.weights]
+        cells += [""] * (len(layers) - len(cells))
+        print(f"{label:{width}}", *(f"{cell:>12}" for cell in (*cells, f"{mix.gamma:.3f}")))
     if not args.plot:
         return
     if args.plot.endswith(".html"):

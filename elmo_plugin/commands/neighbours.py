@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.elmo import add_bilm_arguments, add_replace_bad_utf8, load
+from elmo_plugin.commands.arguments import add_shared, add_state, load
+from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--width", type=int, default=100, help="width of the table, in characters (default: 100)"
     )
     parser.add_argument("--page", help="write the result to this HTML file as well")
-    parser.add_argument("--force", action="store_true", help="replace a page that exists")
-    add_replace_bad_utf8(parser)
-    add_bilm_arguments(parser)
+    add_shared(parser, "--force", "--replace-bad-utf8")
+    add_shared(parser, "--options-file", "--weight-file", "--cuda-device")
+    add_state(parser, "primed", "reset")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -47,8 +48,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.extraction.batches import read_sentences
     from elmo_plugin.bilm.files.text import read_lines
     from elmo_plugin.bilm.use.neighbours import in_context, nearest_neighbours
-    from elmo_plugin.commands.outputs import check_output
-    from elmo_plugin.pages.html_page import write_page
+    from elmo_plugin.pages.html_page import layer_name, write_page
     from elmo_plugin.pages.neighbours import neighbours_page
 
     query = args.sentence.split()
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         check_output(args.page, [args.text], args.force)
     position = places[args.occurrence - 1]
     lines = (line for _, line in read_lines(args.text, keep_bad_bytes=True))
-    bilm = load(args)
+    bilm = load(args, args.state)
     with tqdm(unit=" sentences", mininterval=0.5, file=sys.stderr) as bar:
         found = nearest_neighbours(
             bilm,
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{'cosine':>8} {'line':>7} {'lines':>6}  in its sentence")
     print(f"{'source':>8} {'':>14}  {in_context(query, position, room)}")
     for layer, neighbours in enumerate(found):
-        print("token layer" if layer == 0 else f"LSTM layer {layer}")
+        print(layer_name(layer))
         if not neighbours:
             print("          none")
         for one in neighbours:

@@ -23,6 +23,15 @@ def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], f
             raise ValueError(f"{output} is an input too, expected another file to write to")
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number and its noun, with a plural s unless the number is 1: `2 sentences`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def check_output_folder(
+    folder: Union[str, Path],
+    names: Iterable[str],
+    inputs: Iterable[Union[str, Path]],
+    force: bool,
+) -> None:
+    """Call `check_output` for the files `names` in a folder; raise a `ValueError` for a file."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, expected a folder")
+    for name in names if folder.is_dir() else ():
+        check_output(folder / name, inputs, force)

@@ -5,17 +5,10 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Iterator, Optional
 
+from elmo_plugin.bilm.files.text import described
+
 if TYPE_CHECKING:
     from tqdm import tqdm
-
-
-def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--file-friendly-logging`, for progress in lines instead of a bar."""
-    parser.add_argument(
-        "--file-friendly-logging",
-        action="store_true",
-        help="show progress as a new line every 10 seconds",
-    )
 
 
 def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = None) -> "tqdm":
@@ -49,7 +42,7 @@ def says_how_to_resume(bar: "tqdm", command: str) -> Iterator[None]:
         raise
     except OSError as error:
         bar.close()
-        raise OSError(f"{error}; to resume, run {command}") from error
+        raise OSError(f"{described(error)}; to resume, run {command}") from error
 
 
 class _Lines:

@@ -7,18 +7,14 @@ import sys
 import traceback
 from pathlib import Path
 
+from elmo_plugin.commands.arguments import add_state
 from elmo_plugin.commands.modules import module_exists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `run`."""
-    parser.add_argument(
-        "--state",
-        choices=("carry", "primed", "reset"),
-        help="where a sentence's LSTM state starts: carry, where the batch before ended, as in "
-        "AllenNLP (default); primed, after a fixed text, so that a sentence always has the same "
-        "vectors; reset, at zero",
-    )
+    add_state(parser, "carry", "primed", "reset")
+    parser.set_defaults(state=None)  # the variable of the environment, or carry
     parser.add_argument(
         "--options-file",
         help="a biLM's name, folder or ZIP, such as embedded, in place of the files that the "

@@ -9,11 +9,21 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Iterator, List
 
-from elmo_plugin.commands.elmo import add_cuda_device, check_cuda_device
-from elmo_plugin.commands.outputs import counted
+from elmo_plugin.bilm.files.text import counted
+from elmo_plugin.commands.arguments import add_shared, add_state, check_cuda_device
 
 SENTENCES = ("line", "tokens", "unknown", "forward", "backward", "perplexity")
 TOKENS = ("line", "position", "token", "unknown", "forward", "backward")
+
+
+class _Text(argparse.Action):
+    """Action of TEXT, which with `--options-file` is the only argument."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**{**arguments, "required": False})
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, *_: Any) -> None:
+        namespace.text = values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "finished pretraining run, or output of export-bilm or convert-checkpoint",
     )
     parser.add_argument(
-        "text", help="one sentence a line, tokens separated by white space; - for standard input"
+        "text",
+        action=_Text,
+        help="one sentence a line, tokens separated by white space; - for standard input",
     )
+    parser.add_argument("--options-file", help="the biLM, as in other commands: without DIRECTORY")
     parser.add_argument(
         "--tokens", action="store_true", help="a line for each token (default: for each sentence)"
     )
@@ -41,15 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print only the last line: sentences, tokens, how many of them are outside the "
         "vocabulary and scored as <UNK>, and the perplexities",
     )
-    parser.add_argument(
-        "--state",
-        choices=("primed", "reset", "carry"),
-        default="primed",
-        help="LSTM state at the start of a sentence: after a fixed text, zero, or that of the end "
-        "of the line before, as in pretraining (default: primed)",
-    )
     parser.add_argument("--vocabulary", help="words of the softmax, if not in the folder")
-    add_cuda_device(parser)
+    add_shared(parser, "--cuda-device")
+    add_state(parser, "primed", "reset", "carry")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -66,6 +73,10 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes
     from elmo_plugin.bilm.use.scoring import LanguageScorer
 
+    if (args.text is None) != (args.options_file is not None):
+        raise ValueError("expected DIRECTORY and TEXT, or TEXT and --options-file")
+    if args.text is None:
+        args.directory, args.text = args.options_file, args.directory
     if args.substitutes is not None and args.substitutes < 1:
         raise ValueError(f"--substitutes is {args.substitutes}, expected 1 or more")
     if args.substitutes is not None and args.state == "carry":
@@ -73,6 +84,9 @@ def run(args: argparse.Namespace) -> None:
             "--substitutes with --state carry, expected another state: a sentence's substitutes "
             "take a second pass, which would move the state that the next sentence begins in"
         )
+    by_token = args.tokens or args.substitutes is not None
+    if args.summary and by_token:
+        raise ValueError("--summary with --tokens or --substitutes, expected one of them")
     check_cuda_device(args.cuda_device)
     if args.text != "-" and (not Path(args.text).exists() or Path(args.text).is_dir()):
         raise FileNotFoundError(f"there is no text {args.text}, expected a file or -")
@@ -89,9 +103,6 @@ def run(args: argparse.Namespace) -> None:
                     numbers.append(number)
                     yield tokens
 
-        by_token = args.tokens or args.substitutes is not None
-        if args.summary and by_token:
-            raise ValueError("--summary with --tokens or --substitutes, expected one of them")
         if not args.summary:
             print("\t".join(TOKENS if by_token else SENTENCES), end="")
             print("\tsubstitutes" if args.substitutes is not None else "")

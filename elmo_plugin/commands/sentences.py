@@ -5,7 +5,9 @@ import codecs
 import io
 from collections.abc import Iterator
 
-from elmo_plugin.bilm.files.text import open_bytes, read_lines
+from elmo_plugin.bilm.files.text import counted, open_bytes, read_lines
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="treat every line as a paragraph (default: paragraphs end at blank lines)",
     )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -33,7 +35,6 @@ def run(args: argparse.Namespace) -> None:
     import spacy
 
     from elmo_plugin.bilm.files.atomic_write import atomic_write
-    from elmo_plugin.commands.outputs import check_output, counted
     from elmo_plugin.spacy import prose
 
     try:

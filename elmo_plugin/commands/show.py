@@ -2,6 +2,10 @@
 
 import argparse
 
+from elmo_plugin.bilm.files.text import counted
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `show`."""
@@ -16,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file that was given to `allennlp predict`: shows the texts of classifiers, whose "
         "predictions do not hold them",
     )
-    parser.add_argument("--force", action="store_true", help="replace a page that exists")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -28,7 +32,6 @@ def run(args: argparse.Namespace) -> None:
     `ValueError`
         If the page exists and `--force` is not given, or a line is no supported prediction.
     """
-    from elmo_plugin.commands.outputs import check_output, counted
     from elmo_plugin.pages.html_page import write_page
     from elmo_plugin.pages.predictions import page_of
 

@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from elmo_plugin.commands.elmo import add_bilm_arguments, bilm_files, load
+from elmo_plugin.bilm.files.text import counted
+from elmo_plugin.commands.arguments import add_shared, bilm_files, load
+from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".txt or .txt.gz: a token and its numbers per line, like GloVe; .hdf5 or .h5: the "
         "dataset embedding for AllenNLP, whose first row is zeros for padding",
     )
-    add_bilm_arguments(parser)
+    add_shared(parser, "--options-file", "--weight-file", "--cuda-device")
     parser.add_argument(
         "--header",
         action="store_true",
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add <S> and </S> after the first token, as AllenNLP 0.9 did",
     )
     parser.add_argument("--output-vocabulary", help="write the tokens to this file, one per line")
-    parser.add_argument("--force", action="store_true", help="replace existing outputs")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -46,7 +48,6 @@ def run(args: argparse.Namespace) -> None:
         with_boundaries,
         write_token_vectors,
     )
-    from elmo_plugin.commands.outputs import check_output, counted
 
     words = args.output_vocabulary
     if words and Path(words).resolve() == Path(args.output).resolve():

@@ -2,6 +2,9 @@
 
 import argparse
 
+from elmo_plugin.commands.arguments import add_shared
+from elmo_plugin.commands.outputs import check_output
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command `vocabulary`."""
@@ -11,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-count", type=int, default=1, help="rarer words become <UNK> (default: 1)"
     )
     parser.add_argument("--max-size", type=int, help="largest number of words")
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    add_shared(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -25,7 +28,6 @@ def run(args: argparse.Namespace) -> None:
         input is not UTF-8.
     """
     from elmo_plugin.bilm.training.vocabulary import find_text_files, vocabulary_of
-    from elmo_plugin.commands.outputs import check_output
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
     check_output(args.output, paths, args.force)

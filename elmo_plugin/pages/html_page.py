@@ -61,6 +61,11 @@ def start(title: str) -> str:
     return _START.format(title=html.escape(title), css=CSS)
 
 
+def layer_name(layer: int) -> str:
+    """Return the name of a layer in tables and pages: `token layer`, `LSTM layer 1`, ..."""
+    return f"LSTM layer {layer}" if layer else "token layer"
+
+
 class Markup(str):
     """Text that is HTML already. Any other text is escaped before it becomes part of a page."""
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
-from elmo_plugin.pages.learned_mixes import LearnedMix, layer_name
+from elmo_plugin.pages.html_page import layer_name
+from elmo_plugin.pages.learned_mixes import LearnedMix
 
 
 def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:

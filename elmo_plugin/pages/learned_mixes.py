@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_plugin.bilm.files.archive_member import read_member
-from elmo_plugin.pages.html_page import END, Markup, start, table
+from elmo_plugin.pages.html_page import END, Markup, layer_name, start, table
 
 MIX = re.compile(r"(?P<mix>.*)\.scalar_parameters\.(?P<layer>\d+)")
 WEIGHTS = "weights.th"
@@ -119,11 +119,6 @@ def _short(name: str) -> str:
     if name.startswith("text_field_embedder."):
         return "input"
     return name.lstrip("_").replace(".scalar_mix_", " ")
-
-
-def layer_name(layer: int) -> str:
-    """Return the name of a layer for a table: `token` for layer 0, `LSTM 1` for layer 1."""
-    return "token" if layer == 0 else f"LSTM {layer}"
 
 
 def weights_page(rows: list[tuple[str, LearnedMix]]) -> str:

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 
 from elmo_plugin.bilm.use.neighbours import Neighbour
-from elmo_plugin.pages.html_page import END, Markup, start, table
+from elmo_plugin.pages.html_page import END, Markup, layer_name, start, table
 
 
 def neighbours_page(
@@ -13,7 +13,7 @@ def neighbours_page(
     """Return an HTML page with the result of `nearest_neighbours`, one table per layer."""
     parts = [start(f"Nearest neighbours of “{query[position]}”"), _marked(query, position)]
     for layer, found in enumerate(neighbours):
-        parts.append(f"<h2>{'Token layer' if layer == 0 else f'LSTM layer {layer}'}</h2>\n")
+        parts.append(f"<h2>{layer_name(layer)}</h2>\n")
         rows = [
             [
                 *(

@@ -1,5 +1,6 @@
 """The command `elmo`: 0.9's arguments, found by AllenNLP both ways, and run without it."""
 
+import argparse
 import gzip
 import json
 import os
@@ -14,7 +15,9 @@ import numpy
 import pytest
 
 from elmo_plugin.__main__ import main
+from elmo_plugin.bilm.extraction.vectors import LAYERS
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from elmo_plugin.commands import COMMANDS
 from tests.bilm.extraction.test_extract import datasets, names, text
 from tests.commands.test_registry import ALLENNLP_HIDDEN
 from tests.fresh_process import allennlp, run
@@ -172,12 +175,17 @@ def test_errors_are_one_line(tmp_path, inputs, monkeypatch, capsys, arguments, m
     assert names(tmp_path) == ["in.txt"]
 
 
-@pytest.mark.parametrize("layers", [[], ["--all", "--top"]])
-def test_exactly_one_of_all_top_average(inputs, layers, capsys):
+@pytest.mark.parametrize("command", ["elmo", "embed-corpus"])
+def test_layers_may_be_given_by_0_9_s_options_too(command, capsys):
+    parser = argparse.ArgumentParser()
+    COMMANDS[command].add_arguments(parser)
+    layers = {"": "average"} | {f"--{one}": one for one in LAYERS}
+    for option, expected in (layers | {f"--layers {one}": one for one in LAYERS}).items():
+        assert parser.parse_args(["in", "out", *option.split()]).layers == expected
     with pytest.raises(SystemExit) as exit_:
-        main(["elmo", inputs, "out", *layers])
+        parser.parse_args(["in", "out", "--all", "--layers", "top"])
     assert exit_.value.code == 2
-    assert "--all" in capsys.readouterr().err
+    assert "not allowed with argument --all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

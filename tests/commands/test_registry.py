@@ -52,7 +52,8 @@ def test_choices_are_those_of_the_library():
     assert seen == set(CHOICES)
 
 
-def test_every_command_has_help_and_imports_nothing_slow_for_it():
+def test_every_command_has_help_and_imports_nothing_slow_for_it(tmp_path):
+    (tmp_path / "in").write_text("Yes")
     child = run_hidden(
         "from elmo_plugin.commands import COMMANDS\n"
         "import argparse\n"
@@ -60,10 +61,11 @@ def test_every_command_has_help_and_imports_nothing_slow_for_it():
         "    parser = argparse.ArgumentParser()\n"
         "    command.add_arguments(parser)\n"
         "    print(name, len(parser.format_help()) > 100, len(command.help) > 10)\n"
+        f"main(['vocabulary', '{tmp_path}/in', '{tmp_path}/out'])\n"
         "print(sorted({'torch', 'spacy', 'matplotlib', 'allennlp'} & set(sys.modules)))\n"
     )
     assert child.returncode == 0, child.stderr
-    *lines, slow = child.stdout.splitlines()
+    *lines, _, slow = child.stdout.splitlines()
     assert lines == [f"{name} True True" for name in COMMANDS]
     assert slow == "[]"
 
@@ -143,6 +145,31 @@ def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advic
     (error,) = child.stderr.splitlines()
     assert error.startswith(f"error: {module} is not installed; ")
     assert advice in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("elmo none out", "there is no file or folder none"),
+        ("elmo . out", ". is a folder, expected a file"),
+        ("show none out", "there is no file or folder none"),
+        ("layer-weights none.th", "there is no file or folder none.th"),
+        ("sentences in/none out", "in/none: Not a directory"),
+        ("elmo in in", "in exists, expected a new file; --force replaces it"),
+        ("export-bilm . in", "in is a file, expected a folder"),
+        ("convert-checkpoint . in", "in is a file, expected a folder"),
+        ("score in", "expected DIRECTORY and TEXT, or TEXT and --options-file"),
+        ("score --options-file embedded in in", "expected DIRECTORY and TEXT, or TEXT and --opt"),
+        ("score in in --tokens --summary", "--summary with --tokens or --substitutes, expected"),
+    ],
+)
+def test_a_bad_argument_is_said_in_words(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text("Yes\n")
+    with pytest.raises(SystemExit):
+        main(arguments.split())
+    assert f"error: {message}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("command", ["sentences", "show", "vocabulary", "token-vectors"])

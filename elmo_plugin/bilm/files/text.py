@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,23 @@ def quoted(found: object) -> str:
     beginning = whole[:QUOTED]
     shown = repr(beginning) if whole is found else str(beginning)
     return shown if len(whole) <= QUOTED else f"{shown}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun, with a plural s unless the number is 1: `2 sentences`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def described(error: Exception) -> str:
+    """Return an error's message; that of an `OSError` about a file without number and quotes."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    name = os.fsdecode(error.filename)
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file or folder {name}"
+    if isinstance(error, IsADirectoryError):
+        return f"{name} is a folder, expected a file"
+    return f"{name}: {error.strerror}"
 
 
 def is_unicode(text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import torch
 
-from elmo_plugin.bilm.model.tokens import tokenized_batch
+from elmo_plugin.bilm.model.tokens import BEGIN_OF_SENTENCE, END_OF_SENTENCE, tokenized_batch
 
 BEGIN_OF_SENTENCE_CHARACTER = 256
 END_OF_SENTENCE_CHARACTER = 257
@@ -26,8 +26,6 @@ NUM_CHARACTER_EMBEDDINGS = 261
 # Id of the padding mark, raised by 1 like every character id, because 0 stands for padding tokens.
 PADDING_CHARACTER_ID = PADDING_CHARACTER + 1
 
-BEGIN_OF_SENTENCE = "<S>"
-END_OF_SENTENCE = "</S>"
 SENTENCE_MARKS = {
     BEGIN_OF_SENTENCE: BEGIN_OF_SENTENCE_CHARACTER,
     END_OF_SENTENCE: END_OF_SENTENCE_CHARACTER,

@@ -1,7 +1,10 @@
-"""Validation of tokenized input, for all functions that take sentences."""
+"""Boundaries and validation of tokenized input, for all functions that take sentences."""
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
+
+# Boundaries of a sentence, as words of vocabularies and tokens of a biLM.
+BEGIN_OF_SENTENCE, END_OF_SENTENCE = "<S>", "</S>"
 
 
 def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:

@@ -26,6 +26,7 @@ from elmo_plugin.bilm.files.safetensors_file import (
     config_files,
     save_safetensors,
 )
+from elmo_plugin.bilm.files.text import counted
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -217,7 +218,7 @@ def _card_of_a_checkpoint(
     progress = state.get("progress", {})
     if "steps" in progress:
         card |= {"steps": progress["steps"], "metrics": progress.get("metrics", {})}
-    where = f"after {card['epochs']} epochs" if point else "an unknown step"
+    where = f"after {counted(card['epochs'], 'epoch')}" if point else "an unknown step"
     step = f", step {card['steps']}" if "steps" in card else ""
     return card, f"the checkpoint {path.name} ({where}{step}) of a run that {card['run']}"
 

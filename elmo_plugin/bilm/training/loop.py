@@ -169,6 +169,7 @@ class Pretraining:
         self.report = Report(
             self.files.directory,
             tokens_a_step,
+            self.num_steps,
             self.processes.rank == 0,
             self.settings.tensorboard,
         )

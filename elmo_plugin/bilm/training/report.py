@@ -1,5 +1,7 @@
 """Progress bar, log lines and TensorBoard curves of a pretraining run."""
 
+import datetime
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,11 @@ from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
 
+logger = logging.getLogger(__name__)
+
+# Seconds of training after which the time of the whole run is estimated.
+SECONDS_TO_ESTIMATE = 10.0
+
 
 class Report:
     """
@@ -23,6 +30,8 @@ class Report:
         Folder of the run.
     tokens_a_step : `int`
         Number of tokens per direction in one step, over all processes.
+    num_steps : `int`
+        Number of steps of the whole run.
     shows : `bool`
         Whether this process shows anything; `True` for only one process of the run.
     tensorboard : `bool`
@@ -34,8 +43,12 @@ class Report:
         If `tensorboard` is true and TensorBoard is not installed.
     """
 
-    def __init__(self, directory: Path, tokens_a_step: int, shows: bool, tensorboard: bool) -> None:
-        self.tokens_a_step = tokens_a_step
+    def __init__(
+        self, directory: Path, tokens_a_step: int, num_steps: int, shows: bool, tensorboard: bool
+    ) -> None:
+        self.tokens_a_step, self.num_steps = tokens_a_step, num_steps
+        self._first: tuple[float, int] | None = None
+        self._has_estimated = not shows
         self.shows = shows
         self.steps, self.seconds, self._begun = 0, 0.0, 0.0
         self.writer: Any = None
@@ -78,6 +91,17 @@ class Report:
         if self.writer is not None:
             figures = {"loss": step.loss, "learning_rate": rate, **self.figures()}
             self.scalars("training", figures, step.steps)
+        self._estimate(step.steps)
+
+    def _estimate(self, steps: int) -> None:
+        now = time.monotonic()
+        first, begun = self._first = self._first or (now, steps)
+        if self._has_estimated or now - first < SECONDS_TO_ESTIMATE or steps == begun:
+            return
+        self._has_estimated = True
+        left = self.num_steps - steps
+        seconds = round(left * (now - first) / (steps - begun))
+        logger.info(f"the whole run takes {datetime.timedelta(seconds=seconds)} more at this speed")
 
     def scalars(self, part: str, figures: dict[str, Any], step: int) -> None:
         """Write the floats in `figures` to TensorBoard as `part/name`, if `tensorboard` is set."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.text import read_lines
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
+from elmo_plugin.bilm.model.tokens import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
 UNKNOWN = "<UNK>"
 # Words that a vocabulary needs, on any line, as in bilm-tf (bilm/data.py at 7cffee2).

@@ -24,7 +24,7 @@ def test_without_stderr_notes_and_bars_are_left_out(is_closed, tmp_path, monkeyp
     embedder = ElmoEmbedder()
     assert len(list(embedder.embed_sentences([["a"], ["b"]], progress=True))) == 2
     write_token_vectors(load_bilm("embedded"), ["a"], tmp_path / "vectors.txt")
-    with Report(tmp_path, 1, shows=True, tensorboard=False).epoch(0, 0, 1):
+    with Report(tmp_path, 1, 1, shows=True, tensorboard=False).epoch(0, 0, 1):
         pass
     assert capfd.readouterr().out == ""
 

@@ -216,7 +216,7 @@ def test_the_command_sums_and_tells(folder, tmp_path, capsys):
     assert [row[:3] for row in sentences[1:]] == [["1", "4", "0"], ["3", "2", "1"]]
     expected = "2 sentences, 6 tokens, 1 of them outside the vocabulary and scored as <UNK>: "
     assert summary[-1].startswith(expected)
-    main(["score", str(folder), str(text), "--summary"])
+    main(["score", str(text), "--summary", "--options-file", str(folder)])
     assert capsys.readouterr().out.splitlines() == [summary[-1]]
     main(["score", str(folder), str(text), "--tokens", "--substitutes", "3"])
     tokens, again = table(capsys)
