@@ -8,7 +8,7 @@ can still count spans. Processes that index instances need not share a table of 
 """
 
 import hashlib
-from typing import Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from allennlp.data import Vocabulary
 from allennlp.data.fields import LabelField, SequenceLabelField
@@ -75,6 +75,12 @@ def unseen_id(label: str) -> int:
     number = FIRST_ID - (type_number(span_type if index else label) * len(PREFIXES) + index)
     names_of_unseen[number] = label
     return number
+
+
+def label_text(found: Any) -> Any:
+    """Return a label as a string if it is a whole number (`1.0` is `1`), true (`1`) or false."""
+    is_whole = isinstance(found, (int, float)) and found % 1 == 0
+    return str(int(found)) if is_whole else found
 
 
 def _namespaces(vocab: Vocabulary) -> List[str]:

@@ -22,7 +22,8 @@ def split_by_rules(model: str) -> None:
     """
     If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
     to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
-    same rules, but gives no part-of-speech tags, parses and entities.
+    same rules, but gives no part-of-speech tags, parses and entities. Where a parse was to find
+    sentences, they end at full stops, question marks and exclamation marks.
     """
     either = (True, False)
     keys = [(model, *options) for options in itertools.product(either, either, either)]
@@ -36,8 +37,10 @@ def split_by_rules(model: str) -> None:
         model,
         model,
     )
+    words, sentences = (spacy.blank(model.split("_")[0]) for _ in range(2))
+    sentences.add_pipe("sentencizer")
     for key in missing:
-        common_util.LOADED_SPACY_MODELS[key] = spacy.blank(model.split("_")[0])
+        common_util.LOADED_SPACY_MODELS[key] = sentences if key[2] else words
 
 
 def spacy_tokenizer(pos_tags: bool = True) -> SpacyTokenizer:

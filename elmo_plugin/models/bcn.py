@@ -156,7 +156,9 @@ class BiattentiveClassificationNetwork(Model):
         if self._elmo is None and "elmo" not in known:
             # As in AllenNLP, a model without ELMo ignores an indexer named `elmo`.
             tokens = {name: value for name, value in tokens.items() if name != "elmo"}
-        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self._text_field_embedder, self._elmo
+        )
 
         embedded = self._elmo_placement(embedded)
         # Shape: (batch_size, num_tokens, encoder_output_dim)

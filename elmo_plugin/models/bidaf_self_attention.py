@@ -216,7 +216,9 @@ class BidafSelfAttention(Model):
         return output
 
     def _encode(self, tokens: TextFieldTensors, mask: torch.BoolTensor) -> torch.Tensor:
-        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self._text_field_embedder, self._elmo
+        )
         embedded = self._elmo_placement(embedded)
         encoded = self._dropout(self._phrase_layer(self._dropout(embedded), mask))
         return self._elmo_placement.concatenate(encoded, output_elmo)

@@ -20,6 +20,7 @@ from allennlp.nn import InitializerApplicator, util
 from elmo_plugin.metrics.conll_coref import ConllCorefScores, antecedents_to_clusters
 from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.modules.coref.pairs import (
+    NUM_DISTANCE_BUCKETS,
     Antecedents,
     antecedent_scores,
     coarse_antecedents,
@@ -31,8 +32,6 @@ from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metad
 from elmo_plugin.modules.coref.spans import kept_spans, mention_scores, span_parts
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
-
-NUM_DISTANCE_BUCKETS = 10
 
 
 @Model.register("coref", exist_ok=True)
@@ -326,7 +325,7 @@ class CoreferenceResolver(Model):
             lengths = from_metadata(metadata, "sentence_lengths")
             sentences = Sentences(lengths, mask.size(1), mask.device)
             text, mask = sentences.split(text), sentences.mask
-        embedded, _ = self._elmo_placement.embed(text)
+        embedded, _ = self._elmo_placement.embed(text, self._text_field_embedder, self._elmo)
         if sentences is None:
             embedded = self._elmo_placement(embedded)
         else:
@@ -335,7 +334,7 @@ class CoreferenceResolver(Model):
             embedded = sentences.split_vectors(embedded)
         embedded = self._lexical_dropout(embedded)
         context = self._context_dropout(self._context_layer(embedded, mask))
-        embedded = embedded[..., : self._text_field_embedder.get_output_dim()]
+        embedded = embedded[..., : self._elmo_placement.text_dim]
         if sentences is None:
             return embedded, context
         return sentences.join_vectors(embedded), sentences.join_vectors(context)

@@ -202,7 +202,9 @@ class CrfTagger(Model):
             each sentence, best first. With `tags` also the scalar `loss`, summed over sentences.
         """
         mask = get_text_field_mask(tokens)
-        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self.text_field_embedder, self._elmo
+        )
         embedded = self._elmo_placement(embedded)
         encoded = self.encoder(self._drop(embedded), mask)
         # Shape: (batch_size, num_tokens, encoder output dim, plus ELMo's if it is placed there)

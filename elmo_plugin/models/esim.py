@@ -191,7 +191,9 @@ class ESIM(Model):
         return output
 
     def _embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self._text_field_embedder, self._elmo
+        )
         return self._elmo_placement(embedded), output_elmo
 
     def _encode(

@@ -146,7 +146,9 @@ class SemanticRoleLabeler(Model):
             and `verb`.
         """
         mask = get_text_field_mask(tokens)
-        embedded, output_elmo = self._elmo_placement.embed(tokens)
+        embedded, output_elmo = self._elmo_placement.embed(
+            tokens, self.text_field_embedder, self._elmo
+        )
         embedded = self._elmo_placement(embedded)
         predicate = self.binary_feature_embedding(verb_indicator.long())
         # Shape: (batch_size, num_tokens, encoder input dim)

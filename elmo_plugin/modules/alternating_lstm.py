@@ -74,9 +74,10 @@ class AlternatingLstm(StackedAlternatingLstm):
             hidden, memory = (state.index_select(1, sorted_indices) for state in initial_state)
             initial_state = (hidden, memory)
         final_states = []
-        for index, layer in enumerate(self.children()):
+        for index in range(self.num_layers):
+            layer: Any = getattr(self, f"layer_{index}")
             state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
-            data, final_state = _run_layer(layer, data, batch_sizes, state)  # type: ignore[arg-type]
+            data, final_state = _run_layer(layer, data, batch_sizes, state)
             final_states.append(final_state)
         hidden, memory = (torch.stack(states) for states in zip(*final_states, strict=True))
         if unsorted_indices is not None:

@@ -41,10 +41,10 @@ class ElmoPlacement(torch.nn.Module):
         super().__init__()
         _check(elmo, text_field_embedder, **flags)
         self._at_input, self._at_output = (*flags.values(), False)[:2]
-        self._text_dim = text_field_embedder.get_output_dim()
+        self.text_dim = text_field_embedder.get_output_dim()
         self._elmo_dim = 0 if elmo is None else elmo.get_output_dim()
         # A tuple hides them: as submodules, they would appear twice in the model's state dict.
-        self._embedders = (text_field_embedder, elmo)
+        self._embedders: Tuple[Any, Any] = (text_field_embedder, elmo)
         self.is_interpretable_layer = self._at_input
         """
         True if AllenNLP's interpreters must hook this module instead of the text field embedder,
@@ -54,7 +54,7 @@ class ElmoPlacement(torch.nn.Module):
     @property
     def input_dim(self) -> int:
         """Width of the model's input, including ELMo if it is concatenated there."""
-        return self._text_dim + self._elmo_dim * self._at_input
+        return self.text_dim + self._elmo_dim * self._at_input
 
     def output_dim(self, encoder: Any) -> int:
         """Return the width of `encoder`'s output, including ELMo if it is concatenated there."""
@@ -69,12 +69,14 @@ class ElmoPlacement(torch.nn.Module):
             f"{name} input dim",
         )
 
-    def embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    def embed(
+        self, tokens: TextFieldTensors, text_field_embedder: Any, elmo: Any
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """
-        Embed one text field; the biLM runs only once. `tokens` holds the output of each token
-        indexer by name. If the model has `elmo`, `tokens["elmo"]["elmo_tokens"]` holds character
-        ids, shape `(batch_size, num_tokens, num_characters)`. All other entries go to
-        `text_field_embedder`.
+        Embed one text field by the model's present embedders; the biLM runs only once. `tokens`
+        holds the output of each token indexer by name. If the model has `elmo`,
+        `tokens["elmo"]["elmo_tokens"]` holds character ids, shape `(batch_size, num_tokens,
+        num_characters)`. All other entries go to `text_field_embedder`.
 
         Return two values: the model's input, shape `(batch_size, num_tokens, input_dim)`, and the
         ELMo vectors to concatenate to the encoder's output, shape `(batch_size, num_tokens,
@@ -87,7 +89,7 @@ class ElmoPlacement(torch.nn.Module):
             `elmo_characters`; or if `elmo` is the only token indexer, but ELMo is not placed at the
             input.
         """
-        text_field_embedder, elmo = self._embedders
+        self._embedders = (text_field_embedder, elmo)
         if elmo is None:
             return text_field_embedder(tokens), None
         if "elmo" not in tokens:
@@ -124,7 +126,7 @@ class ElmoPlacement(torch.nn.Module):
         `torch.Tensor`
             Shape `(batch_size, num_tokens, input_dim)`.
         """
-        return inputs if torch.is_tensor(inputs) else self.embed(inputs)[0]
+        return inputs if torch.is_tensor(inputs) else self.embed(inputs, *self._embedders)[0]
 
     @staticmethod
     def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:

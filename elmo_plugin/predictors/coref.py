@@ -4,7 +4,6 @@ import logging
 from typing import Any, Dict, List, Tuple
 
 import numpy
-import spacy
 from allennlp.common.util import JsonDict, get_spacy_model
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import ListField, SequenceLabelField, SpanField
@@ -12,7 +11,7 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
-from elmo_plugin.data.spacy_model import DEFAULT, is_installed
+from elmo_plugin.data.spacy_model import DEFAULT, is_installed, split_by_rules
 from elmo_plugin.predictors.interpretable import InterpretablePredictor
 
 logger = logging.getLogger(__name__)
@@ -47,13 +46,12 @@ class CorefPredictor(InterpretablePredictor):
         self, model: Model, dataset_reader: DatasetReader, language: str = DEFAULT
     ) -> None:
         super().__init__(model, dataset_reader)
-        if is_installed(language):
-            self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
-        else:
+        if not is_installed(language):
             logger.warning(
                 "the spaCy model %s is not installed: spaCy's rules split sentences", language
             )
-            self._spacy = spacy.blank(language.split("_")[0])
+        split_by_rules(language)
+        self._spacy = get_spacy_model(language, pos_tags=True, parse=True, ner=False)
         if not {"parser", "senter", "sentencizer"} & set(self._spacy.pipe_names):
             self._spacy.add_pipe("sentencizer")
 

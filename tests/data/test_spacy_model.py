@@ -38,6 +38,8 @@ for module, name, arguments in (
     else:
         tokens = getattr(made, "_tokenizer", made).tokenize("I don't.")
     print(name, *tokens)
+from allennlp.data.tokenizers.sentence_splitter import SpacySentenceSplitter
+print("split", *SpacySentenceSplitter().split_sentences("Yes. No."))
 """
 
 
@@ -45,5 +47,5 @@ for module, name, arguments in (
 def test_no_model_is_downloaded():
     found = run(PROGRAM)
     lines = [line.split() for line in found.stdout.splitlines()]
-    assert len(lines) == 8, found.stderr[-1000:]
-    assert [tokens for _, *tokens in lines] == [["I", "do", "n't", "."]] * 8
+    assert len(lines) == 9, found.stderr[-1000:]
+    assert [tokens for _, *tokens in lines] == [["I", "do", "n't", "."]] * 8 + [["Yes.", "No."]]

@@ -362,8 +362,17 @@ SCORERS = [
 ]
 
 
-@pytest.mark.parametrize("name", [*SCORERS, "_mention_scorer", "_antecedent_scorer._module"])
-def test_changed_layers_of_the_scorers_are_called(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SCORERS,
+        "_mention_scorer",
+        "_antecedent_scorer._module",
+        "_distance_embedding",
+        "_endpoint_span_extractor._span_width_embedding",
+    ],
+)
+def test_changed_layers_are_called(name):
     one = instance()
     model = build_paper(one)
     before = run(model, one)["loss"].item()

@@ -104,7 +104,8 @@ def test_an_indexer_of_another_type_is_named(files):
     with pytest.raises(ConfigurationError, match=said):
         embedder(wrong)
     elmo = elmo_plugin.Elmo(**files)
-    placement = ElmoPlacement(elmo, BasicTextFieldEmbedder({}), use_input_elmo=True)
+    no_words = BasicTextFieldEmbedder({})
+    placement = ElmoPlacement(elmo, no_words, use_input_elmo=True)
     with pytest.raises(ConfigurationError, match=said):
-        placement.embed(wrong)
+        placement.embed(wrong, no_words, elmo)
     assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)

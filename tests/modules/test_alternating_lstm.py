@@ -264,6 +264,16 @@ def test_changed_layers_are_called(name, change):
     assert change is halved_state or not torch.allclose(found[0], before)
 
 
+def test_layers_are_those_of_their_names():
+    """A layer may stand at two places, and other modules beside the layers."""
+    stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=3)
+    for one in (stock, ours):
+        one.layer_2 = one.layer_1
+        one.adapter = torch.nn.Linear(3, 3)
+    found, expected = (run(one, padded(LENGTHS), LENGTHS)[:3] for one in (ours, stock))
+    torch.testing.assert_close(found, expected, **EXACT)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
 @pytest.mark.parametrize("name", ["input_linearity", "state_linearity"])
 @pytest.mark.parametrize(

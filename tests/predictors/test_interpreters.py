@@ -286,6 +286,30 @@ def test_each_span_is_interpreted_alone(encoding, bilm_files):
     ]
 
 
+class Recorder(torch.nn.Module):
+    """A module in whose place it stands, which notes that it was called."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.called = inner, False
+
+    def forward(self, *inputs):
+        self.called = True
+        return self.inner(*inputs)
+
+
+@pytest.mark.parametrize("name", ["ner in BIO", "srl", "snli", "sst", "squad", "coref by sentence"])
+def test_embedders_that_a_model_got_later_are_called(name, bilm_files):
+    made = predictor(name, "model", bilm_files)
+    later = {}
+    for part in ("_elmo", "_text_field_embedder", "text_field_embedder"):
+        if part in made._model._modules:
+            later[part] = Recorder(made._model._modules[part])
+            setattr(made._model, part, later[part])
+    made.predict_json(TASKS[name].inputs)
+    assert [one.called for one in later.values()] == [True, True]
+
+
 def test_an_instance_needs_one_predicate(bilm_files):
     made = predictor("srl", "words", bilm_files)
     with pytest.raises(ValueError, match="found 2 predicates, expected one"):

@@ -11,7 +11,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
-from elmo_plugin.data.gold_labels import GoldLabelField
+from elmo_plugin.data.gold_labels import GoldLabelField, label_text
 from elmo_plugin.data.readers.sharding import ShardingReader
 from elmo_plugin.data.spacy_model import spacy_tokenizer
 
@@ -77,7 +77,7 @@ class SnliReader(ShardingReader):
                 "add_special_tokens: false: the reader adds them to the pair"
             )
         self.collapse_labels = collapse_labels
-        self._labels = tuple(map(_label, labels or LABELS))
+        self._labels = tuple(map(label_text, labels or LABELS))
         if collapse_labels and "entailment" not in self._labels:
             raise ConfigurationError(
                 f"found collapse_labels and the labels {list(self._labels)}, expected 'entailment' "
@@ -102,7 +102,7 @@ class SnliReader(ShardingReader):
             where = f"{file_path}, line {number}"
             pair = _parse_pair(line, where)
             found = pair.get("gold_label")
-            pair["gold_label"] = label = _label(found)
+            pair["gold_label"] = label = label_text(found)
             if label == HIDDEN and HIDDEN not in self._labels:
                 del pair["gold_label"]
             elif label not in (*self._labels, "-", None):
@@ -157,7 +157,7 @@ class SnliReader(ShardingReader):
                 }
             )
         if label not in (None, ""):
-            label = str(_label(label))
+            label = str(label_text(label))
             if self.collapse_labels and label != "entailment":
                 label = "non-entailment"
             fields["label"] = GoldLabelField(label)
@@ -168,12 +168,6 @@ class SnliReader(ShardingReader):
         for name in ("tokens", "premise", "hypothesis"):
             if name in instance.fields:
                 instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
-
-
-def _label(found: Any) -> Any:
-    """Return a label in JSON as a string if it is a whole number, true or false."""
-    is_whole = isinstance(found, (int, float)) and found % 1 == 0
-    return str(int(found)) if is_whole else found
 
 
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:

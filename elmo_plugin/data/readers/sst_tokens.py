@@ -10,7 +10,7 @@ from allennlp.data.fields import Field, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
-from elmo_plugin.data.gold_labels import GoldLabelField
+from elmo_plugin.data.gold_labels import GoldLabelField, label_text
 
 LABELS = ("0", "1", "2", "3", "4")
 # Map from the treebank's labels to those of instances, for each granularity. A granularity without
@@ -119,7 +119,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
     def text_to_instance(  # type: ignore[override]
         self,
         tokens: Union[str, Sequence[Union[str, Token]]],
-        sentiment: Optional[Union[str, int]] = None,
+        sentiment: Optional[Union[str, float]] = None,
     ) -> Optional[Instance]:
         """
         Make an instance with the fields `tokens` and `label` from a sentence or phrase. `sentiment`
@@ -144,7 +144,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             raise ValueError("the sentence is empty, expected at least one token")
         fields: Dict[str, Field] = {"tokens": field}
         if sentiment is not None:
-            label = self._coarsen(str(sentiment))
+            label = self._coarsen(str(label_text(sentiment)))
             if label is None:
                 return None
             fields["label"] = GoldLabelField(label)

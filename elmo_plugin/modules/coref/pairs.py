@@ -14,6 +14,7 @@ from elmo_plugin.modules.coref.sentences import from_metadata
 from elmo_plugin.modules.coref.spans import after_first_layer, first_affine
 
 PAIRS_AT_ONCE = 1024
+NUM_DISTANCE_BUCKETS = 10
 
 
 class Antecedents(NamedTuple):
@@ -149,7 +150,7 @@ def pair_features(
     mask, indices = antecedents.mask, antecedents.indices
     position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
     distance = util.bucket_values(
-        (position - indices)[mask], num_total_buckets=distance_embedding.num_embeddings
+        (position - indices)[mask], num_total_buckets=NUM_DISTANCE_BUCKETS
     )
     features = [distance_embedding(distance)]
     if speaker_embedding is not None:

@@ -168,11 +168,11 @@ def span_parts(
             )
     widths = spans[..., 1] - spans[..., 0]
     width_embedding: Any = endpoint_extractor._span_width_embedding
-    if int(widths.max()) >= width_embedding.num_embeddings:
+    max_width: Any = endpoint_extractor._num_width_embeddings
+    if int(widths.max()) >= max_width:
         raise ConfigurationError(
-            f"found a span of {int(widths.max()) + 1} tokens, expected at most "
-            f"{width_embedding.num_embeddings}, the model's max_span_width; the reader's must be "
-            "equal"
+            f"found a span of {int(widths.max()) + 1} tokens, expected at most {max_width}, the "
+            "model's max_span_width; the reader's must be equal"
         )
     scores = attentive_extractor._global_attention(scored).squeeze(-1)
     return SpanParts(

@@ -83,6 +83,8 @@ def test_text_is_taken_as_tokens_or_with_a_tokenizer_as_a_string():
     reader = StanfordSentimentTreeBankDatasetReader()
     instance = reader.text_to_instance([Token("a"), "b"])
     assert [token.text for token in instance["tokens"]] == ["a", "b"]
+    for label in (3, 3.0, "3"):
+        assert reader.text_to_instance(["a"], label)["label"].label == "3"
     reader = StanfordSentimentTreeBankDatasetReader(tokenizer=CharacterTokenizer())
     assert len(reader.text_to_instance("a b")["tokens"]) == 3
 
