@@ -42,6 +42,7 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.training.evaluation import sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
+from elmo_plugin.bilm.training.optimization import WarmupCosine
 from elmo_plugin.bilm.training.processes import Processes
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
@@ -256,7 +257,7 @@ class Training:
         )
         settings = LoopSettings(
             {"type": "fused_adamw", "lr": 3e-3, "weight_decay": 0.01},
-            learning_rate_scheduler={"type": "warmup_cosine", "warmup_steps": 1000},
+            learning_rate_scheduler=WarmupCosine(warmup_steps=1000),
             grad_norm=1.0,
             reset_probability=0.02,
         )
@@ -280,7 +281,7 @@ class Training:
 
     def loss(self) -> float:
         """Take a step and wait for its loss."""
-        return sum(self.step(wait=True)[-1].losses) / 2
+        return self.step(wait=True)[-1].loss
 
 
 def _work(name: str, work: Work) -> Work:

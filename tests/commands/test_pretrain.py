@@ -217,7 +217,7 @@ def test_what_may_differ():
     [
         (
             {"iterator": {}},
-            r"config.json: unknown keys \['iterator'\], expected one of",
+            "config.json: the key 'iterator' is unknown, expected one of",
         ),
         ({"model": {"type": "crf_tagger"}}, "model.type is 'crf_tagger', expected 'bilm_language_"),
         ({"trainer": {"optimizer": {"type": "lamb"}}}, "optimizer.type is 'lamb', expected one of"),
@@ -242,9 +242,14 @@ def test_what_may_differ():
             {"model": {"options": {}, "softmax": {"pretrained_file": 5}}},
             "model.softmax: pretrained_file is 5, expected str",
         ),
-        ({"pytorch_seed": "7"}, "pytorch_seed is '7', expected an int"),
+        ({"pytorch_seed": "7"}, "pytorch_seed is '7', expected int"),
         ({"pytorch_seed": 2**70}, "pytorch_seed is 1180591620717411303424, expected an int of 64"),
-        ({"vocabulary": 3}, "config.json: vocabulary is 3, expected an object"),
+        ({"vocabulary": 3}, r"config.json: vocabulary is 3, expected dict\[str"),
+        ({"train_data_path": 3}, "config.json: train_data_path is 3, expected str"),
+        (
+            {"vocabulary": {"vocabulary_file": "words.txt", "min": 3}},
+            "vocabulary: the key 'min' is unknown, expected one of",
+        ),
         ({"data_loader": {"batch_size": 4, "num_characters": 20}}, "num_characters is 20, expecte"),
         ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
     ],

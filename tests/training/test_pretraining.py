@@ -129,7 +129,7 @@ def test_a_config_with_the_types_of_its_parts_trains_through_allennlp(repository
     ("changes", "message"),
     [
         ({"distributed": {"cuda_devices": [0, 1]}}, "torchrun --nproc-per-node N -m elmo_plugin"),
-        ({"test_data_path": "x"}, r"unknown keys \['test_data_path'\]"),
+        ({"test_data_path": "x"}, "the key 'test_data_path' is unknown"),
         ({"trainer": {"type": "gradient_descent"}}, "trainer.type is 'gradient_descent', expected"),
     ],
 )

@@ -46,8 +46,12 @@ def test_published_configs_have_known_keys_and_shuffle(path, monkeypatch):
 @pytest.mark.parametrize(
     ("loader", "settings", "message"),
     [
-        ("data_loader", {"paths": ["other.txt"]}, "has paths, expected them in train_d"),
-        ("validation_data_loader", {"paths": ["other.txt"]}, "expected them in validation_data_p"),
+        ("data_loader", {"paths": ["other.txt"]}, "data_loader: the key 'paths' is unknown"),
+        (
+            "validation_data_loader",
+            {"paths": ["other.txt"]},
+            "n_data_loader: the key 'paths' is unknown",
+        ),
         ("validation_data_loader", {"batches_per_epoch": 1}, r"has \['batches_per_ep"),
     ],
 )

@@ -170,7 +170,7 @@ def train(repository, directory, masks, negatives, **model):
     def watch(pairs, *arguments, **more):
         results, flags = step(pairs, *arguments, **more)
         batches.extend(pairs)
-        totals.extend(sum(one.losses) / 2 for one in results)
+        totals.extend(one.loss for one in results)
         norms.extend(one.norm for one in results)
         return results, flags
 

@@ -239,12 +239,11 @@ class Pretraining:
         self.positions = pairs[-1].positions
         progress.batches += 1
         progress.steps += 1
-        for number, losses, norm, num_batches in results:
-            progress.losses = [
-                one + other * num_batches for one, other in zip(progress.losses, losses)
-            ]
-            batch = progress.batches - progress.steps + number
-            step = Step(progress.epochs, batch, number, *losses, norm)
+        for step in results:
+            batch = progress.batches - progress.steps + step.steps
+            step = step._replace(epoch=progress.epochs, batch=batch)
+            progress.losses[0] += step.forward_loss * step.num_batches
+            progress.losses[1] += step.backward_loss * step.num_batches
             self.report.step(step, self.stepper.rate)
             if self.on_step is not None:
                 self.on_step(step)

@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
+from elmo_plugin.bilm.training.vocabulary import check_fraction, check_positive
 
 # Optimizers by their names in configs, each with its default arguments.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
@@ -114,36 +116,46 @@ def _groups(
     return [*(group for _, group in groups), *([rest] if rest["params"] else [])]
 
 
-def rate_factor(settings: dict[str, Any] | None, step: int, num_steps: int) -> float:
+@dataclass(frozen=True)
+class WarmupCosine:
     """
-    Return the factor by which the learning rate is multiplied in a step.
+    Schedule of the learning rate: it rises linearly over `warmup_steps`, stays for
+    `constant_steps`, then falls along half a cosine (Loshchilov and Hutter 2017).
 
-    With `warmup_cosine`, the factor rises linearly over `warmup_steps`, stays at 1 for
-    `constant_steps`, then falls along half a cosine (Loshchilov and Hutter 2017) to
-    `final_fraction` at the last step. With a constant part, the length of a run need not be known
-    when it starts (Hu et al. 2024, "MiniCPM", warmup-stable-decay).
+    With a constant part, the length of a run need not be known when it starts (Hu et al. 2024,
+    "MiniCPM", warmup-stable-decay).
 
-    `settings` has `type: warmup_cosine`, `warmup_steps`, `constant_steps` (default 0) and
-    `final_fraction` (default 0.01), or is `None` for a constant rate. `step` counts from 1 to
-    `num_steps`. Raise a `ValueError` if the schedule is unknown.
+    # Parameters
+
+    warmup_steps : `int`
+    constant_steps : `int`, optional (default = `0`)
+    final_fraction : `float`, optional (default = `0.01`)
+        Fraction of the learning rate at the run's last step.
     """
-    if settings is None:
-        return 1.0
-    warmup, constant, final = _schedule(settings)
-    if step <= warmup:
-        return max(1, step) / max(1, warmup)
-    done = max(0, step - warmup - constant) / max(1, num_steps - warmup - constant)
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return final + (1 - final) * cosine
+
+    warmup_steps: int
+    constant_steps: int = 0
+    final_fraction: float = 0.01
+
+    def __post_init__(self) -> None:
+        steps = {"warmup_steps": self.warmup_steps, "constant_steps": self.constant_steps}
+        check_positive(steps, least=0)
+        check_fraction("final_fraction", self.final_fraction)
+
+    def factor(self, step: int, num_steps: int) -> float:
+        """Return the factor on the learning rate in a step, which counts from 1 to `num_steps`."""
+        if step <= self.warmup_steps:
+            return max(1, step) / max(1, self.warmup_steps)
+        constant = self.warmup_steps + self.constant_steps
+        done = max(0, step - constant) / max(1, num_steps - constant)
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return self.final_fraction + (1 - self.final_fraction) * cosine
 
 
-def check_schedule(settings: dict[str, Any] | None, frozen_steps: int, num_steps: int) -> None:
+def check_schedule(schedule: WarmupCosine | None, frozen_steps: int, num_steps: int) -> None:
     """
-    Check, before the first step, that the learning rate schedule fits the run's number of steps.
-
-    In the first `frozen_steps` steps, only the softmax is trained; see `rate_factor` for
-    `settings`. Raise a `ValueError` if the run would end while the biLM is frozen, in the warm-up,
-    or in the constant part.
+    Raise a `ValueError` if a run of `num_steps` would end while the biLM is frozen (in the first
+    `frozen_steps`), in the schedule's warm-up, or in its constant part.
     """
     way_out = (
         f"the run has {num_steps} steps: expected fewer, or give more epochs, more text or a "
@@ -153,37 +165,12 @@ def check_schedule(settings: dict[str, Any] | None, frozen_steps: int, num_steps
         raise ValueError(
             f"model.frozen_steps is {frozen_steps}, so the biLM would never be trained; {way_out}"
         )
-    if settings is None:
-        return
-    warmup, constant, _ = _schedule(settings)
-    if warmup + constant >= num_steps:
+    if schedule is not None and schedule.warmup_steps + schedule.constant_steps >= num_steps:
         raise ValueError(
-            f"learning_rate_scheduler has {warmup} warmup_steps and {constant} constant_steps, so "
-            f"the learning rate would never fall; {way_out}"
+            f"learning_rate_scheduler has {schedule.warmup_steps} warmup_steps and "
+            f"{schedule.constant_steps} constant_steps, so the learning rate would never fall; "
+            f"{way_out}"
         )
-
-
-def _schedule(settings: dict[str, Any]) -> tuple[int, int, float]:
-    arguments = {"constant_steps": 0, "final_fraction": 0.01, **settings}
-    name = arguments.pop("type", None)
-    names = {"warmup_steps", "constant_steps", "final_fraction"}
-    if name != "warmup_cosine" or arguments.keys() != names:
-        raise ValueError(
-            f"learning_rate_scheduler is {settings}, expected type 'warmup_cosine' with "
-            f"{sorted(names)}"
-        )
-    warmup, constant = arguments["warmup_steps"], arguments["constant_steps"]
-    final = arguments["final_fraction"]
-    if not (
-        all(type(steps) is int and steps >= 0 for steps in (warmup, constant))
-        and type(final) in (int, float)
-        and 0 <= final <= 1
-    ):
-        raise ValueError(
-            f"learning_rate_scheduler is {settings}, expected whole numbers of steps from 0 on, "
-            "and a final_fraction of 0 to 1"
-        )
-    return warmup, constant, final
 
 
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:

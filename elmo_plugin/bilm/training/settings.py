@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from elmo_plugin.bilm.training.checkpoints import CheckpointSettings
 from elmo_plugin.bilm.training.evaluation import figures
-from elmo_plugin.bilm.training.vocabulary import check_positive
+from elmo_plugin.bilm.training.optimization import WarmupCosine
+from elmo_plugin.bilm.training.vocabulary import check_fraction, check_positive
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class LoopSettings:
     optimizer : `dict[str, Any]`
         See `make_optimizer`.
     num_epochs : `int`, optional (default = `20`)
-    learning_rate_scheduler : `dict[str, Any] | None`, optional (default = `None`)
-        See `rate_factor`.
+    learning_rate_scheduler : `WarmupCosine | None`, optional (default = `None`)
+        Schedule of the learning rate; constant if not given.
     grad_norm : `float | None`, optional (default = `None`)
         Clip gradients to this norm, over all parameters.
     num_gradient_accumulation_steps : `int`, optional (default = `1`)
@@ -55,7 +56,7 @@ class LoopSettings:
 
     optimizer: dict[str, Any]
     num_epochs: int = 20
-    learning_rate_scheduler: dict[str, Any] | None = None
+    learning_rate_scheduler: WarmupCosine | None = None
     grad_norm: float | None = None
     num_gradient_accumulation_steps: int = 1
     gradient_scale: float = 1.0
@@ -74,10 +75,7 @@ class LoopSettings:
         check_positive({name: getattr(self, name) for name in names})
         least_zero = ("frozen_steps", "dropout_free_steps")
         check_positive({name: getattr(self, name) for name in least_zero}, least=0)
-        if not 0 <= self.reset_probability <= 1:
-            raise ValueError(
-                f"reset_probability is {self.reset_probability}, expected a number from 0 to 1"
-            )
+        check_fraction("reset_probability", self.reset_probability)
         for name in ("grad_norm", "gradient_scale"):
             if not (getattr(self, name) is None or getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
@@ -90,18 +88,19 @@ class Step(NamedTuple):
     """
     Report on one optimizer step.
 
-    `epoch`: number of the epoch, from 0. `batch`: number of the step in its epoch, from 1. `steps`:
-    number of steps since the run began, including this one. `forward_loss`, `backward_loss`: means
-    over all processes, in nats per word. `norm`: norm of the gradients before clipping; `None`
-    without clipping.
+    `steps`: number of steps since the run began, including this one. `forward_loss`,
+    `backward_loss`: means over all processes, in nats per word. `norm`: norm of the gradients
+    before clipping; `None` without clipping. `num_batches`: number of batches. `epoch`: number of
+    the epoch, from 0. `batch`: number of the step in its epoch, from 1.
     """
 
-    epoch: int
-    batch: int
     steps: int
     forward_loss: float
     backward_loss: float
     norm: float | None
+    num_batches: int
+    epoch: int = 0
+    batch: int = 0
 
     @property
     def loss(self) -> float:

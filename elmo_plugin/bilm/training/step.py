@@ -19,10 +19,9 @@ from elmo_plugin.bilm.training.optimization import (
     check_takes_sparse,
     clip_grad_norm,
     make_optimizer,
-    rate_factor,
 )
 from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.settings import LoopSettings
+from elmo_plugin.bilm.training.settings import LoopSettings, Step
 from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 
 logger = logging.getLogger(__name__)
@@ -30,21 +29,6 @@ logger = logging.getLogger(__name__)
 States = tuple[LstmState, LstmState]
 # Number of steps that a GPU is given before Python waits for their losses.
 STEPS_AHEAD = 16
-
-
-class StepResult(NamedTuple):
-    """
-    Result of an optimizer step.
-
-    `number`: number of the step, from 1. `losses`: forward and backward mean loss over all
-    processes, in nats per word. `norm`: norm of the gradients before clipping; `None` without
-    clipping. `num_batches`: number of batches.
-    """
-
-    number: int
-    losses: tuple[float, float]
-    norm: float | None
-    num_batches: int
 
 
 class _Taken(NamedTuple):
@@ -122,7 +106,7 @@ class Stepper:
         num_steps: int,
         flags: list[float],
         wait: bool = True,
-    ) -> tuple[list[StepResult], list[float]]:
+    ) -> tuple[list[Step], list[float]]:
         """
         Perform one optimizer step, with the gradients accumulated over all `pairs`.
 
@@ -140,7 +124,7 @@ class Stepper:
 
         # Returns
 
-        `tuple[list[StepResult], list[float]]`
+        `tuple[list[Step], list[float]]`
             Results of the steps since the last result, and the sum of each flag over all processes;
             or nothing and zeros.
 
@@ -163,14 +147,15 @@ class Stepper:
         if settings.grad_norm:
             self._norms.append(clip_grad_norm(self.model.parameters(), settings.grad_norm))
         norms = self._checked_norms() if wait else []
-        factor = rate_factor(settings.learning_rate_scheduler, number, num_steps)
+        schedule = settings.learning_rate_scheduler
+        factor = 1.0 if schedule is None else schedule.factor(number, num_steps)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * factor
         self.optimizer.step()
         if not wait:
             return [], [0.0] * num_flags
         results = [
-            StepResult(one.number, loss, norm, len(one.pairs))
+            Step(one.number, *loss, norm, len(one.pairs))
             for one, loss, norm in zip(self._taken, totals, norms)
         ]
         self._taken, self._norms = [], []

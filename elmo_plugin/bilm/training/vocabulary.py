@@ -3,7 +3,7 @@
 import glob
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
@@ -116,11 +116,17 @@ class WordVocabulary:
         return cls([*SPECIAL_WORDS, *(word for _, word in sorted(frequent)[:most])])
 
 
-def check_positive(numbers: dict[str, float | None], least: int = 1) -> None:
+def check_positive(numbers: Mapping[str, float | None], least: int = 1) -> None:
     """Raise a `ValueError` that names the first number below `least`; `None` is allowed."""
     for name, number in numbers.items():
         if number is not None and number < least:
             raise ValueError(f"{name} is {number}, expected at least {least}")
+
+
+def check_fraction(name: str, number: float) -> None:
+    """Raise a `ValueError` that names the number if it is not from 0 to 1."""
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} is {number}, expected a number from 0 to 1")
 
 
 def read_sentences(path: str | Path) -> Iterator[list[str]]:

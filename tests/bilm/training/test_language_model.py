@@ -11,6 +11,7 @@ from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.training.optimization import WarmupCosine
 from elmo_plugin.bilm.training.settings import LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import vocabulary_of
@@ -60,7 +61,7 @@ def test_heldout_perplexity_falls_to_what_the_text_leaves_open(text, tmp_path):
     settings = LoopSettings(
         {"type": "adamw", "lr": 2e-2, "weight_decay": 0.01},
         num_epochs=2,
-        learning_rate_scheduler={"type": "warmup_cosine", "warmup_steps": 10},
+        learning_rate_scheduler=WarmupCosine(warmup_steps=10),
         grad_norm=1.0,
     )
     texts = (

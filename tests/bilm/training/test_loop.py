@@ -14,6 +14,7 @@ from elmo_plugin.bilm.training.config import make_settings
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.training.optimization import WarmupCosine
 from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.training.softmax import WordSoftmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
@@ -126,7 +127,7 @@ def test_what_is_exported_is_said_with_its_step_and_the_curve(pretraining, caplo
             "frozen_steps is 8, so the biLM would never be trained; the run has",
         ),
         (
-            {"learning_rate_scheduler": {"type": "warmup_cosine", "warmup_steps": 8}},
+            {"learning_rate_scheduler": WarmupCosine(warmup_steps=8)},
             "8 warmup_steps and 0 constant_steps, so the learning rate would never fall; the run",
         ),
     ],
@@ -364,11 +365,29 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
-        ({}, "optimizer is None, expected a type"),
+        ({}, "trainer: the key 'optimizer' is missing"),
+        ({"optimizer": "sgd"}, "trainer: optimizer is 'sgd', expected dict"),
+        ({"type": "gradient_descent"}, "trainer.type is 'gradient_descent', expected 'bilm_pretr"),
         ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected one of .*num_epochs"),
         ({"checkpointer": {"keep": 1}}, "trainer.checkpointer: the key 'keep' is unknown"),
         ({"callbacks": ["wandb"]}, "trainer: the key 'callbacks' is unknown"),
-        ({"checkpointer": "often"}, "checkpointer is 'often', expected an object"),
+        (
+            {"checkpointer": "often"},
+            "trainer: checkpointer is 'often', expected CheckpointSettings",
+        ),
+        ({"checkpointer": {"type": "mine"}}, "checkpointer.type is 'mine', expected 'default'"),
+        ({"learning_rate_scheduler": {"type": "noam"}}, "scheduler.type is 'noam', expected 'warm"),
+        ({"learning_rate_scheduler": {}}, "scheduler: the key 'warmup_steps' is missing"),
+        (
+            {"learning_rate_scheduler": {"warmup_steps": 1, "warmup": 2}},
+            "scheduler: the key 'warmup' is unknown",
+        ),
+        ({"learning_rate_scheduler": {"warmup_steps": "1"}}, "warmup_steps is '1', expected int"),
+        ({"learning_rate_scheduler": {"warmup_steps": -3}}, "warmup_steps is -3, expected at leas"),
+        (
+            {"learning_rate_scheduler": {"warmup_steps": 1, "final_fraction": -5}},
+            "final_fraction is -5, expected a number from 0 to 1",
+        ),
         ({"num_epochs": 0}, "num_epochs is 0, expected at least 1"),
         ({"num_epochs": "7"}, "trainer: num_epochs is '7', expected int"),
         ({"tensorboard": "false"}, "trainer: tensorboard is 'false', expected bool"),

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.training.optimization import (
+    WarmupCosine,
     check_schedule,
     check_takes_sparse,
     make_optimizer,
-    rate_factor,
 )
 
 
 def rates(steps, num_steps=100, **arguments):
-    settings = {"type": "warmup_cosine", "warmup_steps": 20, **arguments}
-    return [2.0 * rate_factor(settings, step, num_steps) for step in steps]
+    schedule = WarmupCosine(**{"warmup_steps": 20, **arguments})
+    return [2.0 * schedule.factor(step, num_steps) for step in steps]
 
 
 def test_rises_linearly_and_falls_along_half_a_cosine():
@@ -37,22 +37,7 @@ def test_a_run_that_goes_on_may_be_longer_or_shorter_than_it_was_begun():
 
 def test_no_steps_left_for_the_cosine_is_refused():
     with pytest.raises(ValueError, match=r"20 warmup_steps and 80 constant.* has 100 steps"):
-        check_schedule({"type": "warmup_cosine", "warmup_steps": 20, "constant_steps": 80}, 0, 100)
-
-
-@pytest.mark.parametrize("wrong", [{"type": "noam"}, {"warmup": 3}])
-def test_another_schedule_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"learning_rate_scheduler is .*expected type 'warmup"):
-        rates([1], **wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"warmup_steps": "1"}, {"warmup_steps": -3}, {"constant_steps": 1.5}, {"final_fraction": -5}],
-)
-def test_a_schedule_of_impossible_numbers_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"learning_rate_scheduler is .*expected whole numbers of"):
-        rates([1], **wrong)
+        check_schedule(WarmupCosine(20, 80), 0, 100)
 
 
 def trained(optimizer_type, network, steps=5):
