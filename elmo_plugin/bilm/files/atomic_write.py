@@ -1,24 +1,18 @@
 """Write a file atomically: readers see either the old content or all of the new content."""
 
 import contextlib
-import hashlib
-import itertools
 import json
 import os
 import re
-import socket
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Temporary names of version 0.2 have a process id, but no host name.
-_TEMPORARY = re.compile(
-    r"\.(?P<name>.+)\.(?:(?P<host>[^.]+)\.(?P<process>\d+)-\d+|(?P<old_process>\d+))\.part"
-)
-_numbers = itertools.count()
-_being_written: set[Path] = set()
+# Until version 0.4, the process and a number came after the digits.
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}(?:\.\d+-\d+)?\.part")
 
 
 @contextmanager
@@ -28,8 +22,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     succeeds.
 
     The content is flushed to disk before the rename. If the block raises, `path` is unchanged and
-    the temporary file is removed. Temporary files that killed processes have left for the same
-    `path` are removed too.
+    the temporary file is removed. A process that is killed leaves it, see `remove_temporary_files`.
 
     # Parameters
 
@@ -48,11 +41,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     check_replaceable(Path(path))
     mode = _mode(Path(path))
     path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
-    temporary = path.with_name(f".{path.name}.{_host()}.{os.getpid()}-{next(_numbers)}.part")
-    _being_written.add(temporary)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
-        with contextlib.suppress(OSError):
-            remove_temporary_files(path.parent, path.name)
         # O_EXCL: refuse a link that somebody planted under this name. Until the temporary file gets
         # the mode of the file that it replaces, only its owner can read it.
         first_mode = 0o666 if mode is None else 0o600
@@ -76,8 +66,6 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             raise OSError(f"{path} could not be written: {cause}") from error
         reason = f"could not be written ({os.strerror(cause.errno)})"
         raise OSError(cause.errno, reason, str(path)) from error
-    finally:
-        _being_written.discard(temporary)
     # The new name should be on disk before the caller removes an older file. File systems that
     # cannot flush a folder are left alone.
     with contextlib.suppress(OSError):
@@ -113,24 +101,13 @@ def check_output_path(path: Path) -> None:
     check_replaceable(path)
 
 
-def remove_temporary_files(folder: Path, name: str | None = None) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """
-    Remove the temporary files of `atomic_write` that killed processes of this machine left in a
-    folder.
-
-    Files of running processes, and of other machines that share the disk, are kept. With `name`,
-    remove only temporary files for the file `name`.
+    Remove temporary files of `atomic_write` from a folder in which no other process writes now.
     """
-    for other in folder.iterdir():
-        found = _TEMPORARY.fullmatch(other.name)
-        if (
-            found
-            and name in (None, found["name"])
-            and found["host"] in (None, _host())
-            and other not in _being_written
-            and not _is_another_alive(int(found["process"] or found["old_process"]))
-        ):
-            other.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if name_of_temporary(path.name):
+            path.unlink(missing_ok=True)
 
 
 def name_of_temporary(name: str) -> str | None:
@@ -140,7 +117,7 @@ def name_of_temporary(name: str) -> str | None:
     Return `None` if `name` is not the name of such a temporary file.
     """
     found = _TEMPORARY.fullmatch(name)
-    return found["name"] if found else None
+    return found[1] if found else None
 
 
 def _mode(path: Path) -> int | None:
@@ -148,21 +125,6 @@ def _mode(path: Path) -> int | None:
         return path.stat().st_mode
     except OSError:  # no file, or an error that creating the file will report
         return None
-
-
-def _host() -> str:
-    # Hash the whole host name, because names of cluster nodes often share a prefix.
-    return hashlib.blake2b(socket.gethostname().encode(), digest_size=6).hexdigest()
-
-
-def _is_another_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # the process belongs to another user
-        return True
-    return process != os.getpid()
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.files.atomic_write import (
     atomic_write,
-    remove_temporary_files,
     write_json,
 )
 from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
@@ -81,7 +80,6 @@ def export_bilm(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    remove_temporary_files(directory)
     with ExitStack() as files:
 
         def aside(name: str) -> Path:

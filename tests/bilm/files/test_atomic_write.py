@@ -1,14 +1,10 @@
 import os
-import socket
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tiny_bilm import random_bilm
 
-from elmo_plugin.bilm.files import atomic_write as module
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from tests.fresh_process import run_core as run
@@ -31,63 +27,23 @@ def test_file_is_replaced_only_when_the_block_succeeds(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def dead_process():
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    return child.pid
-
-
-def test_temporary_files_of_killed_processes_are_removed(tmp_path):
-    dead, alive, host = dead_process(), os.getppid(), module._host()
-    swept = [f".a.txt.{dead}.part", f".a.txt.{host}.{dead}-3.part", f".a.txt.{os.getpid()}.part"]
-    kept = [
-        f".a.txt.{alive}.part",
-        f".a.txt.{host}.{alive}-0.part",
-        f".a.txt.another-host.{dead}-0.part",
-        f".b.txt.{dead}.part",
-        f".a.txt.{dead}.part.txt",
-    ]
-    for name in (*swept, *kept):
+def test_temporary_files_of_all_names_are_removed_from_a_folder(tmp_path):
+    left = [".a.txt.0123456789ab.part", ".b.th.0123456789ab.12-0.part"]
+    kept = ["b.part", "a.1.part", ".a.txt.12.part", ".a.txt.0123456789ab.part.txt"]
+    for name in (*left, *kept):
         (tmp_path / name).write_text("half")
     with atomic_write(tmp_path / "a.txt") as one, atomic_write(tmp_path / "a.txt") as other:
         assert one != other
         assert one.exists()
-    assert names(tmp_path) == sorted([*kept, "a.txt"])
-
-
-def test_hosts_with_a_common_prefix_are_told_apart(tmp_path, monkeypatch):
-    left = []
-    for number in range(2):
-        monkeypatch.setattr(socket, "gethostname", lambda n=number: f"elmo-train-worker-{n}")
-        left.append(f".a.txt.{module._host()}.{dead_process()}-0.part")
-        (tmp_path / left[-1]).write_text("half")
-    remove_temporary_files(tmp_path)  # as the second
-    assert names(tmp_path) == left[:1]
-
-
-def test_temporary_files_of_all_names_are_removed_from_a_folder(tmp_path):
-    dead, alive, host = dead_process(), os.getppid(), module._host()
-    swept = [f".a.txt.{dead}.part", f".b.th.{host}.{dead}-3.part"]
-    kept = [
-        f".b.th.{host}.{alive}-0.part",
-        f".b.th.another-host.{dead}-0.part",
-        "b.part",
-        "a.1.part",
-    ]
-    for name in (*swept, *kept):
-        (tmp_path / name).write_text("half")
+    assert names(tmp_path) == sorted([*left, *kept, "a.txt"])
     remove_temporary_files(tmp_path)
-    assert names(tmp_path) == sorted(kept)
+    assert names(tmp_path) == sorted([*kept, "a.txt"])
 
 
 def test_planted_link_is_not_written_through(tmp_path, monkeypatch):
     (tmp_path / "mine.txt").write_text("mine")
-    monkeypatch.setattr(module, "_numbers", iter([0]))
-    planted = tmp_path / f".a.txt.{module._host()}.{os.getpid()}-0.part"
-    monkeypatch.setattr(
-        "elmo_plugin.bilm.files.atomic_write.remove_temporary_files", lambda *_: None
-    )
-    planted.symlink_to(tmp_path / "mine.txt")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0123456789ab")
+    (tmp_path / ".a.txt.0123456789ab.part").symlink_to(tmp_path / "mine.txt")
     with pytest.raises(FileExistsError), atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("theirs")
     assert (tmp_path / "mine.txt").read_text() == "mine"
