@@ -44,7 +44,7 @@ $(COMPILED): $(STAMP)
 	@touch $@
 
 demo: $(STAMP)  ## train NER with and without ELMo on the sample data, and compare
-	@nice -n 19 $(MAKE) --no-print-directory $(COMPILED) & $(BIN)/python examples/demo.py && wait
+	@nice -n 19 $(MAKE_COMMAND) --no-print-directory $(COMPILED) & $(BIN)/python examples/demo.py && wait
 
 test: lint types  ## lint, types and the quick tests
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
