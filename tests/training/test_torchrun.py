@@ -15,8 +15,6 @@ import pytest
 import torch
 from allennlp.common import Params
 
-from elmo_plugin.__main__ import main
-
 # One worker of pytest runs all: they share `whole`.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torchrun")]
 
@@ -65,7 +63,7 @@ def children(pid):
     return [int(one) for path in lists for one in path.read_text().split()]
 
 
-def torchrun(path, folder, *arguments, nodes=1, options=()):
+def torchrun(path, folder, *arguments, nodes=1, options=(), program=("-m", "elmo_plugin")):
     """The command of each node, with two processes a node."""
     port = free_port()
     commands = [
@@ -73,7 +71,7 @@ def torchrun(path, folder, *arguments, nodes=1, options=()):
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes),
             *("--nproc-per-node", 2, "--node-rank", node, "--master-addr", "127.0.0.1"),
             *("--master-port", port, *options),
-            *("-m", "elmo_plugin", "pretrain", path, "-s", folder, *arguments),
+            *(*program, "pretrain", path, "-s", folder, *arguments),
         ]
         for node in range(nodes)
     ]
@@ -117,19 +115,26 @@ def weights(folder):
     return torch.load(folder / "best.th", weights_only=True)
 
 
-def assert_near(found, expected):
-    assert found.keys() == expected.keys()
-    # Adagrad divides a gradient by its size, so a rounding error of a small one is not small.
-    for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, atol=1e-4, rtol=1e-5)
+IN_FLOAT64 = """
+import sys, torch
+from elmo_plugin.__main__ import main
+torch.set_default_dtype(torch.float64)
+main(sys.argv[1:])
+"""
 
 
 def test_two_nodes_under_torchrun_are_one_process(repository, tmp_path, launch):
+    """In float64: Adagrad divides a gradient by its size, so rounding of a small one shows."""
+    (program := tmp_path / "in_float64.py").write_text(IN_FLOAT64)
     path = written(small(repository, 1), tmp_path / "one.json")
-    main(["pretrain", str(path), "-s", str(tmp_path / "one")])
+    end(launch([sys.executable, program, "pretrain", path, "-s", tmp_path / "one"]))
     path = written(small(repository, 4), tmp_path / "config.json")
-    end(*map(launch, torchrun(path, tmp_path / "out", nodes=2)))
-    assert_near(weights(tmp_path / "out"), weights(tmp_path / "one"))
+    end(*map(launch, torchrun(path, tmp_path / "out", nodes=2, program=[program])))
+    found, expected = weights(tmp_path / "out"), weights(tmp_path / "one")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert tensor.dtype == torch.float64
+        torch.testing.assert_close(found[name], tensor, atol=1e-10, rtol=1e-10)
     assert (tmp_path / "out" / "weights.hdf5").exists()
     assert not list((tmp_path / "out").glob(".*"))
     assert not (tmp_path / "out" / "lock").exists()

@@ -29,7 +29,7 @@ def fingerprint(bilm: BiLm) -> str:
     """
     sizes: list[Any] = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
     digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
-    if not _is_covered(bilm):
+    if not is_covered(bilm):
         digest.update(os.urandom(16))
     for tensor in bilm.parameters():
         digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
@@ -59,7 +59,7 @@ class WeightsDigest:
         certain : `bool`, optional (default = `False`)
             Compare the content of all weights, to find writes that PyTorch does not count.
         """
-        if not _is_covered(bilm):
+        if not is_covered(bilm):
             return None
         activation = bilm.char_cnn.activation.__name__
         settings = [_settings(one) for one in bilm.modules()]
@@ -75,7 +75,7 @@ class WeightsDigest:
         )
 
 
-def _is_covered(bilm: BiLm) -> bool:
+def is_covered(bilm: BiLm) -> bool:
     """Return whether the hashes see all that the vectors depend on."""
     layers = [bilm.char_cnn, *bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
     return depends_on_parameters_alone(bilm) and all(

@@ -14,6 +14,7 @@ import h5py
 import numpy
 import pytest
 import torch
+import torch.nn.utils.prune
 
 from elmo_plugin.bilm.extraction import extract as extract_module
 from elmo_plugin.bilm.extraction import parts as parts_module
@@ -817,3 +818,14 @@ def test_a_full_disk_leaves_what_was_there_and_the_run_goes_on(tmp_path):
             assert kept > 0
     assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
     assert names(tmp_path) == ["out", "undisturbed"]
+
+
+@pytest.mark.parametrize("more", [{"resume": True}, {"shard": "1/2"}])
+def test_a_run_of_a_pruned_bilm_that_could_not_be_resumed_does_not_begin(tmp_path, more):
+    bilm = bilm_of()
+    torch.nn.utils.prune.l1_unstructured(bilm.lstm.forward_layer_0.input_linearity, "weight", 0.3)
+    with pytest.raises(ValueError, match=r"a mask \(pruning\) or another layer, .* be resumed"):
+        extract(bilm, text(3), tmp_path / "out.hdf5", **more)
+    assert names(tmp_path) == []
+    extract(bilm, text(3), tmp_path / "out.hdf5")
+    assert names(tmp_path) == ["out.hdf5"]
