@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from elmo_plugin.bilm.kernels.backend import check_no_hooks
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
 
 
 @torch.no_grad()
@@ -39,6 +40,7 @@ def layers_in_chunks(
         ids = bilm.batch_to_ids([tokens])[0]
         return bilm.char_cnn(ids.to(bilm.device))
 
+    check_no_hooks(bilm.lstm, BiLstm)
     forward_state, backward_state = bilm.start_states([row])
     before: list[LstmState] = []
     for chunk in reversed(chunks):

@@ -13,6 +13,7 @@ from elmo_plugin.bilm.files.many_langs import fill_from_pickles, is_many_langs, 
 from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import check_weights, fill_weights
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 # allocated. The check uses meta tensors, for which PyTorch imports many modules, so small biLMs
 # skip it.
 MOST_UNCHECKED = 1 << 28
+# A fork waits for it: a child would find PyTorch's random generator locked by another thread.
+_loading = fork_safe_lock()
 
 
 def load_bilm(
@@ -71,7 +74,7 @@ def load_bilm(
     options = find_options(options_file, weight_file)
     weights = found = find_weights(options_file, weight_file)
     # Parameters that are created in inference mode cannot be changed outside inference mode.
-    with ExitStack() as stack, torch.inference_mode(False):
+    with ExitStack() as stack, torch.inference_mode(False), _loading:
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))
         make = functools.partial(bilm_class, options, state, dtype)

@@ -36,6 +36,9 @@ from elmo_plugin.bilm.kernels.interface import (
 )
 from elmo_plugin.bilm.kernels.machine import single_thread_after_fork
 from elmo_plugin.bilm.kernels.plain import (
+    all_modules,
+    all_parameters,
+    check_no_hooks,
     depends_on_parameters_alone,
     is_plain,
     plain_affines,
@@ -57,11 +60,14 @@ __all__ = [
     "TokenModules",
     "TokenWeights",
     "WeightsModule",
+    "all_modules",
+    "all_parameters",
     "any_weight",
     "auto_training_dtype",
     "backend",
     "call_lstm_modules",
     "call_token_modules",
+    "check_no_hooks",
     "check_plain",
     "depends_on_parameters_alone",
     "derived_by_backend",
@@ -75,6 +81,7 @@ __all__ = [
     "run_eagerly",
     "say_slower",
     "single_thread_after_fork",
+    "trains",
     "use_backend",
     "warn_of_non_finite_weights",
 ]
@@ -199,12 +206,17 @@ def any_weight(module: torch.nn.Module) -> torch.Tensor:
     Return one of a module's weights, whose device and dtype are those of its states; an empty
     tensor if it has none, as after `torch.ao.quantization.quantize_dynamic`.
     """
-    for one in module.modules():
+    for one in all_modules(module):
         # In a replica made by `DataParallel`, weights are attributes.
-        for weight in (*one.parameters(recurse=False), *vars(one).values()):
+        for weight in (*vars(one)["_parameters"].values(), *vars(one).values()):
             if isinstance(weight, torch.Tensor) and weight.is_floating_point():
                 return weight
     return torch.empty(0)
+
+
+def trains(module: torch.nn.Module) -> bool:
+    """Return whether a module has a parameter that gets a gradient."""
+    return any(one.requires_grad for one in all_parameters(module))
 
 
 class WeightsModule(torch.nn.Module):

@@ -150,7 +150,8 @@ def derived(
 
     These changes are noticed: a step of any `torch.optim.Optimizer`, in-place operations that
     PyTorch's version counter counts, writes after an access of `data`, `detach()`, `numpy()` or a
-    view by a method, a new tensor in `.data`, another parameter, device or dtype.
+    view by a method (not by a function, as `torch.narrow(weight, ...)`), a new tensor in `.data`,
+    another parameter, device or dtype.
 
     A write through a view that was taken before the last use is not counted. On a CPU, a few
     elements of each weight are therefore compared as well, which detects a write to a whole tensor;

@@ -4,6 +4,7 @@ operators where neither is available.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -110,7 +111,7 @@ def _encode_without_nan(
 ) -> torch.Tensor:
     """Run `_encode_frozen`; where it gives NaN, run the definition, as in `_lstm_layer`."""
     vectors = _encode_frozen(character_ids, weights, dtype)
-    if not vectors.isnan().any():
+    if not _has_nan(vectors):
         return vectors
     wide = weights.float() if _is_half_on_cpu(weights.embedding) else weights
     with without_autocast(character_ids.device):
@@ -200,10 +201,15 @@ def _lstm_layer(
         found = layer(inputs, batch_sizes, hidden, cell)
         # Padding, int8 and int16 turn infinite and huge numbers into NaN, where the definition has
         # none. On a GPU, to look would wait for all queued kernels.
-        if inputs.device.type != "cpu" or not found[0].isnan().any():
+        if inputs.device.type != "cpu" or not _has_nan(found[0]):
             return found
         wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
         return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
+
+
+def _has_nan(values: torch.Tensor) -> bool:
+    # The sum is a quick first test; infinite values can make it NaN as well.
+    return math.isnan(values.sum().item()) and bool(values.isnan().any())
 
 
 def wants_gradient(tensors: Iterable[torch.Tensor]) -> bool:

@@ -6,7 +6,8 @@ import weakref
 from typing import Any
 
 _locks: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_forking = threading.Lock()
+# Held while locks are added or acquired; reentrant, as a signal's handler may fork meanwhile.
+_forking = threading.RLock()
 _acquired: list[Any] = []
 
 
@@ -16,7 +17,8 @@ def fork_safe_lock() -> Any:
     child the lock is free and what it guards is whole.
     """
     lock = threading.RLock()
-    _locks.add(lock)
+    with _forking:
+        _locks.add(lock)
     return lock
 
 

@@ -6,6 +6,7 @@ read weights instead of calling layers, so they run over plain layers only.
 import functools
 import logging
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, cast
 
 import torch
@@ -22,18 +23,16 @@ logger = logging.getLogger(__name__)
 # Forward pre-hooks that do no more than compute the weight from other parameters.
 _REWEIGHT = (BasePruningMethod, SpectralNorm, WeightNorm)
 VERIFICATION = "allennlp.confidence_checks.normalization_bias_verification"
-# Attributes of an instance that replace a method.
-_METHODS = (
-    "forward", "_conv_forward", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl",
-    "_slow_forward",
-)  # fmt: skip
-# The same, and attributes that are no parameters if they hold a tensor.
-_ASSIGNED = *_METHODS, "weight", "bias", "_char_embedding_weights"
 _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
+_BIASES: dict[bool, set[Any]] = {True: TENSORS, False: {type(None)}}
+_hooks = itemgetter(*torch_private.HOOKS)
+_state = itemgetter(*torch_private.HOOKS, "_parameters")
+_settings = itemgetter("stride", "padding", "dilation", "groups", "padding_mode")
+_USUAL_SETTINGS = (1,), (0,), (1,), 1, "zeros"
 # Layer, its expected class, and whether it has a bias.
-Layer = tuple[torch.nn.Module, type[torch.nn.Module], bool]
+Layer = tuple[torch.nn.Module, Any, bool]
 
 
 def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
@@ -44,35 +43,49 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
     Pruned, weight-normed, spectral-normed and parametrized layers are plain here: their weight is
     computed as a call of the layer would compute it.
     """
-    if torch.compiler.is_exporting():  # it replaces weights and calls; `export_onnx` has checked
-        return [Affine(cast(Any, one).weight, cast(Any, one).bias) for one, _, _ in layers]
-    reason = _of_all_modules()
+    is_usual = _of_all_modules() is None
     affines = []
     for layer, kind, has_bias in layers:
         own = layer.__dict__
-        if reason is None and not _is_plain(layer, kind, own):
-            reason = _not_plain(layer, kind)
-        if reason is None:
-            for hook in own["_forward_pre_hooks"].values():
-                hook(layer, ())
-            parameters = own["_parameters"]
-            weight, bias = (
-                parameters[name] if name in parameters else getattr(layer, name)
-                for name in ("weight", "bias")
-            )
-            is_usual = type(weight) in TENSORS and (
-                type(bias) in TENSORS if has_bias else bias is None
-            )
-            if is_usual and (kind is not torch.nn.Conv1d or _has_usual_settings(layer)):
-                affines.append(Affine(weight, bias))
-                continue
-            reason = f"a {kind.__name__} has other weights or settings than it was made with"
-        say_slower(reason)
-        return None
+        forward_hooks, pre_hooks, backward_hooks, backward_pre_hooks, parameters = _state(own)
+        weight, bias = parameters.get("weight"), parameters.get("bias")
+        if (
+            is_usual
+            and not (forward_hooks or pre_hooks or backward_hooks or backward_pre_hooks)
+            and _members(kind).isdisjoint(own)
+            and type(layer) is kind
+            and type(weight) in TENSORS
+            and type(bias) in _BIASES[has_bias]
+            and (kind is not torch.nn.Conv1d or _settings(own) == _USUAL_SETTINGS)
+        ):
+            affines.append(Affine(weight, bias))
+        elif (found := _computed_affine(layer, kind, has_bias)) is not None:
+            affines.append(found)
+        else:
+            return None
     return affines
 
 
-def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
+def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | None:
+    """Return weight and bias as a call of the layer would compute them; or log why not."""
+    # An export replaces weights and calls; `export_onnx` has checked the layers.
+    reason = None if torch.compiler.is_exporting() else _of_all_modules() or _not_plain(layer, kind)
+    if reason is None:
+        for hook in layer._forward_pre_hooks.values():
+            hook(layer, ())
+        weight, bias = layer.weight, layer.bias
+        if torch.compiler.is_exporting() or (
+            type(weight) in TENSORS
+            and type(bias) in _BIASES[has_bias]
+            and (kind is not torch.nn.Conv1d or _settings(layer.__dict__) == _USUAL_SETTINGS)
+        ):
+            return Affine(weight, bias)
+        reason = f"a {kind.__name__} has other weights or settings than it was made with"
+    say_slower(reason)
+    return None
+
+
+def is_plain(layer: torch.nn.Module, kind: type[Any]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
     if torch.compiler.is_exporting() or (
         _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__)
@@ -86,27 +99,59 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
     """Return whether a module's output depends on nothing but its parameters and settings."""
     if _of_all_modules() is not None:
         return False
-    modules = [module]
-    for one in modules:  # grows
+    for one in all_modules(module):
         own, kind = one.__dict__, cast(Any, type(one))
         if not _is_known(kind) or not _is_plain(one, kind, own):
             return False
-        if kind is torch.nn.Conv1d and not _has_usual_settings(one):
+        if kind is torch.nn.Conv1d and _settings(own) != _USUAL_SETTINGS:
             return False
-        modules += one.children()
     return True
 
 
-def _is_plain(layer: torch.nn.Module, kind: type[Any], own: dict[str, Any]) -> bool:
+def check_no_hooks(module: torch.nn.Module, kind: type[Any]) -> None:
+    """Raise a `ValueError` if a call of the module does more than `kind.forward`."""
+    own = module.__dict__
+    hooks, *others = _hooks(own)
+    changed = "forward" in own or cast(Any, type(module)).forward is not kind.forward
+    if changed or any(others) or not _only_verify(hooks):
+        raise ValueError(
+            f"the {kind.__name__} has hooks or a forward of its own, which are not called here, "
+            f"where its layers run one by one; expected them on its layers alone"
+        )
+
+
+def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a module and all modules within it; `torch.nn.Module.modules` takes ten times long."""
+    found = [module]
+    for one in found:  # grows
+        found += filter(None, one.__dict__["_modules"].values())
+    return found
+
+
+def all_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters of `all_modules`."""
+    own = (one.__dict__["_parameters"].values() for one in all_modules(module))
+    return [one for values in own for one in values if one is not None]
+
+
+def _is_plain(layer: torch.nn.Module, kind: Any, own: dict[str, Any]) -> bool:
     """Return whether a layer is plain, except that its weight may be a computed one."""
+    hooks, pre_hooks, backward_hooks, backward_pre_hooks = _hooks(own)
     return (
-        type(layer) is kind
-        and (not own["_forward_hooks"] or _only_verify(own["_forward_hooks"]))
-        and not own["_forward_pre_hooks"]
-        and not own["_backward_hooks"]
-        and not own["_backward_pre_hooks"]
-        and own.keys().isdisjoint(_ASSIGNED)
+        _members(kind).isdisjoint(own)
+        and type(layer) is kind
+        and not (pre_hooks or backward_hooks or backward_pre_hooks)
+        and (not hooks or _only_verify(hooks))
     )
+
+
+@functools.cache
+def _members(kind: type[Any]) -> frozenset[str]:
+    """
+    Return the names that an instance must not have of its own: what its class defines, and names
+    of weights, which are parameters.
+    """
+    return frozenset(dir(kind)) | {"weight", "bias", "_char_embedding_weights"}
 
 
 def _not_plain(layer: torch.nn.Module, kind: type[Any]) -> str | None:
@@ -119,12 +164,10 @@ def _not_plain(layer: torch.nn.Module, kind: type[Any]) -> str | None:
     )
     if cls is not kind and not is_parametrized:
         return f"a {cls.__module__}.{cls.__qualname__} takes the place of a {kind.__name__}"
-    hooks = [own[f"_{name}_hooks"] for name in ("backward", "backward_pre")]
-    pre_hooks = own["_forward_pre_hooks"].values()
-    hooked = any(hooks) or not _only_verify(own["_forward_hooks"])
-    if hooked or not all(map(_only_reweights, pre_hooks)):
+    forward, pre, *others = _hooks(own)
+    if any(others) or not _only_verify(forward) or not all(map(_only_reweights, pre.values())):
         return f"a {kind.__name__} has hooks"
-    if not own.keys().isdisjoint(_METHODS):
+    if not own.keys().isdisjoint(dir(kind)):
         return f"a {kind.__name__} has a method of its own"
     return None
 
@@ -150,16 +193,6 @@ def _of_all_modules() -> str | None:
         if kind.forward is not forward or kind.__call__ is not call:
             return f"a method of {kind.__name__} was replaced"
     return None
-
-
-def _has_usual_settings(layer: Any) -> bool:
-    return (
-        layer.stride == (1,)
-        and layer.padding == (0,)
-        and layer.dilation == (1,)
-        and layer.groups == 1
-        and layer.padding_mode == "zeros"
-    )
 
 
 @functools.cache

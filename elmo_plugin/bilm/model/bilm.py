@@ -10,14 +10,18 @@ from elmo_plugin.bilm.kernels.backend import (
     BiLstmState,
     LstmState,
     WeightsModule,
+    all_modules,
+    all_parameters,
     any_weight,
     check_ids,
+    check_no_hooks,
     depends_on_parameters_alone,
     derived_by_backend,
     is_batched,
     is_in_backward,
     run_eagerly,
     single_thread_after_fork,
+    trains,
     warn_of_non_finite_weights,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
@@ -100,9 +104,10 @@ class BiLm(WeightsModule):
         # AllenNLP's name for `mixture_size`. `Elmo(module=...)` reads this attribute.
         self.num_layers = options.num_layers + 1
         self._token_embedder = layer = token_layer or CharCnn(options)
-        self._greatest_id, self._token_row = layer.greatest_id, layer.token_row
+        # What a token is, also if the token layer is replaced.
+        self._token_class: type[CharCnn] = type(layer)
         self._word_embedding: torch.nn.Embedding | None = None
-        self._boundary_ids = layer.boundary_ids
+        self._boundaries: list[torch.Tensor | None] = [None, None]
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -139,7 +144,7 @@ class BiLm(WeightsModule):
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
         """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""
         single_thread_after_fork()
-        return batch_to_ids(batch, self.options.num_characters, self._token_row)
+        return batch_to_ids(batch, self.options.num_characters, self._token_class.token_row)
 
     def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
         """
@@ -155,6 +160,7 @@ class BiLm(WeightsModule):
         self._word_embedding = torch.nn.Embedding.from_pretrained(
             vectors, freeze=not requires_grad, padding_idx=0
         )
+        self._boundaries = [None, None]
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """AllenNLP's name for `cache_vocabulary`; the vectors are trained if the biLM is."""
@@ -164,6 +170,24 @@ class BiLm(WeightsModule):
     def word_embedding(self) -> torch.nn.Embedding | None:
         """Stored token vectors by word id; `None` before `cache_vocabulary`."""
         return self._word_embedding
+
+    def _boundary(self, number: int) -> torch.Tensor | None:
+        """Return the vector of a sentence boundary that goes with `word_embedding`."""
+        if self._word_embedding is None or self._boundaries[number] is not None:
+            return self._boundaries[number]
+        with (
+            torch.no_grad()
+        ):  # as in AllenNLP; computed at each use, because the weights may change
+            return self.token_vectors(self._token_class.boundaries)[number]
+
+    # AllenNLP's names, which programs written for its `_ElmoBiLm` read and set.
+    _requires_grad = property(trains)
+    _bos_embedding = property(
+        lambda self: self._boundary(0), lambda self, vector: self._boundaries.__setitem__(0, vector)
+    )
+    _eos_embedding = property(
+        lambda self: self._boundary(1), lambda self, vector: self._boundaries.__setitem__(1, vector)
+    )
 
     @run_eagerly
     def run(
@@ -203,7 +227,7 @@ class BiLm(WeightsModule):
             if all(0 <= int(one) < known for one in bounds):
                 return self._run_words(self._word_embedding, word_inputs, start)
         lengths = self.check(inputs) + 2
-        begin, end = self._boundary_ids.to(inputs)
+        begin, end = self.batch_to_ids([self._token_class.boundaries])[0].to(inputs)
         ids, mask = with_boundaries(inputs, lengths, begin, end)
         return self.run_vectors(self._token_embedder(ids[mask]), mask, start)
 
@@ -215,9 +239,7 @@ class BiLm(WeightsModule):
         ids, mask = with_boundaries(word_inputs, lengths, begin, end)
         rows = ids[mask]
         vectors = words(rows.clamp(max=begin - 1))
-        with torch.no_grad():  # as in AllenNLP; computed here, because the weights may change
-            boundaries = self.token_vectors(self.char_cnn.boundaries)
-        for number, boundary in zip((begin, end), boundaries):
+        for number, boundary in ((begin, self._bos_embedding), (end, self._eos_embedding)):
             vectors = torch.where((rows == number).unsqueeze(1), boundary, vectors)
         return self.run_vectors(vectors, mask, start)
 
@@ -263,7 +285,7 @@ class BiLm(WeightsModule):
                 f"character ids have shape {tuple(inputs.shape)}, expected "
                 f"(batch_size, num_tokens, {self.options.num_characters})"
             )
-        greatest = self._greatest_id
+        greatest = self._token_class.greatest_id
         if inputs.numel() > 0:
             for found in map(int, inputs.aminmax()):
                 if not 0 <= found <= greatest:
@@ -300,7 +322,7 @@ class BiLm(WeightsModule):
                 "state has changed; expected state 'reset' or 'primed'"
             )
         rows = range(inputs.shape[:1].numel())
-        output = self.run(inputs, self.start_states(rows), word_inputs)
+        output = self.run(inputs, self._start_states(rows), word_inputs)
         self.keep_states(rows, *output.end)
         return {"activations": output.layers, "mask": output.mask}
 
@@ -323,7 +345,15 @@ class BiLm(WeightsModule):
         self._elmo_lstm.policy.carried = state
 
     def start_states(self, rows: Sequence[int]) -> BiLstmState:
-        """Return the initial states of these batch rows: all of a batch, or some to run a part."""
+        """
+        Return the initial states of these batch rows: all of a batch, or some to run a part.
+
+        Raise a `ValueError` if the biLM has hooks or another `forward`, which `run` does not call.
+        """
+        check_no_hooks(self, BiLm)
+        return self._start_states(rows)
+
+    def _start_states(self, rows: Sequence[int]) -> BiLstmState:
         single_thread_after_fork()
         zeros = self._elmo_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
@@ -338,6 +368,24 @@ class BiLm(WeightsModule):
             return
         self._elmo_lstm.policy.keep(rows, (ends[0], ends[1]))
 
+    def train(self, mode: bool = True) -> "BiLm":
+        """Set training or evaluation mode; see `WeightsModule.train`."""
+        if any(one.training is not mode for one in all_modules(self)):
+            super().train(mode)
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "BiLm":
+        """Convert the weights and the carried state, unless they are where they should be."""
+        parameters = all_parameters(self)
+        grads = [one.grad for one in parameters if one.grad is not None]
+        with torch.no_grad():
+            if not depends_on_parameters_alone(self) or any(
+                fn(one) is not one
+                for one in (*parameters, *grads, *(self.lstm.policy.states or ()))
+            ):
+                super()._apply(fn, recurse)
+        return self
+
     def reset_states(self) -> None:
         """Forget the carried state, so that the next batch starts with zeros."""
         self._elmo_lstm.reset_states()
@@ -347,12 +395,13 @@ class BiLm(WeightsModule):
         Return the state after the warm-up text. It is computed at every call in training, and if a
         layer is not plain. Otherwise it is cached until a weight or a setting changes.
         """
-        weights = list(self.parameters())
-        trains = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
-        if trains or not depends_on_parameters_alone(self):
+        weights = all_parameters(self)
+        learns = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
+        if learns or not depends_on_parameters_alone(self):
             return self._run_warm_up()
-        cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
-        clips = tuple((cell.cell_clip, cell.projection_clip) for cell in cells)
+        clips = tuple(
+            cell.clips for cell in (*self.lstm.layers("forward"), *self.lstm.layers("backward"))
+        )
         settings = self.precision, clips, self.lstm.use_skip_connections, self.char_cnn.activations
         return derived_by_backend(weights, "primed state", settings, self._run_warm_up)
 

@@ -25,6 +25,7 @@ from elmo_plugin.bilm.kernels.backend import (
     plain,
     plain_affines,
     say_slower,
+    trains,
 )
 from elmo_plugin.bilm.model.characters import (
     BEGIN_OF_SENTENCE,
@@ -53,6 +54,7 @@ class Highways(torch.nn.Module):
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
         self._activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu
+        self._input_dim = dim
         self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(num_layers))
 
     def __iter__(self) -> Iterator[torch.nn.Linear]:
@@ -104,6 +106,8 @@ class CharCnn(WeightsModule):
         self.num_characters = options.num_characters
         self.padding_id = PADDING_CHARACTER_ID
         self._activation = getattr(torch, options.activation)
+        self._options: dict[str, Any] | None = None
+        self._weight_file: str | None = None
         dim = options.char_embedding_dim
         # Row 0 belongs to padding tokens and stays zero.
         self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))
@@ -142,8 +146,7 @@ class CharCnn(WeightsModule):
     _convolutions = property(attrgetter("convolutions"))
     _beginning_of_sentence_characters = property(lambda self: self.boundary_ids[0])
     _end_of_sentence_characters = property(lambda self: self.boundary_ids[1])
-    _options: dict[str, Any] | None = None
-    _weight_file: str | None = None
+    requires_grad = property(trains)
 
     def get_output_dim(self) -> int:
         """Return the width of a token vector, `projection_dim`."""

@@ -25,10 +25,14 @@ from elmo_plugin.bilm.kernels.backend import (
     call_lstm_modules,
     plain,
     plain_affines,
+    trains,
 )
+from elmo_plugin.bilm.model.characters import sentence_lengths
 from elmo_plugin.bilm.model.state import StatePolicy
 
 DIRECTIONS = ("forward", "backward")
+# Settings of AllenNLP's layers that cannot be changed here.
+FIXED = ("go_forward", "recurrent_dropout_probability")
 
 
 class Packing:
@@ -110,7 +114,9 @@ class LstmCellWithProjection(WeightsModule):
     input_dim, projection_dim, cell_size : `int`
         Widths of the input, of the output `h` and of the memory cell `c`.
     cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
-        Largest absolute value of `c` and `h`; `None` for no limit.
+        Largest absolute value of `c` and `h`; `None` or 0 for no limit.
+    go_forward : `bool`, optional (default = `True`)
+        AllenNLP's name for the direction. The rows of a backward layer are reversed already.
     """
 
     def __init__(
@@ -120,10 +126,13 @@ class LstmCellWithProjection(WeightsModule):
         cell_size: int,
         cell_clip: float | None = 3.0,
         projection_clip: float | None = 3.0,
+        go_forward: bool = True,
     ) -> None:
         super().__init__()
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
+        self.go_forward = go_forward
+        self.recurrent_dropout_probability = 0.0
         self.input_linearity = torch.nn.Linear(input_dim, 4 * cell_size, bias=False)
         self.state_linearity = torch.nn.Linear(projection_dim, 4 * cell_size, bias=True)
         self.state_projection = torch.nn.Linear(cell_size, projection_dim, bias=False)
@@ -140,6 +149,13 @@ class LstmCellWithProjection(WeightsModule):
             self.state_linearity.bias.zero_()
             self.state_linearity.bias[cell_size : 2 * cell_size] = 1.0
         torch.nn.init.xavier_uniform_(self.state_projection.weight)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and value != vars(self).get(name, value):
+            raise ValueError(
+                f"{name} is {value!r}, expected {vars(self)[name]!r}: it is fixed here"
+            )
+        super().__setattr__(name, value)
 
     # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.
     input_size = property(attrgetter("input_linearity.in_features"))
@@ -161,12 +177,18 @@ class LstmCellWithProjection(WeightsModule):
         """Width of the output."""
         return self.state_projection.out_features
 
+    @property
+    def clips(self) -> tuple[float | None, float | None]:
+        """Limits of cell states and of outputs; `None` for no limit."""
+        return self.cell_clip or None, self.projection_clip or None
+
     def forward(
         self,
         inputs: torch.Tensor,
         batch_sizes: Sequence[int],
         hidden: torch.Tensor,
         cell: torch.Tensor,
+        weights: LstmWeights | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Run the layer over packed rows.
@@ -180,6 +202,8 @@ class LstmCellWithProjection(WeightsModule):
         hidden, cell : `torch.Tensor`
             Initial state, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`. It
             gets no gradient.
+        weights : `LstmWeights | None`, optional (default = `None`)
+            The current `plain_weights`, if known.
 
         # Returns
 
@@ -187,12 +211,12 @@ class LstmCellWithProjection(WeightsModule):
             Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
             and `cell`, detached, with the shapes of the initial ones.
         """
-        weights, arguments = self.plain_weights, (inputs, batch_sizes, hidden, cell)
+        weights = self.plain_weights if weights is None else weights
+        arguments = inputs, batch_sizes, hidden, cell
         if weights is not None:
             return backend().lstm_layer(*arguments, weights, self.precision)
-        clips = self.cell_clip, self.projection_clip
         layers = self.input_linearity, self.state_linearity, self.state_projection
-        return call_lstm_modules(*arguments, LstmModules(*layers, *clips))
+        return call_lstm_modules(*arguments, LstmModules(*layers, *self.clips))
 
     @property
     def weights(self) -> LstmWeights:
@@ -209,9 +233,8 @@ class LstmCellWithProjection(WeightsModule):
         ])  # fmt: skip
         if affines is None:
             return None
-        inputs, (state, bias), projection = affines
-        clips = self.cell_clip, self.projection_clip
-        return LstmWeights(inputs.weight, state, bias, projection.weight, *clips)
+        (inputs, _), (state, bias), (projection, _) = affines
+        return LstmWeights(inputs, state, bias, projection, *self.clips)
 
 
 class BiLstm(torch.nn.Module):
@@ -247,8 +270,9 @@ class BiLstm(torch.nn.Module):
         for layer in range(num_layers):
             for direction in DIRECTIONS:
                 cell = LstmCellWithProjection(
-                    projection_dim, projection_dim, cell_size, cell_clip, projection_clip
-                )
+                    projection_dim, projection_dim, cell_size, cell_clip, projection_clip,
+                    go_forward=direction == "forward",
+                )  # fmt: skip
                 self.add_module(f"{direction}_layer_{layer}", cell)
 
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
@@ -259,6 +283,7 @@ class BiLstm(torch.nn.Module):
     input_size = hidden_size = property(attrgetter("projection_dim"))
     forward_layers = property(lambda self: self.layers("forward"))
     backward_layers = property(lambda self: self.layers("backward"))
+    requires_grad = property(trains)
 
     @property
     def stateful(self) -> bool:
@@ -315,9 +340,9 @@ class BiLstm(torch.nn.Module):
         self,
         tokens: torch.Tensor,
         lengths: torch.Tensor,
-        start: BiLstmState,
+        start: BiLstmState | None = None,
         backward_tokens: torch.Tensor | None = None,
-    ) -> tuple[list[torch.Tensor], BiLstmState]:
+    ) -> Any:
         """
         Run both directions over a padded batch.
 
@@ -327,8 +352,10 @@ class BiLstm(torch.nn.Module):
             Token vectors, shape `(batch_size, num_steps, projection_dim)`.
         lengths : `torch.Tensor`
             Number of tokens of each sentence, int64, shape `(batch_size,)`.
-        start : `BiLstmState`
-            Initial state of each sentence in both directions.
+        start : `BiLstmState | None`
+            Initial state of each sentence in both directions. Without it, this is AllenNLP's
+            `ElmoLstm`: `lengths` is the bool mask, shape `(batch_size, num_steps)`, the state is
+            carried or zeros, and the result is one tensor, the layers' outputs.
         backward_tokens : `torch.Tensor | None`, optional (default = `None`)
             Token vectors for the backward direction, if they are others.
 
@@ -339,6 +366,8 @@ class BiLstm(torch.nn.Module):
             first, zero at padding; and each sentence's final states. The forward direction ends
             after the last token, the backward direction after the first.
         """
+        if start is None:
+            return self._run_as_allennlp(tokens, lengths)
         packing = Packing(lengths, tokens.shape[1])
         padded = tokens, tokens if backward_tokens is None else backward_tokens
         inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))
@@ -347,6 +376,15 @@ class BiLstm(torch.nn.Module):
         # Unpack one layer at a time and free its packed rows, which saves memory.
         layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self.num_layers)]
         return layers[::-1], (packing.unsort(forward_end), packing.unsort(backward_end))
+
+    def _run_as_allennlp(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if self.policy.name == "primed":
+            raise ValueError("the LSTM of a primed biLM was called alone, expected a start state")
+        rows, zeros = range(len(mask)), self.initial_state(1)
+        start = self.policy.start(rows, (zeros, zeros))
+        layers, end = self.forward(tokens, sentence_lengths(mask), start)
+        self.policy.keep(rows, end)
+        return torch.stack(layers)
 
     def run(
         self,
@@ -360,8 +398,16 @@ class BiLstm(torch.nn.Module):
 
         `inputs` and `start` hold those of the forward and of the backward direction.
         """
-        for direction, rows, state in zip(DIRECTIONS, inputs, start):
-            yield self.stack(direction, rows, batch_sizes, state, dropout)
+        # Read all weights at once, before the kernels displace the modules from the CPU's caches.
+        weights = [
+            [
+                one.plain_weights if type(one) is LstmCellWithProjection else None
+                for one in self.layers(direction)
+            ]
+            for direction in DIRECTIONS
+        ]
+        for direction, rows, state, known in zip(DIRECTIONS, inputs, start, weights):
+            yield self.stack(direction, rows, batch_sizes, state, dropout, known)
 
     def stack(
         self,
@@ -370,6 +416,7 @@ class BiLstm(torch.nn.Module):
         batch_sizes: Sequence[int],
         state: LstmState,
         dropout: float = 0.0,
+        weights: Sequence[LstmWeights | None] = (),
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
         Run the layers of one direction over packed rows.
@@ -388,6 +435,8 @@ class BiLstm(torch.nn.Module):
             Dropout probability for each layer's input in training, with a new mask at every step.
             The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
             around bilm-tf's residual cells.
+        weights : `Sequence[LstmWeights | None]`, optional (default = `()`)
+            The layers' current `plain_weights`, if known.
 
         # Returns
 
@@ -399,8 +448,9 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
+            known = [one for one in weights[layer : layer + 1] if one is not None]
             output, final_hidden, final_cell = cell(
-                inputs, batch_sizes, state.hidden[layer], state.cell[layer]
+                inputs, batch_sizes, state.hidden[layer], state.cell[layer], *known
             )
             if layer > 0 and self.use_skip_connections:
                 output = output + inputs

@@ -8,12 +8,18 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels.backend import TRAINING_DTYPES, BiLstmState, WeightsModule
+from elmo_plugin.bilm.kernels.backend import (
+    TRAINING_DTYPES,
+    BiLstmState,
+    WeightsModule,
+    check_no_hooks,
+    is_plain,
+)
 from elmo_plugin.bilm.kernels.lstm_streams import lstm_streams
 from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection, LstmState
+from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmCellWithProjection, LstmState
 from elmo_plugin.bilm.training.loader import BatchPair
 from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary
@@ -133,6 +139,8 @@ class LanguageModel(torch.nn.Module):
             If the number of characters per token differs from the biLM's options.
         """
         lstm = self.bilm.lstm
+        check_no_hooks(self.bilm, BiLm)
+        check_no_hooks(lstm, BiLstm)
         device = self.softmax.weight.device
         batch = batch.to(device)
         _, num_steps, batch_size = batch.tokens.shape
@@ -167,7 +175,7 @@ class LanguageModel(torch.nn.Module):
             self.training
             and streams_usable(weight, self.softmax.training_dtype)
             and all(
-                type(one) is LstmCellWithProjection and one.plain_weights is not None
+                is_plain(one, LstmCellWithProjection) and one.plain_weights is not None
                 for one in self.bilm.lstm.children()
             )
         )

@@ -158,7 +158,7 @@ class Elmo(torch.nn.Module):
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's private name for `scalar_mixes`, which existing programs use."""
+        """AllenNLP's private name for `scalar_mixes`; as there, new items are not used."""
         return self.scalar_mixes
 
     def get_output_dim(self) -> int:
@@ -244,10 +244,11 @@ class Elmo(torch.nn.Module):
 
     def _layers(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]) -> dict[str, Any]:
         """Run the biLM, or return its layers from the cache."""
-        # A replica of `DataParallel` has no parameters that would say whether they train.
-        trains = [one.requires_grad for one in self._elmo_lstm.parameters()]
-        if self._cache is not None and trains and not any(trains):
-            return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
+        if self._cache is not None:
+            # A replica of `DataParallel` has no parameters that would say whether they train.
+            trains = [one.requires_grad for one in self._elmo_lstm.parameters()]
+            if trains and not any(trains):
+                return self._cache.layers(self._elmo_lstm, inputs)  # type: ignore[arg-type]
         return self._elmo_lstm(inputs, word_inputs if self._has_cached_vocab else None)
 
 

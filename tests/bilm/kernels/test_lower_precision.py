@@ -117,20 +117,24 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", [
+    "_token_embedder._char_embedding_weights",
     "_token_embedder._projection.weight",
+    "_token_embedder._highways._layers.1.bias",
     "_token_embedder._highways._layers.0.weight",
     "_token_embedder.char_conv_1.weight",
     "_elmo_lstm.forward_layer_0.input_linearity.weight",
     "_elmo_lstm.forward_layer_0.state_linearity.bias",
+    "_elmo_lstm.backward_layer_1.state_linearity.weight",
     "_elmo_lstm.forward_layer_0.state_projection.weight",
 ])  # fmt: skip
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 1e30])
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
 def test_infinite_and_huge_weights_give_no_more_nan_than_the_definition(
-    name, value, dtype, operators
+    name, value, dtype, stored, operators
 ):
     ids = batch_to_ids(BATCHES[2])
-    bilm = random_bilm(dtype=dtype).requires_grad_(False)
+    bilm = random_bilm(dtype=dtype).requires_grad_(False).to(stored)
     bilm.state = "reset"
     bilm.get_parameter(name).view(-1)[2] = value
     found = torch.stack(bilm(ids)["activations"])

@@ -166,7 +166,15 @@ def test_what_programs_do_with_the_carried_state(change, files):
         "_token_embedder._beginning_of_sentence_characters",
         "_token_embedder._end_of_sentence_characters",
         "_token_embedder._highways._layers",
+        "_token_embedder._highways._input_dim",
+        "_token_embedder.requires_grad",
+        "_requires_grad",
         "_word_embedding",
+        "_bos_embedding",
+        "_elmo_lstm.requires_grad",
+        "_elmo_lstm.backward_layer_0.go_forward",
+        "_elmo_lstm.forward_layer_1.go_forward",
+        "_elmo_lstm.forward_layer_0.recurrent_dropout_probability",
         "_elmo_lstm.input_size",
         "_elmo_lstm.hidden_size",
         "_elmo_lstm.cell_size",
@@ -191,12 +199,48 @@ def test_attributes_that_programs_read(path, files):
         assert found == expected
 
 
-def test_clips_that_programs_set(files):
+@pytest.mark.parametrize("clip", [0.1, 0, 0.0, None])
+def test_clips_that_programs_set(clip, files):
     ours, theirs = elmo_pair(files)
     for elmo in (ours, theirs):
         for layer in elmo._elmo_lstm._elmo_lstm.forward_layers:
-            layer.memory_cell_clip_value = layer.state_projection_clip_value = 0.1
+            layer.memory_cell_clip_value = layer.state_projection_clip_value = clip
     assert_same_over_batches(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("recurrent_dropout_probability", 0.3), ("go_forward", False)]
+)
+def test_settings_of_a_layer_that_cannot_be_followed(name, value, files):
+    layer = load_bilm(*files).lstm.forward_layer_1
+    setattr(layer, name, getattr(layer, name))
+    with pytest.raises(ValueError, match=f"{name} is {value}, expected"):
+        setattr(layer, name, value)
+
+
+def test_the_lstm_takes_inputs_and_a_mask(files):
+    """Carried from call to call, with a sentence without tokens."""
+    ours, theirs = (elmo._elmo_lstm._elmo_lstm for elmo in elmo_pair(files))
+    for lengths in ([3, 5, 2], [4, 1, 5], [5, 0, 2]):
+        inputs = torch.randn(3, 5, 6)
+        mask = torch.arange(5) < torch.tensor(lengths).unsqueeze(1)
+        with torch.no_grad():
+            found, expected = ours(inputs, mask), theirs(inputs, mask)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        for our, their in zip(ours._states, theirs._states, strict=True):
+            torch.testing.assert_close(our, their, atol=1e-6, rtol=1e-5)
+    ours.policy.name = "primed"
+    with pytest.raises(ValueError, match="expected a start state"):
+        ours(inputs, mask)
+
+
+def test_boundary_vectors_that_programs_set(files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
+    for elmo in (ours, theirs):
+        bilm = elmo._elmo_lstm
+        bilm._bos_embedding, bilm._eos_embedding = 2 * bilm._bos_embedding, torch.ones(6)
+    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
+    assert_same_output(ours(ids, words), theirs(ids, words))
 
 
 def test_the_token_layer_takes_a_padded_batch(files):

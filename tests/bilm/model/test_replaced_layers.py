@@ -12,6 +12,7 @@ from torch.ao.nn import qat
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat, quantize_dynamic
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks as extract_layers
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.kernels import plain
 from elmo_plugin.bilm.kernels.backend import use_backend
@@ -19,7 +20,11 @@ from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
-from tests.tiny_bilm import BATCHES, elmo_pair, random_bilm, write
+from elmo_plugin.bilm.training.language_model import LanguageModel
+from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.use.scoring import LanguageScorer
+from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, write
 
 IDS = batch_to_ids(BATCHES[2])
 # AllenNLP's names of the layers that both programs call.
@@ -445,6 +450,47 @@ def test_what_reads_weights_refuses_a_changed_layer(tmp_path, change):
     with pytest.raises(ValueError, match="a layer of the biLM was replaced, hooked"):
         bilm.lstm.forward_layer_0.weights  # noqa: B018
     assert not list(tmp_path.iterdir())
+
+
+def hook(module):
+    module.register_forward_hook(lambda *_: None)
+
+
+def with_forward(module):
+    module.forward = type(module).forward.__get__(module)
+
+
+def with_class(module):
+    module.__class__ = type("Mine", (type(module),), {"forward": lambda *_: None})
+
+
+def in_extraction(bilm):
+    list(extract_layers(bilm, ["It", "rained"], 4))
+
+
+def in_scoring(bilm):
+    words = WordVocabulary(["<S>", "</S>", "<UNK>", "It"])
+    list(LanguageScorer(bilm, WordSoftmax(4, 6), words).score([["It"]]))
+
+
+def in_pretraining(bilm):
+    LanguageModel(bilm, WordSoftmax(50, 6))(batch_pair())
+
+
+@pytest.mark.parametrize("change", [hook, with_forward, with_class])
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        (in_extraction, ""), (in_extraction, "_elmo_lstm"), (in_scoring, ""),
+        (in_pretraining, ""), (in_pretraining, "_elmo_lstm"),
+    ],
+)  # fmt: skip
+def test_what_calls_the_layers_refuses_hooks_on_the_whole(use, name, change):
+    bilm = random_bilm()
+    use(bilm)
+    change(bilm.get_submodule(name))
+    with pytest.raises(ValueError, match="has hooks or a forward of its own"):
+        use(bilm)
 
 
 def test_plain_layers_log_nothing(caplog):

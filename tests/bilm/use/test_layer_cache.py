@@ -12,6 +12,7 @@ from tiny_bilm import BATCHES, random_bilm, replica_of, write
 
 from elmo_plugin.bilm.files import blob_store
 from elmo_plugin.bilm.kernels.backend import WeightsModule
+from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
@@ -28,11 +29,21 @@ def frozen(state="reset", **changes):
     return bilm
 
 
+@pytest.fixture(autouse=True)
+def _run_as_it_was(monkeypatch):
+    monkeypatch.setattr(BiLm, "run", BiLm.run)
+
+
 def count_runs(bilm):
-    """The sentences of each run, from now on."""
-    runs = []
-    run = bilm.run
-    bilm.run = lambda inputs, *more: (runs.append(len(inputs)), run(inputs, *more))[1]
+    """The sentences of each run, from now on; the test's end undoes it."""
+    runs, run = [], BiLm.run
+
+    def counted(self, inputs, *more):
+        if self is bilm:
+            runs.append(len(inputs))
+        return run(self, inputs, *more)
+
+    BiLm.run = counted
     return runs
 
 
@@ -490,6 +501,16 @@ def own_activation(bilm, factor):
     bilm.char_cnn._activation = lambda values: factor * torch.relu(values)
 
 
+def own_run_vectors(bilm, factor):
+    run = type(bilm).run_vectors
+    bilm.run_vectors = lambda vectors, *more: run(bilm, factor * vectors, *more)
+
+
+def own_stack(bilm, factor):
+    stack = type(bilm.lstm).stack
+    bilm.lstm.stack = lambda name, rows, *more: stack(bilm.lstm, name, factor * rows, *more)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -499,6 +520,8 @@ def own_activation(bilm, factor):
         without_skip_connections,
         other_activation,
         own_activation,
+        own_run_vectors,
+        own_stack,
     ],
     ids=lambda change: change.__name__,
 )
