@@ -136,7 +136,14 @@ def _mixed_precision_names() -> None:
 
 
 def _sparse_gradient_norm() -> None:
-    """Let AllenNLP clip sparse gradients, on which PyTorch's `clip_grad_norm_` fails."""
+    """Let AllenNLP clip sparse gradients, on which `clip_grad_norm_` fails before PyTorch 2.14."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1).to_sparse()
+    try:
+        torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+        return
+    except NotImplementedError:
+        pass
     for module in (gradient_descent_trainer, ddp_accelerator, training_util):
         module.clip_grad_norm_ = clip_grad_norm  # type: ignore[attr-defined]
 

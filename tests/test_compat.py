@@ -202,6 +202,9 @@ without_model = pytest.mark.skipif(
 )
 def test_stock_fails_and_the_repair_mends_it(case, stock):
     failure, expected = CASES[case]
+    if case is sparse_gradient_norm and "value" in stock[case.__name__]:  # PyTorch 2.14 and later
+        assert stock[case.__name__] == outcome(case)
+        return
     with pytest.raises(AssertionError, match=failure):
         raise AssertionError(stock[case.__name__].get("error"))
     value = outcome(case)
