@@ -6,7 +6,6 @@ AllenNLP is requirements.txt; `make install` installs it.
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -68,6 +67,15 @@ X86_VARIANTS = {
     "x86-64-v4-bf16": (*WIDE, "-mavx512vnni", "-mavx512bf16"),
     "x86-64-v4-amx": (*WIDE, "-mavx512vnni", *AMX),
 }
+DOT_PRODUCT = "-march=armv8.2-a+dotprod"
+ARM_VARIANTS = {
+    "portable": (),
+    "aarch64-dotprod": (DOT_PRODUCT,),
+    "aarch64-bf16": (DOT_PRODUCT + "+i8mm+bf16",),
+}
+VARIANTS = {
+    "x86_64": X86_VARIANTS, "amd64": X86_VARIANTS, "aarch64": ARM_VARIANTS, "arm64": ARM_VARIANTS,
+}  # fmt: skip
 
 
 def compiler():
@@ -135,8 +143,9 @@ class BuildKernels(build_ext):
                 define = f"-DVARIANT={name.replace('-', '_')}"
                 return compiled(name, define, *flags, str(source / "kernels.cpp"))
 
-            x86 = platform.machine() in ("x86_64", "AMD64")
-            variants = X86_VARIANTS if x86 else {"portable": ()}
+            # The compiler's processor, which may not be this one.
+            done = subprocess.run([program, "-dumpmachine"], capture_output=True, text=True)
+            variants = VARIANTS.get(done.stdout.split("-")[0], {"portable": ()})
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 objects = dict(zip(variants, pool.map(variant, variants.items())))
             # An older compiler may not know the newest instructions.

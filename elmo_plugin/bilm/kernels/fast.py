@@ -286,8 +286,8 @@ def lstm_format(weights: LstmWeights, dtype: str | None) -> str | None:
 def _number_format(dtype: str | None, num_elements: int) -> str:
     if dtype is None or (dtype == "float16" and num_elements < tuning.LEAST_HALVED):
         return "float32"
-    # int16 replaces float16 everywhere, and bfloat16 on processors without AMX: it is as fast and
-    # more exact.
+    # int16 replaces float16 everywhere, and bfloat16 where the library has no format for it: it is
+    # as fast and more exact.
     return dtype if dtype in library.formats() else "int16"
 
 
@@ -349,7 +349,7 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     give bitwise identical vectors.
 
     For the C++ kernels, the description is the number format: their results do not depend on the
-    processor or the number of threads, except in bfloat16 with AMX. For PyTorch's operators, it
+    processor or the number of threads, except in bfloat16 (AMX, ARM). For PyTorch's operators, it
     also has PyTorch's version, the number of threads and the instruction set.
 
     # Parameters

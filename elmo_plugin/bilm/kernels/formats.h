@@ -13,7 +13,7 @@
 // Int8: each row is scaled so that its largest absolute value is 127. Weights are stored as unsigned bytes with a zero point of 128, since x86
 // multiplies unsigned by signed bytes. Sums are int32 and exact.
 //
-// BFloat16: input rows and weights are rounded to bfloat16, multiplied by AVX512-BF16 or AMX tiles, and summed in float32.
+// BFloat16: input rows and weights are rounded to bfloat16, multiplied by AVX512-BF16, AMX tiles or ARM's BFMMLA, and summed in float32.
 
 #pragma once
 
@@ -39,6 +39,8 @@ struct Float32 {
   static constexpr int64_t PARAMETERS = 0, SCALES = 0;
   // Whether AMX tiles multiply this format.
   static constexpr bool TILES = false;
+  // 2 if an instruction multiplies two lanes of two rows by those of two columns, as those of ARM for matrices do.
+  static constexpr int PAIR = 1;
   using Sums = Vector;
   using Weights = Vector;
 
@@ -55,6 +57,7 @@ struct Int16 {
   static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 64;
   static constexpr int64_t PARAMETERS = 1, SCALES = COLUMNS;
   static constexpr bool TILES = false;
+  static constexpr int PAIR = 1;
   using Sums = Integers;
   using Weights = Integers;
 
@@ -92,7 +95,17 @@ struct Int8 {
   static constexpr int PER_LANE = 4;
   static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 128;
   static constexpr int64_t PARAMETERS = 2, SCALES = COLUMNS;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  static constexpr int PAIR = 2;
+#else
+  static constexpr int PAIR = 1;
+#endif
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
+  // The bytes become signed when they are loaded.
+  static constexpr int32_t ZERO_POINT = 0;
+#else
   static constexpr int32_t ZERO_POINT = 128;
+#endif
 #if defined(__AMX_INT8__)
   static constexpr bool TILES = true;
 #else
@@ -111,6 +124,18 @@ struct Int8 {
     return (Integers)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)weights, (__m256i)broadcast(bits_of(*row)));
 #endif
   }
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+  static constexpr int ROW_LANES = 1;
+  static Weights weights(const float* panel, int half) { return interleaved(load_integers(panel), load_integers(panel + COLUMNS), half); }
+  static Sums add(Sums sums, Weights weights, const float* row, const float* next_row) {
+    return in_order((Sums)vusmmlaq_s32((int32x4_t)sums, (uint8x16_t)weights, two_lanes(row, next_row)));
+  }
+#elif defined(__ARM_FEATURE_DOTPROD)
+  static constexpr int ROW_LANES = 1;
+  static Weights weights(const float* panel, int) { return load_integers(panel) ^ broadcast(static_cast<int32_t>(0x80808080)); }
+  static Sums add(Sums sums, Weights weights, const float* row) {
+    return in_order((Sums)vdotq_s32((int32x4_t)sums, (int8x16_t)weights, (int8x16_t)broadcast(bits_of(*row))));
+  }
 #else
   // Without VNNI the even and the odd bytes of a lane become two pairs of int16. `pack` stores a row's int8 as int16 in the same order.
   static constexpr int ROW_LANES = 2;
@@ -120,12 +145,7 @@ struct Int8 {
     return (Weights)(odd ? bytes >> 8 : bytes & 0xff);
   }
   static Sums add(Sums sums, Weights weights, const float* row) {
-    sums = add_pairs(sums, broadcast(bits_of(*row)), weights);
-#if defined(__x86_64__)
-    // Stops the compiler from doing all multiplications before the additions, which would spill registers.
-    asm volatile("" : "+v"(sums));
-#endif
-    return sums;
+    return in_order(add_pairs(sums, broadcast(bits_of(*row)), weights));
   }
 #endif
 
@@ -165,7 +185,8 @@ struct Int8 {
   }
 };
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define HAS_BFLOAT16
 
 struct BFloat16 {
   static constexpr int PER_LANE = 2, ROW_LANES = 1;
@@ -179,26 +200,46 @@ struct BFloat16 {
   using Sums = Vector;
   using Weights = Vector;
 
+#if defined(__AVX512BF16__)
+  static constexpr int PAIR = 1;
   static Weights weights(const float* panel, int) { return load(panel); }
   static Sums add(Sums sums, Weights weights, const float* row) {
     return (Vector)_mm512_dpbf16_ps((__m512)sums, (__m512bh)broadcast(bits_of(*row)), (__m512bh)weights);
   }
+#else
+  static constexpr int PAIR = 2;
+  static Weights weights(const float* panel, int half) { return interleaved(load(panel), load(panel + COLUMNS), half); }
+  static Sums add(Sums sums, Weights weights, const float* row, const float* next_row) {
+    return in_order((Vector)vbfmmlaq_f32((float32x4_t)sums, (bfloat16x8_t)weights, (bfloat16x8_t)two_lanes(row, next_row)));
+  }
+#endif
   static Sums initial(const float*) { return broadcast(0.0f); }
   static Sums reload(const float*) { return broadcast(0.0f); }
   static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
 
   static void pack(const float* from, int64_t dim, float* to, float*) {
-    for (int64_t k = 0; k < dim; k += COLUMNS)
-      store(to + k / PER_LANE, _mm512_cvtne2ps_pbh((__m512)load(from + k + LANES), (__m512)load(from + k)));
+    for (int64_t k = 0; k < dim; k += 2 * LANES) {
+      const Vector low = load(from + k), high = load(from + k + LANES);
+#if defined(__AVX512BF16__)
+      store(to + k / PER_LANE, _mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+#else
+      store(to + k / PER_LANE, vcvtq_high_bf16_f32(vcvtq_low_bf16_f32((float32x4_t)low), (float32x4_t)high));
+#endif
+    }
   }
 
   // Packs 32 numbers of two rows into the lanes of a panel.
   static void pack_pair(const float* first, const float* second, float* to) {
     for (int j = 0; j < COLUMNS; j += LANES) {
+#if defined(__AVX512BF16__)
       const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(first + j)));
       const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(second + j)));
       store(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+#else
+      const bfloat16x8_t low = vcvtq_low_bf16_f32((float32x4_t)load(first + j)), high = vcvtq_low_bf16_f32((float32x4_t)load(second + j));
+      store(to + j, vzip1q_s16((int16x8_t)low, (int16x8_t)high));
+#endif
     }
   }
 };

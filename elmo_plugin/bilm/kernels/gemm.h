@@ -29,10 +29,17 @@ constexpr int panels_at_once(int rows) {
 #endif
 }
 
-// Largest number of rows that are multiplied by several panels at a time.
-constexpr int FEW_ROWS = VECTORS > 2 ? 3 : 5;
-
 constexpr int vectors_at_once(int rows) { return rows * panels_at_once(rows) * VECTORS <= MAX_ROWS * PASS ? VECTORS : PASS; }
+
+// `rows`, rounded up to what an instruction multiplies together.
+template <class Format>
+constexpr int padded(int rows) {
+  return (rows + Format::PAIR - 1) / Format::PAIR * Format::PAIR;
+}
+
+// Largest number of rows that are multiplied by several panels at a time: their sums with all vectors of a panel fit the registers.
+template <class Format>
+constexpr int FEW_ROWS = VECTORS > 2 ? 4 - Format::PAIR : 5;
 
 // Bytes of a panel's lane.
 constexpr int64_t LANE_BYTES = COLUMNS * sizeof(float);
@@ -70,39 +77,62 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
   const float* const first_row = rows.numbers(start, begin);
   // Known to the compiler for float32, so that one register addresses all rows.
   const int64_t row_stride = Rows<Format>::stride(rows.dim);
+  // Where two rows are multiplied together, the last of an odd number is its own partner.
+  constexpr bool IN_PAIRS = Format::PAIR == 2;
+  constexpr int PADDED = padded<Format>(ROWS), PARTS = IN_PAIRS ? 2 : Format::ROW_LANES;
+  const auto real = [](int row) { return row < ROWS ? row : ROWS - 1; };
   for (int64_t from = begin, to; from < end; from = to) {
     to = minimum(from + Format::SUM_LANES, end);
-    typename Format::Sums sum[ROWS][PANELS][WIDTH];
+    typename Format::Sums sum[PADDED][PANELS][WIDTH];
+    // Replaces the sums of two rows by those of both with half of the columns each, or back.
+    const auto exchange = [&](const auto& half) {
+      for (int row = 0; row < PADDED; row += 2)
+        for (int panel = 0; panel < PANELS; ++panel)
+          for (int w = 0; w < WIDTH; ++w) {
+            auto &one = sum[row][panel][w], &other = sum[row + 1][panel][w];
+            const auto first = half(one, other, 0), second = half(one, other, 1);
+            one = first;
+            other = second;
+          }
+    };
 #pragma GCC unroll 16
-    for (int row = 0; row < ROWS; ++row)
+    for (int row = 0; row < PADDED; ++row)
 #pragma GCC unroll 4
       for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 8
         for (int w = 0; w < WIDTH; ++w)
-          sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + row))
-                                         : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
+          sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + real(row)))
+                                         : Format::reload(sums + real(row) * sums_stride + panel * COLUMNS + (v + w) * LANES);
+    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int half) { return interleaved(a, b, half); });
     const int64_t step = EVERY ? EVERY : to - from;
     for (int64_t first = from; first < to; first += step) {
       if (EVERY)
         for (int panel = 0; panel < PANELS; ++panel) prefetch((first - begin) / step, panel * panels.stride * sizeof(float));
 #pragma GCC unroll 4
-      for (int64_t lane = first; lane < first + step; ++lane) {
+      for (int64_t lane = first; lane < first + step; lane += Format::PAIR) {
 #pragma GCC unroll 4
         for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 2
-          for (int part = 0; part < Format::ROW_LANES; ++part) {
+          for (int part = 0; part < PARTS; ++part) {
             typename Format::Weights weights[WIDTH];
 #pragma GCC unroll 8
             for (int w = 0; w < WIDTH; ++w)
               weights[w] = Format::weights(panels.from(panel).first + lane * COLUMNS + (v + w) * LANES, part);
 #pragma GCC unroll 16
-            for (int row = 0; row < ROWS; ++row)
+            for (int row = IN_PAIRS ? part : 0; row < PADDED; row += Format::PAIR)
 #pragma GCC unroll 8
-              for (int w = 0; w < WIDTH; ++w)
-                sum[row][panel][w] = Format::add(sum[row][panel][w], weights[w], first_row + row * row_stride + lane * Format::ROW_LANES + part);
+              for (int w = 0; w < WIDTH; ++w) {
+                auto& own = sum[row][panel][w];
+                const float* const numbers = first_row + lane * Format::ROW_LANES;
+                if constexpr (IN_PAIRS)
+                  own = Format::add(own, weights[w], numbers + (row - part) * row_stride, numbers + real(row - part + 1) * row_stride);
+                else
+                  own = Format::add(own, weights[w], numbers + row * row_stride + part);
+              }
           }
       }
     }
+    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int odd) { return every_other(a, b, odd); });
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
@@ -148,7 +178,7 @@ void multiply_block(const Rows<Format>& rows, int64_t count, Panels panel, int64
     const int64_t start = group * count / groups, size = (group + 1) * count / groups - start;
     const Prefetch prefetch{reinterpret_cast<const char*>(next) + group * ((end - begin) / SOME_LANES) * step, step};
     with_row_count<MAX_ROWS>(size, [&](auto number) {
-      constexpr int ROWS = decltype(number)::value, WIDTH = vectors_at_once(ROWS);
+      constexpr int ROWS = decltype(number)::value, WIDTH = vectors_at_once(padded<Format>(ROWS));
       float* place = sums + start * sums_stride;
       micro_kernel<Format, ROWS, 1, WIDTH, SOME_LANES>(rows, start, panel, begin, end, 0, place, sums_stride, prefetch);
       for (int v = WIDTH; v < VECTORS; v += WIDTH)
@@ -280,16 +310,17 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
     // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
     for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
       const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
-      if (PANELS > 1 && count <= FEW_ROWS) {
-        with_row_count<FEW_ROWS>(count, [&](auto number) {
-          constexpr int ROWS = decltype(number)::value, AT_ONCE = panels_at_once(ROWS) < PANELS ? panels_at_once(ROWS) : PANELS;
+      if (PANELS > 1 && count <= FEW_ROWS<Format>) {
+        with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
+          constexpr int ROWS = decltype(number)::value, PADDED = padded<Format>(ROWS);
+          constexpr int AT_ONCE = panels_at_once(PADDED) < PANELS ? panels_at_once(PADDED) : PANELS;
           // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
-          constexpr int EVERY = ROWS == 1 && AT_ONCE > 2 ? 0 : 1;
+          constexpr int EVERY = ROWS == 1 && AT_ONCE > 2 ? 0 : Format::PAIR;
           for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
             const Panels some = panels.from(panel);
-            const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, LANE_BYTES};
+            const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, Format::PAIR * LANE_BYTES};
             float* const place = sums + panel * COLUMNS;
-            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(ROWS), EVERY>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
+            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(PADDED), EVERY>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
           }
         });
         continue;

@@ -42,7 +42,7 @@ ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t out
 FROZEN(float32, Float32)
 FROZEN(int16, Int16)
 FROZEN(int8, Int8)
-#if defined(__AVX512BF16__)
+#if defined(HAS_BFLOAT16)
 FROZEN(bfloat16, BFloat16)
 #endif
 
@@ -73,7 +73,7 @@ FROZEN(bfloat16, BFloat16)
   }
 
 TRAINED(float32, Float32)
-#if defined(__AVX512BF16__)
+#if defined(HAS_BFLOAT16)
 TRAINED(bfloat16, BFloat16)
 #endif
 

@@ -15,12 +15,23 @@
 #include <unistd.h>
 
 // glibc 2.34 moved these into libc. Their older versions are in every glibc, so that a library that was built on a new system runs on an old one.
-#if defined(__GLIBC__) && defined(__x86_64__)
-__asm__(".symver pthread_create,pthread_create@GLIBC_2.2.5");
-__asm__(".symver pthread_key_create,pthread_key_create@GLIBC_2.2.5");
-__asm__(".symver pthread_getspecific,pthread_getspecific@GLIBC_2.2.5");
-__asm__(".symver pthread_setspecific,pthread_setspecific@GLIBC_2.2.5");
-__asm__(".symver pthread_mutex_trylock,pthread_mutex_trylock@GLIBC_2.2.5");
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(__x86_64__)
+#define FIRST_GLIBC "@GLIBC_2.2.5"
+#else
+#define FIRST_GLIBC "@GLIBC_2.17"
+#endif
+__asm__(".symver pthread_create,pthread_create" FIRST_GLIBC);
+__asm__(".symver pthread_key_create,pthread_key_create" FIRST_GLIBC);
+__asm__(".symver pthread_getspecific,pthread_getspecific" FIRST_GLIBC);
+__asm__(".symver pthread_setspecific,pthread_setspecific" FIRST_GLIBC);
+__asm__(".symver pthread_mutex_trylock,pthread_mutex_trylock" FIRST_GLIBC);
+#endif
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #if defined(__x86_64__)
@@ -202,6 +213,21 @@ constexpr uint64_t mixed(uint64_t hash, uint64_t word) {
   return (both << 32 | both >> 32) * 0x9e3779b97f4a7c15 + 1;
 }
 
+#if defined(__aarch64__)
+// Returns whether the processor has an extension: by its bit of an entry of Linux's auxiliary vector, or by its name in macOS.
+bool has_extension([[maybe_unused]] int entry, [[maybe_unused]] int bit, [[maybe_unused]] const char* name) {
+#if defined(__linux__)
+  return getauxval(entry) >> bit & 1;
+#elif defined(__APPLE__)
+  int found = 0;
+  size_t size = sizeof(found);
+  return sysctlbyname(name, &found, &size, nullptr, 0) == 0 && found;
+#else
+  return false;
+#endif
+}
+#endif
+
 // Hashes bytes in eight independent chains. SSE2 has no product of 64 bits, so vectors would be slower.
 #ifndef __clang__
 __attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize"), noinline))
@@ -246,6 +272,13 @@ int elmo_supports(const char* variant) {
   if (!strcmp(variant, "x86-64-v4-vnni")) return vnni;
   if (!strcmp(variant, "x86-64-v4-bf16")) return vnni && __builtin_cpu_supports("avx512bf16");
   if (!strcmp(variant, "x86-64-v4-amx")) return vnni && __builtin_cpu_supports("avx512bf16") && has_tiles();
+#elif defined(__aarch64__)
+  // Entries and bits are those of Linux's asm/hwcap.h; older headers lack their names.
+  constexpr int HWCAP = 16, HWCAP2 = 26;
+  const bool dot_product = has_extension(HWCAP, 20, "hw.optional.arm.FEAT_DotProd");
+  if (!strcmp(variant, "aarch64-dotprod")) return dot_product;
+  if (!strcmp(variant, "aarch64-bf16"))
+    return dot_product && has_extension(HWCAP2, 13, "hw.optional.arm.FEAT_I8MM") && has_extension(HWCAP2, 14, "hw.optional.arm.FEAT_BF16");
 #endif
   return !strcmp(variant, "portable");
 }

@@ -29,10 +29,11 @@ NONE = "none"
 # Variants of the code, the fastest first.
 VARIANTS = (
     "x86-64-v4-amx", "x86-64-v4-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni",
-    "x86-64-v3", "portable",
+    "x86-64-v3", "aarch64-bf16", "aarch64-dotprod", "portable",
 )  # fmt: skip
-# Number formats of frozen layers, see `formats.h`; only the AMX variant has the last one.
+# Number formats of frozen layers, see `formats.h`; only `_BFLOAT16` variants have the last one.
 FORMATS = ("float32", "int16", "int8", "bfloat16")
+_BFLOAT16 = ("x86-64-v4-amx", "aarch64-bf16")
 PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
@@ -110,7 +111,7 @@ def formats() -> tuple[str, ...]:
     name = variant()
     if name is None:
         return ()
-    return FORMATS if name.endswith("amx") else FORMATS[:-1]
+    return FORMATS if name in _BFLOAT16 else FORMATS[:-1]
 
 
 def trained_formats() -> tuple[str, ...]:

@@ -64,6 +64,17 @@ inline Vector multiply_add(Vector a, Vector b, Vector c) {
 #endif
 }
 
+// Stops the compiler from doing all multiplications before the additions, which would spill registers.
+template <class Sums>
+inline Sums in_order(Sums sums) {
+#if defined(__x86_64__)
+  asm volatile("" : "+v"(sums));
+#elif defined(__ARM_NEON)
+  asm volatile("" : "+w"(sums));
+#endif
+  return sums;
+}
+
 // Multiplies the two int16 in each lane of `a` by those of `b`, and adds both products to the lane of `sums`.
 inline Integers add_pairs(Integers sums, Integers a, Integers b) {
 #if defined(__AVX512VNNI__)
@@ -74,6 +85,10 @@ inline Integers add_pairs(Integers sums, Integers a, Integers b) {
   return (Integers)_mm256_dpwssd_avx_epi32((__m256i)sums, (__m256i)b, (__m256i)a);
 #elif defined(__AVX2__)
   return sums + (Integers)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__ARM_NEON)
+  const int16x4_t pair = vget_low_s16((int16x8_t)a);  // all lanes of `a` are the same
+  sums = (Integers)vmlal_lane_s16(vmlal_lane_s16((int32x4_t)sums, vmovn_s32((int32x4_t)b), pair, 0), vshrn_n_s32((int32x4_t)b, 16), pair, 1);
+  return in_order(sums);
 #else
   return sums + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif
@@ -90,6 +105,24 @@ inline float with_bits(int32_t bits) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
+
+#if defined(__ARM_NEON)
+
+// Interleaves the lanes of `a` and `b`, and returns the first or the second half of them.
+template <class Value>
+inline Value interleaved(Value a, Value b, int half) {
+  return (Value)(half ? vzip2q_s32((int32x4_t)a, (int32x4_t)b) : vzip1q_s32((int32x4_t)a, (int32x4_t)b));
+}
+
+// Returns the even or the odd lanes of `a`, then those of `b`.
+template <class Value>
+inline Value every_other(Value a, Value b, int odd) {
+  return (Value)(odd ? vuzp2q_s32((int32x4_t)a, (int32x4_t)b) : vuzp1q_s32((int32x4_t)a, (int32x4_t)b));
+}
+
+inline int8x16_t two_lanes(const float* row, const float* next_row) { return (int8x16_t)vcombine_f32(vld1_f32(row), vld1_f32(next_row)); }
+
+#endif
 
 // Transposes `LANES` x `LANES` lanes. The starts of the rows that it reads are `stride` lanes apart, those that it writes `to_stride`.
 inline void transpose(const float* from, int64_t stride, float* to, int64_t to_stride = COLUMNS) {

@@ -1,5 +1,6 @@
 // Runs every entry point of a variant of the library on the same random numbers, and prints a checksum of each result. Its argument is the number of
-// threads. Processors whose output is the same compute the same bits.
+// threads. Processors whose output is the same compute the same bits. For bfloat16, which has other bits on other processors, it also prints the
+// relative error against float32. With the name of a variant as argument, the exit status says whether this processor can run it.
 
 #include "kernels.cpp"
 
@@ -8,6 +9,7 @@
 
 #include <vector>
 
+extern "C" int elmo_supports(const char* variant);
 extern "C" void elmo_block_hashes(const uint8_t* data, int64_t size, int64_t block, uint64_t* hashes, int threads);
 
 namespace {
@@ -17,6 +19,8 @@ typedef std::vector<int64_t> Sizes;
 
 int threads;
 uint64_t state;
+// Results of each call since it was last cleared, and what they are compared with unless it is empty.
+std::vector<Floats> found, expected;
 
 // Uniform in [-1, 1), by integers alone.
 float uniform() {
@@ -30,19 +34,32 @@ Floats random_floats(int64_t count, float scale = 1.0f) {
   return numbers;
 }
 
-// Prints the FNV-1a hash of the results, and how many are ordinary numbers.
+// Norm of the difference over the norm of what is expected.
+double relative_error(const Floats& numbers, const Floats& exact) {
+  double difference = 0.0, norm = 0.0;
+  for (size_t k = 0; k < exact.size(); ++k) {
+    difference += (numbers[k] - exact[k]) * (numbers[k] - exact[k]);
+    norm += exact[k] * exact[k];
+  }
+  return sqrt(difference / norm);
+}
+
+// Prints the FNV-1a hash of the results, how many there are, how many are ordinary numbers, and their error.
 void print(const char* entry, const char* format, std::initializer_list<Floats> results) {
   uint64_t hash = 14695981039346656037u;
   int64_t count = 0, ordinary = 0;
+  double error = 0.0;
   for (const Floats& numbers : results) {
     count += numbers.size();
+    if (!expected.empty() && strcmp(entry, "pack")) error = fmax(error, relative_error(numbers, expected.at(found.size())));
+    if (strcmp(entry, "pack")) found.push_back(numbers);
     for (const float number : numbers) {
       hash = (hash ^ static_cast<uint32_t>(bits_of(number))) * 1099511628211u;
       ordinary += isnormal(number);
     }
   }
-  printf("%s %s %016llx %lld %lld\n", entry, format, static_cast<unsigned long long>(hash), static_cast<long long>(ordinary),
-         static_cast<long long>(count));
+  printf("%s %s %016llx %lld %lld %.2e\n", entry, format, static_cast<unsigned long long>(hash), static_cast<long long>(ordinary),
+         static_cast<long long>(count), error);
 }
 
 struct Entries {
@@ -56,28 +73,51 @@ struct Entries {
   // Returns a packed weight. Its columns from `used` on, if given, are zeros.
   Floats weight(int64_t rows, int64_t dim, const int64_t* used = nullptr) const {
     const int64_t lanes = dim / per_lane;
-    Floats matrix(rows * lanes), scales(rows);
+    const bool is_bfloat16 = !strcmp(format, "bfloat16");
+    Floats matrix(rows * lanes), scales(rows), exact(is_bfloat16 ? rows * dim : 0);
     for (int64_t row = 0; row < rows; ++row) {
       scales[row] = (uniform() + 2.0f) * (per_lane == 2 ? 1e-9f : 1e-6f);
       for (int64_t k = 0; k < dim; ++k) {
         const float number = used == nullptr || k < used[row] ? uniform() : 0.0f;
         const int64_t place = row * dim + k;
         if (per_lane == 1) matrix[place] = number * 0.1f;
+        if (is_bfloat16) exact[place] = number * 0.1f;
         // The norm of 128 numbers is below the limit.
-        if (per_lane == 2) reinterpret_cast<int16_t*>(matrix.data())[place] = static_cast<int16_t>(number * 5000.0f);
+        if (per_lane == 2 && !is_bfloat16) reinterpret_cast<int16_t*>(matrix.data())[place] = static_cast<int16_t>(number * 5000.0f);
         if (per_lane == 4) reinterpret_cast<uint8_t*>(matrix.data())[place] = static_cast<uint8_t>(128 + static_cast<int>(number * 127.0f));
       }
     }
-    Floats panels(rows * lanes + (per_lane > 1 ? rows : 0));
-    pack_portable(matrix.data(), per_lane > 1 ? scales.data() : nullptr, panels.data(), rows, lanes, threads);
+#if defined(HAS_BFLOAT16)
+    if (is_bfloat16) BFloat16::pack(exact.data(), rows * dim, matrix.data(), nullptr);
+#endif
+    const bool scaled = per_lane > 1 && !is_bfloat16;
+    Floats panels(rows * lanes + (scaled ? rows : 0));
+    pack_portable(matrix.data(), scaled ? scales.data() : nullptr, panels.data(), rows, lanes, threads);
     print("pack", format, {panels});
     return panels;
   }
 };
 
+// The entry points that train.
+struct Trained {
+  const char* format;
+  decltype(&train_forward_float32_portable) forward;
+  decltype(&train_backward_float32_portable) backward;
+  decltype(&train_linear_float32_portable) linear;
+  decltype(&linear_backward_float32_portable) linear_backward;
+  decltype(&train_highway_float32_portable) highway;
+  decltype(&highway_backward_float32_portable) highway_backward;
+};
+
 #define ENTRIES(FORMAT, PER_LANE) \
   { #FORMAT, PER_LANE, lstm_layer_##FORMAT##_portable, convolution_##FORMAT##_portable, highway_##FORMAT##_portable, linear_##FORMAT##_portable }
-const Entries ALL[] = {ENTRIES(float32, 1), ENTRIES(int16, 2), ENTRIES(int8, 4)};
+#define TRAINS(FORMAT)                                                                                                                    \
+  {                                                                                                                                       \
+    #FORMAT, train_forward_##FORMAT##_portable, train_backward_##FORMAT##_portable, train_linear_##FORMAT##_portable,                     \
+        linear_backward_##FORMAT##_portable, train_highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable                      \
+  }
+const Entries FLOAT32 = ENTRIES(float32, 1), INT16 = ENTRIES(int16, 2), INT8 = ENTRIES(int8, 4);
+const Trained TRAINED_FLOAT32 = TRAINS(float32);
 
 struct LstmShape {
   int64_t width, dim, input_dim;
@@ -101,22 +141,22 @@ void run_lstm(const Entries& one, const LstmShape& shape, bool row_major) {
   print("lstm_layer", one.format, {outputs, hidden, cell});
 }
 
-void train_lstm(const LstmShape& shape) {
+void train_lstm(const Trained& one, const LstmShape& shape) {
   const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
   const Floats input = random_floats(4 * width * shape.input_dim, 0.1f), state_weight = random_floats(4 * width * dim, 0.1f);
   const Floats projection = random_floats(dim * width, 0.1f), bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim);
   const Floats hidden = random_floats(most * dim), cell = random_floats(most * width), grad_outputs = random_floats(count * dim);
   Floats last_hidden = hidden, last_cell = cell, outputs(count * dim), activations(count * 4 * width), cells(count * width);
   const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, 1, 0.8f, 0.3f};
-  train_forward_float32_portable(&layer, inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data(),
-                                 shape.sizes.data(), shape.sizes.size(), threads);
-  print("train_forward", "float32", {outputs, last_hidden, last_cell, activations, cells});
+  one.forward(&layer, inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data(), shape.sizes.data(),
+              shape.sizes.size(), threads);
+  print("train_forward", one.format, {outputs, last_hidden, last_cell, activations, cells});
   const Saved saved{inputs.data(), hidden.data(), cell.data(), outputs.data(), activations.data(), cells.data()};
   Floats to_inputs(inputs.size()), to_input(input.size()), to_state(state_weight.size()), to_bias(bias.size()), to_projection(projection.size());
   const Gradients grad{nullptr,         grad_outputs.data(), to_inputs.data(),    to_input.data(),
                        to_state.data(), to_bias.data(),      to_projection.data()};
-  train_backward_float32_portable(&layer, &saved, &grad, shape.sizes.data(), shape.sizes.size(), threads);
-  print("train_backward", "float32", {to_inputs, to_input, to_state, to_bias, to_projection});
+  one.backward(&layer, &saved, &grad, shape.sizes.data(), shape.sizes.size(), threads);
+  print("train_backward", one.format, {to_inputs, to_input, to_state, to_bias, to_projection});
 }
 
 void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_major) {
@@ -130,23 +170,23 @@ void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_ma
   print("highway", one.format, {carried});
 }
 
-void train_linear_layers(const LinearShape& shape) {
+void train_linear_layers(const Trained& one, const LinearShape& shape) {
   const int64_t dim = shape.dim, output_dim = shape.output_dim, count = shape.count;
   const Floats linear = random_floats(output_dim * dim, 0.1f), highway = random_floats(2 * dim * dim, 0.1f), bias = random_floats(output_dim);
   const Floats highway_bias = random_floats(2 * dim), inputs = random_floats(count * dim), grad_outputs = random_floats(count * output_dim);
   const Floats grad_carried = random_floats(count * dim);
   Floats outputs(count * output_dim), carried(inputs.size()), saved(2 * inputs.size()), to_inputs(inputs.size());
   Floats to_linear(linear.size()), to_bias(bias.size()), to_highway(highway.size()), to_highway_bias(highway_bias.size());
-  train_linear_float32_portable(linear.data(), dim, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
-  print("train_linear", "float32", {outputs});
+  one.linear(linear.data(), dim, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
+  print("train_linear", one.format, {outputs});
   const LinearGradients of_linear{to_inputs.data(), to_linear.data(), to_bias.data()};
-  linear_backward_float32_portable(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
-  print("linear_backward", "float32", {to_inputs, to_linear, to_bias});
-  train_highway_float32_portable(highway.data(), dim, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
-  print("train_highway", "float32", {carried, saved});
+  one.linear_backward(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
+  print("linear_backward", one.format, {to_inputs, to_linear, to_bias});
+  one.highway(highway.data(), dim, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
+  print("train_highway", one.format, {carried, saved});
   const LinearGradients of_highway{to_inputs.data(), to_highway.data(), to_highway_bias.data()};
-  highway_backward_float32_portable(highway.data(), dim, inputs.data(), saved.data(), grad_carried.data(), &of_highway, count, threads);
-  print("highway_backward", "float32", {to_inputs, to_highway, to_highway_bias});
+  one.highway_backward(highway.data(), dim, inputs.data(), saved.data(), grad_carried.data(), &of_highway, count, threads);
+  print("highway_backward", one.format, {to_inputs, to_highway, to_highway_bias});
 }
 
 // Convolutions of 1 to 5 characters, and if `trained` their gradients, whose filters are row-major.
@@ -183,26 +223,39 @@ void run_convolutions(const Entries& one, int64_t count, bool is_tanh, bool trai
   print("convolution_backward", "float32", {to_filters, to_bias, to_embedding});
 }
 
+// Runs frozen and trained layers, from the same random numbers each time.
+void run_all(const Entries& one, const Trained* trained) {
+  state = 0;
+  found.clear();
+  for (const LstmShape& shape : LSTMS) {
+    run_lstm(one, shape, false);
+    if (trained) train_lstm(*trained, shape);
+  }
+  for (const LinearShape& shape : LINEARS) {
+    run_linear_layers(one, shape, false);
+    if (trained) train_linear_layers(*trained, shape);
+  }
+  for (const int64_t count : {1, 37, 301}) run_convolutions(one, count, count != 37, false);
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
   threads = atoi(arguments[1]);
-  for (const Entries& one : ALL) {
-    for (const LstmShape& shape : LSTMS) run_lstm(one, shape, false);
-    for (const LinearShape& shape : LINEARS) run_linear_layers(one, shape, false);
-    for (const int64_t count : {1, 37, 301}) run_convolutions(one, count, count != 37, false);
-  }
-  for (const LstmShape& shape : LSTMS) {
-    run_lstm(ALL[0], shape, true);
-    train_lstm(shape);
-  }
-  for (const LinearShape& shape : LINEARS) {
-    run_linear_layers(ALL[0], shape, true);
-    train_linear_layers(shape);
-  }
-  for (const int64_t count : {1, 37, 301}) run_convolutions(ALL[0], count, count != 37, true);
+  if (threads == 0) return !elmo_supports(arguments[1]);
+  for (const Entries& one : {INT16, INT8}) run_all(one, nullptr);
+  for (const LstmShape& shape : LSTMS) run_lstm(FLOAT32, shape, true);
+  for (const LinearShape& shape : LINEARS) run_linear_layers(FLOAT32, shape, true);
+  for (const int64_t count : {1, 37, 301}) run_convolutions(FLOAT32, count, count != 37, true);
+  run_all(FLOAT32, &TRAINED_FLOAT32);
+#if defined(HAS_BFLOAT16)
+  const Trained trained = TRAINS(bfloat16);
+  expected = found;
+  run_all(ENTRIES(bfloat16, 2), &trained);
+  expected.clear();
+#endif
   const Floats data = random_floats(12345);
   uint64_t hashes[4];
   elmo_block_hashes(reinterpret_cast<const uint8_t*>(data.data()), 4 * data.size() - 3, 16384, hashes, threads);
-  for (const uint64_t hash : hashes) printf("block_hashes uint64 %016llx 1 1\n", static_cast<unsigned long long>(hash));
+  for (const uint64_t hash : hashes) printf("block_hashes uint64 %016llx 1 1 0\n", static_cast<unsigned long long>(hash));
 }
