@@ -5,6 +5,7 @@ The NLPL repository (http://vectors.nlpl.eu/repository), simple_elmo and ELMoFor
 biLMs in this form.
 """
 
+import contextlib
 import errno
 import shutil
 import tempfile
@@ -24,7 +25,7 @@ from elmo_plugin.bilm.files.many_langs import (
     is_many_langs,
     many_langs_options,
 )
-from elmo_plugin.bilm.files.options import num_parameters, read_options
+from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.safetensors_file import SAFETENSORS_FILE
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -44,14 +45,12 @@ EXPECTED = (
     f"simple_elmo), {CONFIG} and {SAFETENSORS_FILE} (transformers), or {', '.join(FILES)} "
     "(ELMoForManyLangs)"
 )
-# Limits in bytes on what a ZIP may hold: one JSON file, all JSON files together, one dictionary. A
-# weight file may have 8 bytes per parameter, and MOST_OVERHEAD more.
-MOST_JSON, MOST_JSON_IN_ALL, MOST_DICTIONARY, MOST_OVERHEAD = 1 << 20, 1 << 24, 1 << 28, 1 << 22
+# A ZIP may unpack to this many times its size, and these bytes more. Weights do not compress well;
+# a file that does was made to fill the disk.
+MOST_RATIO, MOST_OVERHEAD = 100, 1 << 22
 # Exceptions that a damaged ZIP raises, besides OSError.
 DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
 MOST_ENTRIES = 1 << 12
-# Longest name of a file in most file systems, in bytes.
-MOST_NAME = 255
 
 
 def is_folder(path: Path) -> bool:
@@ -70,7 +69,7 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
 
     Without `with_weights`, the weights are not unpacked, nor the softmax without `with_softmax`.
     Raises a `ValueError` if the ZIP file is damaged, does not hold exactly one biLM, has a path out
-    of the folder, or a file above the size limits.
+    of the folder, or a file that unpacks to far more than its size.
     """
     if path.is_dir():
         yield path
@@ -86,7 +85,8 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
         except (*DAMAGE, OSError) as error:
             # In a damaged ZIP, bzip2 raises an OSError without errno, and a seek to a negative
             # position raises EINVAL. Other OSErrors, such as a full disk, are not damage.
-            is_damage = getattr(error, "errno", None) in (None, errno.EINVAL)
+            damage = (None, errno.EINVAL, errno.ENAMETOOLONG)
+            is_damage = getattr(error, "errno", None) in damage
             if not is_damage or isinstance(error, FileNotFoundError):
                 raise
             raise ValueError(f"{path} is not a whole ZIP, {EXPECTED}: {error}") from error
@@ -157,70 +157,35 @@ def _unpack(
                 f"{path} has the entry {quoted(entry.filename)}, which would lie outside a folder, "
                 "and was not read"
             )
-    parents = {
-        PurePosixPath(entry.filename).parent
-        for entry in entries
-        if PurePosixPath(entry.filename).name in (OPTIONS, CONFIG)
-    }
+    names = [PurePosixPath(entry.filename) for entry in entries]
+    parents = {name.parent for name in names if name.name in (OPTIONS, CONFIG)}
     if len(parents) != 1:
-        names = ", ".join(entry.filename for entry in entries[:8])
-        raise ValueError(f"{path} has {len(parents)} biLMs ({quoted(names)}), {EXPECTED}")
-    inside = [entry for entry in entries if PurePosixPath(entry.filename).parent in parents]
-    small = {entry: limit for entry in inside if (limit := _limit_of_small_file(entry))}
-    json_bytes = sum(entry.file_size for entry in small if entry.filename.endswith(".json"))
-    if json_bytes > MOST_JSON_IN_ALL:
-        raise ValueError(
-            f"{path} has {json_bytes} bytes of JSON files, expected at most {MOST_JSON_IN_ALL}"
-        )
-    for entry in inside:
-        name = PurePosixPath(entry.filename).name
-        if entry in small:
-            _unpack_entry(archive, entry, path, folder, small[entry])
-        elif len(name.encode("utf-8", "surrogateescape")) <= MOST_NAME:
-            (folder / name).touch()  # an empty file, so that error messages can list its name
-    limits: dict[str, int] = {}
-    options = options_in(folder) if with_weights else None
-    if options is not None:
-        weights = (TOKENS, LSTM) if is_many_langs(folder) else WEIGHTS
-        limits = dict.fromkeys(weights, 8 * num_parameters(options) + MOST_OVERHEAD)
-    if options is not None and with_softmax and (folder / VOCABULARY).is_file():
-        num_words = (folder / VOCABULARY).read_bytes().count(b"\n") + 1
-        limits[SOFTMAX] = 8 * num_words * (options.projection_dim + 1) + MOST_OVERHEAD
-    for entry in inside:
-        if (name := PurePosixPath(entry.filename).name) in limits:
-            _unpack_entry(archive, entry, path, folder, limits[name])
-
-
-def _limit_of_small_file(entry: zipfile.ZipInfo) -> int:
-    """
-    Return the size limit, in bytes, of a JSON file or a file of words or characters; 0 for other
-    files. The limit of a weight file is known only once the options have been unpacked.
-    """
-    name = PurePosixPath(entry.filename)
-    if name.name in (CHARACTERS, WORDS, VOCABULARY):
-        return MOST_DICTIONARY
-    return MOST_JSON if name.suffix == ".json" else 0
-
-
-def _unpack_entry(
-    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, folder: Path, limit: int
-) -> None:
-    name = PurePosixPath(entry.filename).name
-    if len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
-        raise ValueError(
-            f"{path}: the name of the entry {quoted(entry.filename)} is too long for a file, "
-            f"expected at most {MOST_NAME} bytes"
-        )
-    if entry.flag_bits & 1:
-        raise ValueError(f"{path}: {name} is encrypted, expected a plain ZIP")
-    if entry.file_size > limit:
-        raise ValueError(f"{path}: {name} has {entry.file_size} bytes, expected at most {limit}")
-    target = folder / name
-    if target.exists() and target.stat().st_size:
-        raise ValueError(f"{path} has {name} twice, expected it once")
-    # `zipfile` stops after `file_size` bytes, so the limit holds even if the ZIP lies about it.
-    with archive.open(entry) as packed, target.open("wb") as file:
-        shutil.copyfileobj(packed, file)
+        shown = ", ".join(entry.filename for entry in entries[:8])
+        raise ValueError(f"{path} has {len(parents)} biLMs ({quoted(shown)}), {EXPECTED}")
+    large = {*WEIGHTS, TOKENS, LSTM} if with_weights else set()
+    wanted = {CHARACTERS, WORDS, VOCABULARY, *large, *([SOFTMAX] if with_softmax else [])}
+    most = MOST_OVERHEAD + MOST_RATIO * path.stat().st_size
+    for entry, name in zip(entries, names):
+        target = folder / name.name
+        if name.parent not in parents:
+            continue
+        if name.name not in wanted and name.suffix != ".json":
+            with contextlib.suppress(OSError):
+                target.touch()  # an empty file, so that error messages can list its name
+            continue
+        if entry.flag_bits & 1:
+            raise ValueError(f"{path}: {name.name} is encrypted, expected a plain ZIP")
+        if target.exists():
+            raise ValueError(f"{path} has {name.name} twice, expected it once")
+        most -= entry.file_size
+        if most < 0:
+            raise ValueError(
+                f"{path}: {name.name} has {entry.file_size} bytes, {-most} more than a ZIP of this "
+                "size may unpack to"
+            )
+        # `zipfile` stops after `file_size` bytes, so the limit holds even if the ZIP lies about it.
+        with archive.open(entry) as packed, target.open("wb") as file:
+            shutil.copyfileobj(packed, file)
 
 
 def _is_outside(name: str) -> bool:

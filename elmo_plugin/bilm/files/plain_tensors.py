@@ -88,7 +88,7 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
 
 
 def plain_tensor(
-    tensors: dict[str, Any], key: str, shape: tuple[int, ...], path: Path
+    tensors: dict[str, Any], key: str, shape: tuple[int, ...], path: str | Path
 ) -> torch.Tensor:
     """
     Check the type, shape and values of the tensor `key` among a file's tensors, and return it.
@@ -112,9 +112,20 @@ def plain_tensor(
         raise ValueError(
             f"{path}: {key} has shape {tuple(found.shape)}, the options require {shape}"
         )
-    if not torch.isfinite(found).all():
-        raise ValueError(f"{path}: {key} holds NaN or infinity, expected finite numbers")
-    return found
+    return converted(found, found, key, path)
+
+
+def converted(
+    values: torch.Tensor, parameter: torch.Tensor, key: str, path: str | Path
+) -> torch.Tensor:
+    """Convert values of the file's tensor `key` to a parameter's dtype; they must be finite."""
+    new = values.to(parameter.dtype)
+    if not torch.isfinite(new).all():
+        raise ValueError(
+            f"{path}: {key} holds NaN or infinity, or more than {new.dtype} can hold, expected "
+            "finite numbers"
+        )
+    return new
 
 
 def check_state_dict(

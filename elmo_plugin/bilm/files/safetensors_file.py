@@ -14,6 +14,7 @@ import torch
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.files.plain_tensors import converted, plain_tensor
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -81,13 +82,6 @@ def read_safetensors(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tenso
                 f"{path} and the options are not of the same biLM: only one of them has {wrong[0]}"
             )
         for name, parameter in expected.items():
-            values = file.get_tensor(name)
-            if values.shape != parameter.shape or not values.is_floating_point():
-                raise ValueError(
-                    f"{path}: {name} has shape {tuple(values.shape)} and type {values.dtype}, the "
-                    f"options require {tuple(parameter.shape)} and floating point"
-                )
-            values = values.to(parameter.dtype)
-            if not torch.isfinite(values).all():
-                raise ValueError(f"{path}: {name} holds NaN or infinity, expected finite numbers")
-            yield parameter, values
+            shape = tuple(parameter.shape)
+            values = plain_tensor({name: file.get_tensor(name)}, name, shape, path)
+            yield parameter, converted(values, parameter, name, path)

@@ -17,6 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
+from elmo_plugin.bilm.files.plain_tensors import converted
 from elmo_plugin.bilm.files.safetensors_file import read_safetensors
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
@@ -109,13 +110,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
             array = dataset[...].astype(float_type, copy=False)
             checksum = checksum_of(entry.key, array, checksum)
             for target, values in entry.put(array):
-                new = torch.from_numpy(values).to(target.dtype)
-                if not torch.isfinite(new).all():
-                    raise ValueError(
-                        f"{path}: {entry.key} holds NaN or infinity, or more than {target.dtype} "
-                        "can hold, expected finite numbers"
-                    )
-                yield target, new
+                yield target, converted(torch.from_numpy(values), target, entry.key, path)
         written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(
