@@ -26,15 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Write a config with ELMo, print its edits, and run a batch as a check.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If the output exists, the config cannot be read or has no place for ELMo, or a width could
-        not be set.
-    """
+    """Write a config with ELMo, print its edits, and run a batch as a check."""
     source = Path(args.config)
     output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
     check_output(output, [source], args.force)

@@ -30,14 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Write the configs, and the files that they import, to the directory `args.directory`.
-
-    # Raises
-
-    `ValueError`
-        If a file exists with other content and `--force` is not given. Then nothing is written.
-    """
+    """Write the configs, and the files that they import, to the directory `args.directory`."""
     from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
 
     directory = Path(args.directory)

@@ -27,15 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Convert the checkpoint, and write the biLM's files to the folder `args.output`.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If an output file exists and `--force` is not given, or if it is also an input. If the
-        checkpoint is missing or damaged, is not of a biLM, or does not fit the vocabulary.
-    """
+    """Convert the checkpoint, and write the biLM's files to the folder `args.output`."""
     from elmo_plugin.bilm.files import bilm_tf
     from elmo_plugin.bilm.training.export import VOCABULARY_FILE
     from elmo_plugin.bilm.training.vocabulary import WordVocabulary

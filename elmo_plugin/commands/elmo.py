@@ -82,14 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Compute the layers of all sentences, and write them to an HDF5 file.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If options contradict each other, or input or output cannot be used; see `extract`.
-    """
+    """Compute the layers of all sentences, and write them to an HDF5 file."""
     if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
         raise ValueError(
             "--include-sentence-indices was given with --forget-sentences or --use-sentence-keys, "

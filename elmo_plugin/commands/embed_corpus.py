@@ -73,14 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Embed the corpus and write the Parquet files.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If an argument or an input is invalid, or shards fail; see `embed_corpus`.
-    """
+    """Embed the corpus and write the Parquet files."""
     if args.resume and args.force:
         raise ValueError("--resume was given with --force, expected one of them")
     from elmo_plugin.bilm.corpus.plan import CorpusSettings

@@ -48,15 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Write the files of a pretraining run's biLM to the output folder.
-
-    # Raises
-
-    `ValueError`
-        If a file to write exists and `--force` is not given. If the output is the run's own folder,
-        the input is not a pretraining run, or `--max-words` is below 3.
-    """
+    """Write the files of a pretraining run's biLM to the output folder."""
     from elmo_plugin.bilm.files.safetensors_file import (
         CONFIG_FILE,
         SAFETENSORS_FILE,

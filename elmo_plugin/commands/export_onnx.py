@@ -15,14 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Write the biLM that the arguments name as an ONNX file.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If the output exists and `--force` is not given, or the files do not hold a biLM.
-    """
+    """Write the biLM that the arguments name as an ONNX file."""
     from elmo_plugin.bilm.files.load import load_bilm
     from elmo_plugin.onnx import export_onnx
 

@@ -25,15 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Print the layer weights of all archives as a table. With `--plot`, also draw them.
-
-    # Raises
-
-    `ValueError`, `FileNotFoundError`
-        If an archive has no layer weights, or no weight file that can be loaded safely. If an
-        argument is wrong, or the plot exists and `--force` is not given.
-    """
+    """Print the layer weights of all archives as a table. With `--plot`, also draw them."""
     names = args.names or [_name(Path(path)) for path in args.archives]
     if len(names) != len(args.archives):
         raise ValueError(

@@ -34,15 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Print the nearest neighbours of the word in each layer of the biLM.
-
-    # Raises
-
-    `ValueError`
-        If the sentence lacks this occurrence of the word, the page exists and `--force` is not
-        given, or a line of the text is not UTF-8.
-    """
+    """Print the nearest neighbours of the word in each layer of the biLM."""
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences

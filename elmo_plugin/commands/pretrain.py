@@ -41,16 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Pretrain a biLM as the config says, or resume the run.
-
-    # Raises
-
-    `ValueError`
-        If the config, a file that it names, or the run's folder cannot be used.
-    `SystemExit`, `KeyboardInterrupt`
-        After SIGTERM (`SystemExit` with status 143) or Ctrl-C, once a checkpoint is saved.
-    """
+    """Pretrain a biLM as the config says, or resume the run."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
     # `record` lets torchrun show the error of the process that failed first.

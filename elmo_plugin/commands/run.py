@@ -30,11 +30,6 @@ def run(args: argparse.Namespace) -> None:
     Run the program in this process. The program and its child processes can import the stand-in
     modules of `elmo_plugin.as_allennlp`. If the program raises an exception, print the traceback
     and exit with status 1.
-
-    # Raises
-
-    `ValueError`
-        If there is no such program.
     """
     from elmo_plugin.as_allennlp import (  # the import installs the stand-in modules
         OPTIONS_FILE,

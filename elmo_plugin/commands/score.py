@@ -60,14 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Print the scores of a text as tab-separated columns.
-
-    # Raises
-
-    `ValueError`, `OSError`
-        If options contradict each other, a file is missing or damaged, or a line is not UTF-8.
-    """
+    """Print the scores of a text as tab-separated columns."""
     import numpy
 
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes

@@ -24,14 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Split the inputs into tokenized sentences, and write one per line.
-
-    # Raises
-
-    `ValueError`
-        If the output exists and `--force` is not given, or an input is not in `--encoding`.
-    """
+    """Split the inputs into tokenized sentences, and write one per line."""
     import spacy
 
     from elmo_plugin.bilm.files.atomic_write import atomic_write

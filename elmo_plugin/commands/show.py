@@ -24,14 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Write the HTML page that shows the predictions.
-
-    # Raises
-
-    `ValueError`
-        If the page exists and `--force` is not given, or a line is no supported prediction.
-    """
+    """Write the HTML page that shows the predictions."""
     from elmo_plugin.pages.html_page import write_page
     from elmo_plugin.pages.predictions import page_of
 

@@ -35,12 +35,6 @@ def run(args: argparse.Namespace) -> None:
     """
     Write each token's context-independent vector (layer 0), like AllenNLP 0.9's
     `create_elmo_embeddings_from_vocab`.
-
-    # Raises
-
-    `ValueError`
-        If an output exists and `--force` is not given; if there is no token; or if a token has
-        white space and the output is a text file.
     """
     from elmo_plugin.bilm.files.atomic_write import atomic_write
     from elmo_plugin.bilm.use.token_vectors import (

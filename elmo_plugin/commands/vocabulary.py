@@ -18,15 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """
-    Count the words of the inputs, and write the vocabulary file.
-
-    # Raises
-
-    `ValueError`
-        If the output exists and `--force` is not given, a number is too small, or a line of an
-        input is not UTF-8.
-    """
+    """Count the words of the inputs, and write the vocabulary file."""
     from elmo_plugin.bilm.training.vocabulary import find_text_files, vocabulary_of
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
