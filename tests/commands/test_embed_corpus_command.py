@@ -39,7 +39,7 @@ def test_it_makes_what_read_corpus_reads_and_says_so(folder, capsys):
     assert "4 lines, 10 tokens in 1 part in out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["embed-corpus", "a.txt", "b.txt", "out", *BILM, "--layers", "all"])
-    assert "layers was 'top' when this corpus was planned" in capsys.readouterr().err
+    assert "layers was 'top' when this run began" in capsys.readouterr().err
 
 
 def test_progress_is_in_lines_for_logs(folder, capsys):

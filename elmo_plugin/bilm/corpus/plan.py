@@ -3,14 +3,14 @@
 import hashlib
 import json
 import operator
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from elmo_plugin.bilm.corpus.shards import Range, Shard
 from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.output_folder import check_same
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 
 PLAN, COMPLETE = "plan.json", "complete.json"
@@ -183,38 +183,19 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def check_same(
-    plan: Plan,
-    folder: Path,
-    settings: CorpusSettings,
-    bilm: PlannedBiLm,
-    files: Iterable[InputFile],
-) -> None:
+def check_plan(plan: Plan, folder: Path, planned: Plan) -> None:
     """
-    Raise a `ValueError` if the settings, the biLM or the input files differ from those in a plan.
-
-    Only the setting `threads` may differ.
+    Raise a `ValueError` if settings, biLM or input files of a new plan differ from those of `plan`
+    in the folder. Only the setting `threads` may differ.
     """
-    before: dict[str, Any] = {**asdict(plan.settings), "the biLM's digest": plan.bilm.fingerprint}
-    now: dict[str, Any] = {**asdict(settings), "the biLM's digest": bilm.fingerprint}
-    sizes, sizes_now = ({file.name: file.size for file in group} for group in (plan.files, files))
-    if list(sizes) != list(sizes_now):
-        before["inputs"], now["inputs"] = _difference(list(sizes), list(sizes_now))
-    for name in sizes.keys() & sizes_now.keys():
-        before[f"bytes in {name}"], now[f"bytes in {name}"] = sizes[name], sizes_now[name]
-    for name, value in before.items():
-        if name != "threads" and value != now[name]:
-            raise ValueError(
-                f"{folder / PLAN}: {name} was {value!r} when this corpus was planned and is "
-                f"{now[name]!r} now; expected the same, or --force to start again"
-            )
-
-
-def _difference(before: list[str], now: list[str]) -> tuple[str, str]:
-    """Describe each of two lists of file names: its length, and the first name that differs."""
-    shared = next((i for i, (a, b) in enumerate(zip(before, now)) if a != b), None)
-    at = min(len(before), len(now)) if shared is None else shared
-    return tuple(  # type: ignore[return-value]
-        f"{len(names)} files, {names[at] if at < len(names) else 'none'} in place {at + 1}"
-        for names in (before, now)
+    before, now = (
+        {
+            **asdict(replace(one.settings, threads=1)),
+            "the biLM's digest": one.bilm.fingerprint,
+            "number of inputs": len(one.files),
+            **{f"input {place}": file.name for place, file in enumerate(one.files, start=1)},
+            **{f"bytes in {file.name}": file.size for file in one.files},
+        }
+        for one in (plan, planned)
     )
+    check_same(folder / PLAN, before, now, "expected the same, or --force to start again")

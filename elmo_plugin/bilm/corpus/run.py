@@ -20,7 +20,7 @@ from elmo_plugin.bilm.corpus.plan import (
     InputFile,
     Plan,
     PlannedBiLm,
-    check_same,
+    check_plan,
     part_name,
 )
 from elmo_plugin.bilm.corpus.shards import (
@@ -314,9 +314,10 @@ def _load_or_make_plan(
     machine = machine_of(bilm)
     if "threads" in machine:  # record the workers' threads, not this process's
         machine["threads"] = str(settings.threads)
+    new = Plan(replace(settings, threads=1), planned, machine, files, [])
     if (output / PLAN).exists() and not force:
         plan = Plan.load(output)
-        check_same(plan, output, settings, planned, files)
+        check_plan(plan, output, new)
         _show(progress, "checking the input")
         index, every = share or (1, 1)
         check_shards(plan.shards[index - 1 :: every], plan.names, root)
@@ -329,16 +330,15 @@ def _load_or_make_plan(
             f"{output} has {foreign[0]} but no {PLAN}, expected an empty folder or that of an "
             "earlier run"
         )
-    plan = Plan(replace(settings, threads=1), planned, machine, files, [])
     # Other lines of the row group come before a long one.
-    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (plan.num_layers * planned.embedding_dim)
+    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (new.num_layers * planned.embedding_dim)
     sizes = settings.shard_tokens, settings.replace_bad_utf8, most_tokens
     for shard in cut_shards(names, root, *sizes):
-        plan.shards.append(shard)
-        _show(progress, f"planning: shard {len(plan.shards)}, {names[shard.ranges[-1].file]}")
+        new.shards.append(shard)
+        _show(progress, f"planning: shard {len(new.shards)}, {names[shard.ranges[-1].file]}")
     remove_files(old_files)  # no earlier, because bad input must not cost old files
-    plan.save(output)
-    return plan
+    new.save(output)
+    return new
 
 
 def _show(progress: tqdm, text: str) -> None:

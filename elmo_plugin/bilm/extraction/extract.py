@@ -31,7 +31,11 @@ from elmo_plugin.bilm.extraction.parts import (
     texts_of,
 )
 from elmo_plugin.bilm.extraction.vectors import Extraction
-from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
+from elmo_plugin.bilm.files.atomic_write import (
+    atomic_write,
+    check_output_path,
+    remove_temporary_files,
+)
 from elmo_plugin.bilm.files.digest import fingerprint, is_covered
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.text import quoted
@@ -175,6 +179,7 @@ def extract(
         progress.set_postfix_str(f"writing {output.name}")
         digest = run.digest.hexdigest()
         parts.finish(digest)
+        remove_temporary_files(output.parent, output.name)  # the lock keeps others from writing it
         with atomic_write(output) as temporary:
             write_file(temporary, parts, {"settings": settings, "digest": digest})
         parts.remove()

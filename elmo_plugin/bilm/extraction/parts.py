@@ -23,7 +23,7 @@ from elmo_plugin.bilm.extraction.engine import PROGRESS_FILES
 from elmo_plugin.bilm.extraction.vectors import Extraction, window_vectors
 from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
-from elmo_plugin.bilm.files.output_folder import files_of_earlier_run, remove_files
+from elmo_plugin.bilm.files.output_folder import check_same, files_of_earlier_run, remove_files
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.backend import LstmState
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -33,16 +33,9 @@ CARRIED_WINDOWS = 16
 # Least number of tokens in a shard, with boundaries: a window of batches of 2,048 tokens.
 SHARD_STEPS = WINDOW_BATCHES << 11
 SETTINGS = "settings.json"
-OF_VERSION_0_4 = (
-    "progress.json",
-    "vectors.bin",
-    "sentences.jsonl",
-    "lengths.bin",
-    "state-[0-9]*.npz",
-)
 # Part numbers have six digits, or seven from 1,000,000 on. Files with more digits are not ours.
 PART_FILES = tuple(f"part-{'[0-9]' * digits}" for digits in (6, 7))
-WRITTEN = (*PART_FILES, PROGRESS_FILES, *OF_VERSION_0_4)
+WRITTEN = (*PART_FILES, PROGRESS_FILES)
 EXPECTED_THE_SAME = "expected the same, or --force without --resume to start again"
 
 
@@ -118,17 +111,10 @@ class Parts:
         """
         settings = {**settings, "shard_steps": SHARD_STEPS}
         old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)
-        is_old = (self.folder / OF_VERSION_0_4[0]).exists()
-        is_new = not (self.folder / SETTINGS).exists() or not (self.paths() or is_old or share)
+        is_new = not (self.folder / SETTINGS).exists() or not (self.paths() or share)
         if is_new or (restart and not resume):
             remove_files(old_files)
             write_json(self.folder / SETTINGS, settings, indent=None)
-        elif is_old:
-            raise ValueError(
-                f"{self.folder} holds an interrupted run of version 0.4 or earlier, which this "
-                "version cannot resume; finish it with that version, or start again with --force "
-                "without --resume"
-            )
         elif not resume:
             raise ValueError(
                 f"{self.folder} holds an interrupted run, expected none: --resume continues it, "
@@ -136,12 +122,8 @@ class Parts:
             )
         else:
             before = self.settings()
-            for name in settings.keys() | (before.keys() - {"finished"}):
-                if before.get(name) != settings.get(name):
-                    raise ValueError(
-                        f"{self.folder}: {name} was {before.get(name)!r} when this run began and "
-                        f"is {settings.get(name)!r} now; {EXPECTED_THE_SAME}"
-                    )
+            before.pop("finished", None)
+            check_same(self.folder, before, settings, EXPECTED_THE_SAME)
 
     def settings(self) -> dict[str, Any]:
         """

@@ -101,12 +101,13 @@ def check_output_path(path: Path) -> None:
     check_replaceable(path)
 
 
-def remove_temporary_files(folder: Path) -> None:
+def remove_temporary_files(folder: Path, name: str | None = None) -> None:
     """
-    Remove temporary files of `atomic_write` from a folder in which no other process writes now.
+    Remove temporary files of `atomic_write` from a folder, or those of the file `name` in it. No
+    other process may write to them now.
     """
     for path in folder.iterdir():
-        if name_of_temporary(path.name):
+        if (found := name_of_temporary(path.name)) and name in (None, found):
             path.unlink(missing_ok=True)
 
 

@@ -1,8 +1,9 @@
-"""Remove the files of an earlier run, and no others, from an output folder (`--force`)."""
+"""Files and settings of an earlier run in an output folder: what may be removed or resumed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from elmo_plugin.bilm.files.atomic_write import name_of_temporary
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
@@ -68,6 +69,18 @@ def files_of_earlier_run(
             f"it; remove its files yourself, or choose another folder; {NOTHING_REMOVED}"
         )
     return [*others, *(path for path in found if path.name == marker)]
+
+
+def check_same(
+    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], expected: str
+) -> None:
+    """Raise a `ValueError` about `path` if a setting of an earlier run has another value now."""
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"{path}: {name} was {before.get(name)!r} when this run began and is "
+                f"{now.get(name)!r} now; {expected}"
+            )
 
 
 def remove_files(paths: Iterable[Path]) -> None:

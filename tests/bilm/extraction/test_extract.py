@@ -458,17 +458,6 @@ def test_damaged_part_is_computed_again(tmp_path, state, left):
     assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("resume", [True, False])
-def test_interrupted_run_of_version_0_4_is_named_and_force_removes_it(tmp_path, resume):
-    (tmp_path / "out.partial").mkdir()
-    for name in ("settings.json", "progress.json", "vectors.bin", "lengths.bin", "state-3.npz"):
-        (tmp_path / "out.partial" / name).write_text("{}")
-    with pytest.raises(ValueError, match=r"run of version 0\.4 or earlier, which this version"):
-        extract(bilm_of(), ["a"], tmp_path / "out", resume=resume)
-    assert extract(bilm_of(), ["a"], tmp_path / "out", force=True) == 1
-    assert names(tmp_path) == ["out"]
-
-
 def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch):
     """In carry its last batch would not be that of a run over all lines."""
     lines, bilm, write_file = text(30), bilm_of("carry"), extract_module.write_file

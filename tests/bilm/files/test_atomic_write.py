@@ -36,6 +36,8 @@ def test_temporary_files_of_all_names_are_removed_from_a_folder(tmp_path):
         assert one != other
         assert one.exists()
     assert names(tmp_path) == sorted([*left, *kept, "a.txt"])
+    remove_temporary_files(tmp_path, "b.th")
+    assert names(tmp_path) == sorted([left[0], *kept, "a.txt"])
     remove_temporary_files(tmp_path)
     assert names(tmp_path) == sorted([*kept, "a.txt"])
 
