@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
+from elmo_plugin.bilm.training.evaluation import loss_metrics, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files
@@ -46,7 +46,7 @@ def measure(
         one, other = torch.load(checkpoint, map_location="cpu", weights_only=True)["states"]
         states = LstmState(*one), LstmState(*other)
     forward, backward, num_batches = sum_of_losses(model, text.pairs(vocabulary), states)
-    found = figures(forward / num_batches, backward / num_batches, sampled=False)
+    found = loss_metrics(forward / num_batches, backward / num_batches, sampled=False)
     return {
         "heldout_tokens": num_batches * batch_size * NUM_STEPS,
         "forward_perplexity": round(found["forward_perplexity"], 2),

@@ -13,7 +13,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
+from elmo_plugin.bilm.training.evaluation import loss_metrics, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
@@ -87,7 +87,7 @@ def test_the_exported_files_have_the_perplexity_that_the_run_reports(run, reposi
     bilm = load_bilm(str(run / "options.json"), str(run / "weights.hdf5"))
     batches = StreamLoader([heldout], batch_size=4, num_steps=20, shuffle=False).pairs(words)
     forward, backward, count = sum_of_losses(LanguageModel(bilm, softmax), batches)
-    again = figures(forward / count, backward / count, sampled=False)
+    again = loss_metrics(forward / count, backward / count, sampled=False)
     for name in ("forward_perplexity", "backward_perplexity"):
         assert best[f"best_validation_{name}"] == pytest.approx(again[name], rel=1e-5)
 

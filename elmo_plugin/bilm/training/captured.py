@@ -21,32 +21,15 @@ from elmo_plugin.bilm.training.softmax import Negatives
 
 logger = logging.getLogger(__name__)
 
-# Function that runs another one, and returns a function that does the same again.
-Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 # Token lengths are rounded up to a multiple of this, so that few batches need another graph.
 LENGTH_STEP = 4
 
 
 class CapturedGradients:
-    """
-    Loss and gradients of `model` for batches of equal size, from fixed memory.
+    """Loss times `scale` and its gradients, for batches of equal size, from fixed memory."""
 
-    # Parameters
-
-    model : `LanguageModel`
-    scale : `float`
-        Factor on the loss of which the gradients are taken.
-    record : `Recorder | None`, optional (default = `None`)
-        What records the work, so that it can be repeated; `cuda_graph` if not given.
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        scale: float,
-        record: Recorder | None = None,
-    ) -> None:
-        self.model, self.scale, self.record = model, scale, record or cuda_graph
+    def __init__(self, model: LanguageModel, scale: float) -> None:
+        self.model, self.scale = model, scale
         self._all_parameters = list(model.parameters())
         self._settings: Any = None
         self._widths: tuple[int, ...] = ()
@@ -140,7 +123,7 @@ class CapturedGradients:
                     place.copy_(value)
             self._gradients = [one.grad for one in self._all_parameters]
 
-        self._replay = self.record(run)
+        self._replay = cuda_graph(run)
         self._copy(given, states)
 
     def _copy(self, given: list[torch.Tensor], states: BiLstmState) -> None:

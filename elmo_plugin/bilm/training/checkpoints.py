@@ -13,7 +13,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
-from elmo_plugin.bilm.training.vocabulary import check_positive
+from elmo_plugin.bilm.training.vocabulary import check_least
 
 logger = logging.getLogger(__name__)
 
@@ -89,23 +89,14 @@ class CheckpointSettings:
     keep_most_recent_by_age: float | None = None
 
     def __post_init__(self) -> None:
-        counts = ("save_every_num_batches", "keep_most_recent_by_count")
-        check_positive({name: getattr(self, name) for name in counts})
-        times = ("save_every_num_seconds", "keep_most_recent_by_age")
-        check_positive({name: getattr(self, name) for name in times}, least=0)
+        check_least(1, save_every_num_batches=self.save_every_num_batches)
+        check_least(1, keep_most_recent_by_count=self.keep_most_recent_by_count)
+        check_least(0, save_every_num_seconds=self.save_every_num_seconds)
+        check_least(0, keep_most_recent_by_age=self.keep_most_recent_by_age)
 
 
 class RunFiles:
-    """
-    Checkpoint files in the folder of a run, and the file with the weights of its best epoch.
-
-    # Parameters
-
-    directory : `Path`
-        Folder of the run.
-    settings : `CheckpointSettings`
-        How many checkpoints to keep.
-    """
+    """Checkpoint files in the folder of a run, and the file with the weights of its best epoch."""
 
     def __init__(self, directory: Path, settings: CheckpointSettings) -> None:
         self.directory = directory
@@ -163,11 +154,7 @@ class RunFiles:
         save_atomically(weights, self.best)
 
     def load_best(self) -> dict[str, torch.Tensor]:
-        """
-        Load the model weights of the best epoch to the CPU.
-
-        Raise a `ValueError` if the file is damaged.
-        """
+        """Load them to the CPU; raise a `ValueError` if the file is damaged."""
         try:
             return load_checked(self.best)
         except UNREADABLE as error:

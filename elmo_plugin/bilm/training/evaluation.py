@@ -1,7 +1,7 @@
 """Losses and perplexities of held-out text."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 
@@ -40,7 +40,7 @@ def sum_of_losses(
     return forward, backward, count
 
 
-def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
+def loss_metrics(forward: float, backward: float, sampled: bool) -> dict[str, float]:
     """
     Return loss and perplexities by name, given the mean losses of both directions in nats per word.
 
@@ -59,19 +59,3 @@ def figures(forward: float, backward: float, sampled: bool) -> dict[str, float]:
         "backward_perplexity": math.exp(min(backward, 700.0)),
         "perplexity": average,
     }
-
-
-def heldout_figures(sums: Sequence[float]) -> dict[str, float]:
-    """
-    Return the mean loss and the perplexities by name. `sums` is the result of `sum_of_losses`, or
-    its weighted sum over processes.
-
-    Raise a `ValueError` if the loss is not finite.
-    """
-    forward, backward, count = sums
-    if not math.isfinite(forward + backward):
-        raise ValueError(
-            f"the held-out loss is {(forward + backward) / (2 * count)}, expected a finite number; "
-            "what was saved before this epoch is intact"
-        )
-    return figures(forward / count, backward / count, sampled=False)

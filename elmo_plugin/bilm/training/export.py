@@ -25,11 +25,10 @@ from elmo_plugin.bilm.files.safetensors_file import (
     config_files,
     save_safetensors,
 )
-from elmo_plugin.bilm.files.text import counted
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.checkpoints import CHECKPOINT, points_in, read_object
+from elmo_plugin.bilm.training.checkpoints import points_in, read_object
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
 from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
@@ -63,11 +62,9 @@ def export_bilm(
     bilm : `BiLm`
     directory : `str | Path`
         Output folder, created if needed.
-    vocabulary : `WordVocabulary | None`, optional (default = `None`)
-        Words of the softmax.
-    softmax : `WordSoftmax | None`, optional (default = `None`)
-        Softmax that the biLM was trained with. It is needed to score sentences and to continue the
-        training.
+    vocabulary, softmax
+        Softmax that the biLM was trained with, and its words. They are needed to score sentences
+        and to continue the training.
     card : `dict[str, Any] | None`, optional (default = `None`)
         Model card: a record of the training, such as data, command, steps, time and perplexities.
         Absolute paths are cut to file names.
@@ -208,17 +205,14 @@ def _read_options(run: Path) -> ElmoOptions:
 def _card_of_a_checkpoint(
     path: Path, state: dict[str, Any], is_finished: bool
 ) -> tuple[dict[str, Any], str]:
-    card: dict[str, Any] = {"checkpoint": path.name}
-    card["run"] = "finished later" if is_finished else "is not finished"
-    point = CHECKPOINT.fullmatch(path.name)
-    if point:
-        card |= {"epochs": int(point[1]), "batches_of_the_next": int(point[2])}
-    progress = state.get("progress", {})
-    if "steps" in progress:
-        card |= {"steps": progress["steps"], "metrics": progress.get("metrics", {})}
-    where = f"after {counted(card['epochs'], 'epoch')}" if point else "an unknown step"
-    step = f", step {card['steps']}" if "steps" in card else ""
-    return card, f"the checkpoint {path.name} ({where}{step}) of a run that {card['run']}"
+    ended = "finished later" if is_finished else "is not finished"
+    card: dict[str, Any] = {"checkpoint": path.name, "run": ended}
+    where = "an unknown step"
+    if progress := state.get("progress"):
+        card |= {"epochs": progress["epochs"], "batches_of_the_next": progress["batches"]}
+        card |= {"steps": progress["steps"], "metrics": progress["metrics"]}
+        where = f"after {card['epochs']} epochs, step {card['steps']}"
+    return card, f"the checkpoint {path.name} ({where}) of a run that {ended}"
 
 
 def first_words(

@@ -15,7 +15,7 @@ import torch
 from elmo_plugin.bilm.training.stop_request import WARNINGS
 from elmo_plugin.bilm.training.streams import StreamBatch, StreamPosition, TokenStreams
 from elmo_plugin.bilm.training.token_types import TokenTypes
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_positive, count_targets
+from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_least, count_targets
 
 Positions = tuple[StreamPosition | None, StreamPosition | None]
 
@@ -99,10 +99,11 @@ class StreamLoader:
     def __post_init__(self) -> None:
         if not self.paths:
             raise ValueError("no text files to read, expected at least one")
-        sizes = ("batch_size", "num_steps", "batches_per_epoch", "num_tokens", "files_at_once")
-        check_positive({name: getattr(self, name) for name in sizes})
-        check_positive({"num_characters": self.num_characters}, least=3)
-        check_positive({"num_workers": self.num_workers}, least=0)
+        check_least(1, batch_size=self.batch_size, num_steps=self.num_steps)
+        check_least(1, num_tokens=self.num_tokens, batches_per_epoch=self.batches_per_epoch)
+        check_least(1, files_at_once=self.files_at_once)
+        check_least(3, num_characters=self.num_characters)
+        check_least(0, num_workers=self.num_workers)
 
     def batches_in_an_epoch(self, num_rows: int) -> int:
         """

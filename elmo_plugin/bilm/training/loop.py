@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import torch
 from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.training.checkpoints import RunFiles
-from elmo_plugin.bilm.training.evaluation import figures, heldout_figures, sum_of_losses
+from elmo_plugin.bilm.training.evaluation import loss_metrics, sum_of_losses
 from elmo_plugin.bilm.training.export import export_bilm
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import BatchPair, Positions, StreamLoader
@@ -45,14 +46,11 @@ class Pretraining:
         Model to train, already on its device.
     words : `WordVocabulary`
         Vocabulary of the model's softmax.
-    text : `StreamLoader`
-        Training text.
-    heldout : `StreamLoader | None`
-        Held-out text, evaluated after each epoch; `None` for no evaluation.
+    text, heldout
+        Training text, and text that is evaluated after each epoch, if any.
     directory : `str | Path`
         Folder of the run, visible to all processes. Training resumes from a checkpoint found here.
     settings : `LoopSettings`
-        Epochs, optimizer, checkpoints and so on.
     on_step : `Callable[[Step], None] | None`, optional (default = `None`)
         Function called after each step, before a checkpoint is saved.
     processes : `Processes | None`, optional (default = `None`)
@@ -61,8 +59,7 @@ class Pretraining:
     # Raises
 
     `ValueError`
-        If the optimizer's settings are unusable, or the optimizer does not accept the softmax's
-        sparse gradients. If `patience` is set without a held-out text.
+        If the settings are unusable, or `patience` is set without a held-out text.
     """
 
     def __init__(
@@ -298,12 +295,12 @@ class Pretraining:
     def _end_epoch(self) -> None:
         progress, metrics = self.progress, self.progress.metrics
         forward, backward = (loss / self.batches_per_epoch for loss in progress.losses)
-        training = figures(forward, backward, self.model.softmax.sampler is not None)
+        training = loss_metrics(forward, backward, self.model.softmax.sampler is not None)
         heldout = self._evaluate(self.heldout) if self.heldout is not None else {}
         metrics["epoch"] = progress.epochs
         metrics["training_duration"] = str(datetime.timedelta(seconds=self._seconds()))
         for part, found in (
-            ("training", {**training, **self.report.figures()}),
+            ("training", {**training, **self.report.metrics()}),
             ("validation", heldout),
         ):
             metrics |= {f"{part}_{name}": value for name, value in found.items()}
@@ -336,7 +333,14 @@ class Pretraining:
                 yield pair
 
         sums = sum_of_losses(self.model, until_stopped())
-        return heldout_figures(self.processes.total(*(one * len(own_rows) for one in sums)))
+        forward, backward, count = self.processes.total(*(one * len(own_rows) for one in sums))
+        found = loss_metrics(forward / count, backward / count, sampled=False)
+        if not math.isfinite(found["loss"]):
+            raise ValueError(
+                f"the held-out loss is {found['loss']}, expected a finite number; what was saved "
+                "before this epoch is intact"
+            )
+        return found
 
     @property
     def _heldout_rows(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
-from elmo_plugin.bilm.training.vocabulary import check_fraction, check_positive
+from elmo_plugin.bilm.training.vocabulary import check_fraction, check_least
 
 # Optimizers by their names in configs, each with its default arguments.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
@@ -138,8 +138,7 @@ class WarmupCosine:
     final_fraction: float = 0.01
 
     def __post_init__(self) -> None:
-        steps = {"warmup_steps": self.warmup_steps, "constant_steps": self.constant_steps}
-        check_positive(steps, least=0)
+        check_least(0, warmup_steps=self.warmup_steps, constant_steps=self.constant_steps)
         check_fraction("final_fraction", self.final_fraction)
 
     def factor(self, step: int, num_steps: int) -> float:

@@ -18,11 +18,7 @@ LONG_WAIT = timedelta(days=2)
 class Processes:
     """
     Processes of torch.distributed's default group, or a single process if it is not initialised.
-
-    # Parameters
-
-    device : `torch.device`
-        Device of this process.
+    `device` is that of this process.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -122,14 +118,8 @@ class Processes:
         self, parameters: Iterable[torch.nn.Parameter], own_weight: float
     ) -> None:
         """
-        All-reduce the gradients of parameters: replace them by their weighted sum over processes.
-
-        # Parameters
-
-        parameters : `Iterable[torch.nn.Parameter]`
-            Parameters that have dense gradients, in every process or in none.
-        own_weight : `float`
-            Weight of this process: its fraction of all batch rows.
+        Replace dense gradients, which all processes have or none, by their weighted sum over
+        processes. `own_weight` is this process's fraction of all batch rows.
         """
         gradients = [one.grad for one in parameters if one.grad is not None]
         while gradients:

@@ -27,7 +27,6 @@ class Report:
     # Parameters
 
     directory : `Path`
-        Folder of the run.
     tokens_a_step : `int`
         Number of tokens per direction in one step, over all processes.
     num_steps : `int`
@@ -86,11 +85,11 @@ class Report:
         self.seconds = time.monotonic() - self._begun
         self.bar.update()
         shown = {"loss": f"{step.loss:.3f}"}
-        shown |= {name: f"{value:.4g}" for name, value in self.figures().items()}
+        shown |= {name: f"{value:.4g}" for name, value in self.metrics().items()}
         self.bar.set_postfix(shown, refresh=False)
         if self.writer is not None:
-            figures = {"loss": step.loss, "learning_rate": rate, **self.figures()}
-            self.scalars("training", figures, step.steps)
+            metrics = {"loss": step.loss, "learning_rate": rate, **self.metrics()}
+            self.scalars("training", metrics, step.steps)
         self._estimate(step.steps)
 
     def _estimate(self, steps: int) -> None:
@@ -103,13 +102,13 @@ class Report:
         seconds = round(left * (now - first) / (steps - begun))
         logger.info(f"the whole run takes {datetime.timedelta(seconds=seconds)} more at this speed")
 
-    def scalars(self, part: str, figures: dict[str, Any], step: int) -> None:
-        """Write the floats in `figures` to TensorBoard as `part/name`, if `tensorboard` is set."""
-        for name, value in figures.items():
+    def scalars(self, part: str, metrics: dict[str, Any], step: int) -> None:
+        """Write the floats in `metrics` to TensorBoard as `part/name`, if `tensorboard` is set."""
+        for name, value in metrics.items():
             if self.writer is not None and isinstance(value, float):
                 self.writer.add_scalar(f"{part}/{name}", value, step)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return the epoch's tokens per second, if this process has made a step of it."""
         if not self.steps:
             return {}

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from elmo_plugin.bilm.training.checkpoints import CheckpointSettings
-from elmo_plugin.bilm.training.evaluation import figures
+from elmo_plugin.bilm.training.evaluation import loss_metrics
 from elmo_plugin.bilm.training.optimization import WarmupCosine
-from elmo_plugin.bilm.training.vocabulary import check_fraction, check_positive
+from elmo_plugin.bilm.training.vocabulary import check_fraction, check_least
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class LoopSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        names = ("num_epochs", "patience", "num_gradient_accumulation_steps")
-        check_positive({name: getattr(self, name) for name in names})
-        least_zero = ("frozen_steps", "dropout_free_steps")
-        check_positive({name: getattr(self, name) for name in least_zero}, least=0)
+        together = self.num_gradient_accumulation_steps
+        check_least(1, num_epochs=self.num_epochs, patience=self.patience)
+        check_least(1, num_gradient_accumulation_steps=together)
+        check_least(0, frozen_steps=self.frozen_steps, dropout_free_steps=self.dropout_free_steps)
         check_fraction("reset_probability", self.reset_probability)
         for name in ("grad_norm", "gradient_scale"):
             if not (getattr(self, name) is None or getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
-        metric, known = self.validation_metric, sorted(figures(0, 0, sampled=False))
+        metric, known = self.validation_metric, sorted(loss_metrics(0, 0, sampled=False))
         if metric[:1] not in ("+", "-") or metric[1:] not in known:
             raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {known}")
 

@@ -21,7 +21,7 @@ from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.kernels.compiled_training import training_linear
 from elmo_plugin.bilm.kernels.sampled_softmax import fuses, sampled_losses
-from elmo_plugin.bilm.training.vocabulary import check_positive
+from elmo_plugin.bilm.training.vocabulary import check_least
 
 # HDF5 datasets of `softmax.hdf5`; bilm-tf uses the first two names.
 WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"
@@ -41,20 +41,10 @@ class Negatives(NamedTuple):
 
 class LogUniformSampler:
     """
-    Sampler of distinct word ids from the distribution `p(k) = (log(k + 2) - log(k + 1)) /
-    log(num_words + 1)`.
+    Sampler of `num_samples` distinct word ids from the distribution `p(k) = (log(k + 2) -
+    log(k + 1)) / log(num_words + 1)`, for words sorted by decreasing frequency.
 
-    # Parameters
-
-    num_words : `int`
-        Size of the vocabulary, whose words must be sorted by decreasing frequency.
-    num_samples : `int`
-        Number of distinct words to draw.
-
-    # Raises
-
-    `ValueError`
-        If `num_samples` is not between 1 and `num_words - 1`.
+    Raise a `ValueError` if `num_samples` is not between 1 and `num_words - 1`.
     """
 
     def __init__(self, num_words: int, num_samples: int) -> None:
@@ -109,16 +99,8 @@ class FrequencySampler:
     the candidates is an unbiased estimate of the full softmax's normalizer. The logits of targets
     are not corrected. In a small vocabulary, all words are candidates.
 
-    # Parameters
-
-    counts : `torch.Tensor`
-        Count of each word in the text, shape `(num_words,)`.
-    num_samples : `int`
-        Number of draws.
-    num_frequent : `int`
-        Number of words that are always candidates: the first ones of the vocabulary.
-    exponent : `float`
-        Power of the count.
+    `counts` has the count of each word in the text, shape `(num_words,)`, `num_frequent` the number
+    of words that are always candidates, the first ones.
     """
 
     def __init__(
@@ -191,7 +173,7 @@ class WordSoftmax(torch.nn.Module):
         counts: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_positive({"num_frequent": num_frequent}, least=0)
+        check_least(0, num_frequent=num_frequent)
         if count_exponent is None and num_frequent:
             raise ValueError(f"num_frequent is {num_frequent}, expected count_exponent with it")
         if counts is None and (count_exponent is not None or bias_from_counts):
@@ -207,7 +189,7 @@ class WordSoftmax(torch.nn.Module):
                 raise ValueError(
                     f"count_exponent is {count_exponent}, expected num_samples with it"
                 )
-            check_positive({"num_samples": num_samples})
+            check_least(1, num_samples=num_samples)
             self.sampler = FrequencySampler(counts, num_samples, num_frequent, count_exponent)
         elif num_samples is not None:
             self.sampler = LogUniformSampler(num_words, num_samples)

@@ -27,6 +27,7 @@ from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
 logger = logging.getLogger(__name__)
 
 States = tuple[LstmState, LstmState]
+INTACT = "checkpoints before it are intact"
 # Number of steps that a GPU is given before Python waits for their losses.
 STEPS_AHEAD = 16
 
@@ -36,6 +37,7 @@ class _Taken(NamedTuple):
 
     number: int
     losses: torch.Tensor
+    norm: torch.Tensor | None
     pairs: list[BatchPair]
 
 
@@ -46,13 +48,7 @@ class Stepper:
     The random numbers of a step depend only on the seed, the step's number and the process. The
     sampled negatives are the same in all processes.
 
-    # Parameters
-
-    model : `LanguageModel`
-    settings : `LoopSettings`
-    processes : `Processes`
-    paths : `Sequence[str | Path]`
-        Files of the training text, for error messages.
+    Error messages name lines of `paths`, the files of the training text.
     """
 
     def __init__(
@@ -78,24 +74,23 @@ class Stepper:
         self._graph: CapturedGradients | None = None
         self._steps_ahead = 1 if processes.device.type == "cpu" else STEPS_AHEAD
         self._taken: list[_Taken] = []
-        self._norms: list[torch.Tensor] = []
 
     @property
     def own_weight(self) -> float:
         """Fraction of all streams that this process computes."""
         return len(self.own_rows) / self.num_rows
 
-    def choose_dtype(self, figures: dict[str, Any]) -> None:
+    def choose_dtype(self, metrics: dict[str, Any]) -> None:
         """
         Choose the dtype of matrix products, if the model's `dtype` is `"auto"`.
 
-        The choice is stored as `training_dtype` in `figures`, the run's metrics. A resumed run
+        The choice is stored as `training_dtype` in `metrics`, the run's metrics. A resumed run
         keeps the stored choice. Raise a `ValueError` if the processes choose differently.
         """
         if self.model.dtype != "auto":
             return
         here = auto_training_dtype(self.model.softmax.weight.device) or "float32"
-        chosen = figures.setdefault("training_dtype", here)
+        chosen = metrics.setdefault("training_dtype", here)
         self.processes.check_same(dtype=chosen)
         self.model.set_training_dtype(None if chosen == "float32" else chosen)
 
@@ -137,29 +132,22 @@ class Stepper:
         if self.settings.frozen_steps:
             self.model.bilm.requires_grad_(number > self.settings.frozen_steps)
         losses, negatives = self._compute_gradients(pairs, number)
-        self._taken.append(_Taken(number, losses, pairs))
-        wait = wait or len(self._taken) >= self._steps_ahead
-        num_flags = len(flags)
-        if wait:
-            totals, flags = self._totals(flags)
         self._sum_gradients(negatives)
-        settings = self.settings
+        norm, settings = None, self.settings
         if settings.grad_norm:
-            self._norms.append(clip_grad_norm(self.model.parameters(), settings.grad_norm))
-        norms = self._checked_norms() if wait else []
+            norm = clip_grad_norm(self.model.parameters(), settings.grad_norm)
+        self._taken.append(_Taken(number, losses, norm, pairs))
+        results: list[Step] = []
+        totals = [0.0] * len(flags)
+        if wait or len(self._taken) >= self._steps_ahead:
+            results, totals = self._results(flags)
+            self._taken = []
         schedule = settings.learning_rate_scheduler
         factor = 1.0 if schedule is None else schedule.factor(number, num_steps)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * factor
         self.optimizer.step()
-        if not wait:
-            return [], [0.0] * num_flags
-        results = [
-            Step(one.number, *loss, norm, len(one.pairs))
-            for one, loss, norm in zip(self._taken, totals, norms)
-        ]
-        self._taken, self._norms = [], []
-        return results, flags
+        return results, totals
 
     def _compute_gradients(
         self, pairs: list[BatchPair], number: int
@@ -225,33 +213,27 @@ class Stepper:
             self._graph = CapturedGradients(self.model, scale)
         return self._graph
 
-    def _totals(self, flags: list[float]) -> tuple[list[tuple[float, float]], list[float]]:
-        """Return the losses of the steps taken, and the flags, over all processes."""
+    def _results(self, flags: list[float]) -> tuple[list[Step], list[float]]:
+        """Return the steps taken and the flags, over all processes; raise an error, see `step`."""
         own = torch.stack([one.losses for one in self._taken]).tolist()
         weighed = [loss * self.own_weight for losses in own for loss in losses]
         totals = self.processes.total(*weighed, *flags)
-        losses = list(zip(totals[: len(weighed) : 2], totals[1 : len(weighed) : 2]))
-        for (forward, backward), here, one in zip(losses, own, self._taken):
-            if not math.isfinite(forward + backward):
+        results, wrong = [], f"expected a finite number; {INTACT}"
+        for one, here, *both in zip(self._taken, own, totals[::2], totals[1::2]):
+            norm = None if one.norm is None else one.norm.item()
+            step = Step(one.number, both[0], both[1], norm, len(one.pairs))
+            if not math.isfinite(step.loss):
                 bad = not math.isfinite(sum(here))
                 raise ValueError(
-                    f"the loss is {(forward + backward) / 2} at step {one.number}, expected a "
-                    "finite number; checkpoints before it are intact. The batch was read "
+                    f"the loss is {step.loss} at step {one.number}, {wrong}. The batch was read "
                     f"{'from ' + _sources(one.pairs, self.paths) if bad else 'by another process'}"
                 )
-        return losses, totals[len(weighed) :]
-
-    def _checked_norms(self) -> list[float | None]:
-        if not self._norms:
-            return [None] * len(self._taken)
-        norms = torch.stack(self._norms).tolist()
-        for one, norm in zip(self._taken, norms):
-            if not math.isfinite(norm):
+            if norm is not None and not math.isfinite(norm):
                 raise ValueError(
-                    f"the norm of the gradients is {norm} at step {one.number}, expected a finite "
-                    "number; checkpoints before it are intact"
+                    f"the norm of the gradients is {norm} at step {one.number}, {wrong}"
                 )
-        return norms
+            results.append(step)
+        return results, totals[len(weighed) :]
 
     def _sum_gradients(self, negatives: list[torch.Tensor]) -> None:
         if self.processes.size == 1:

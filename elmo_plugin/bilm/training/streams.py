@@ -79,20 +79,8 @@ class TokenStreams:
     Each sentence is read from `<S>` to `</S>`, or backward from `</S>` to `<S>`. The boundary at
     the end is only a target, never an input.
 
-    # Parameters
-
-    types : `TokenTypes`
-        Distinct tokens of the text; both directions share them.
-    paths : `Sequence[str | Path]`
-        Text files.
-    direction : `str`
-        `"forward"` or `"backward"`.
-    num_rows, num_steps : `int`
-        Number of streams over all processes, and of tokens that each reads in a batch.
-    own_rows : `range | None`, optional (default = `None`)
-        Streams of this process; all streams if not given.
-    shuffle, files_at_once, seed
-        See `StreamLoader`.
+    `num_rows` is the number of streams over all processes, `own_rows` has those of this process
+    (default: all). Both directions share `types`. For the others see `StreamLoader`.
     """
 
     def __init__(
@@ -120,21 +108,11 @@ class TokenStreams:
         num_workers: int = 1,
     ) -> Iterator[StreamBatch]:
         """
-        Yield batches until the sentences run out, or without end.
+        Yield batches from a position on until the sentences run out, or pass after pass. With N
+        workers, worker k yields the batches k, k + N, ...
 
-        # Parameters
-
-        start : `StreamPosition | None`, optional (default = `None`)
-            Position to resume from; `None` for the beginning.
-        endless : `bool`, optional (default = `False`)
-            Start another pass over the text when the sentences run out.
-        worker, num_workers : `int`
-            With N workers, worker k yields the batches k, k + N, ...
-
-        # Raises
-
-        `ValueError`
-            If there is no sentence, a line is not UTF-8, or `start` has another number of streams.
+        Raise a `ValueError` if there is no sentence, a line is not UTF-8, or `start` has another
+        number of streams.
         """
         start, num_rows = start or StreamPosition(), self.num_rows
         if start.rows and len(start.rows) != num_rows:

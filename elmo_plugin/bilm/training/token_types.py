@@ -30,16 +30,8 @@ class TextFile(NamedTuple):
 
 class TokenTypes:
     """
-    Distinct tokens, numbered as they are read. The first two are `<S>` and `</S>`.
-
-    # Parameters
-
-    vocabulary : `WordVocabulary`
-        Vocabulary of the words to predict.
-    num_characters : `int`
-        Number of character ids of a token.
-    num_files : `int`
-        Number of files that are kept in memory, those that were read last.
+    Distinct tokens, numbered as they are read. The first two are `<S>` and `</S>`. The `num_files`
+    files that were read last stay in memory.
     """
 
     def __init__(self, vocabulary: WordVocabulary, num_characters: int, num_files: int) -> None:

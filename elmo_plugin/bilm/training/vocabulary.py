@@ -3,7 +3,7 @@
 import glob
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
@@ -116,7 +116,7 @@ class WordVocabulary:
         return cls([*SPECIAL_WORDS, *(word for _, word in sorted(frequent)[:most])])
 
 
-def check_positive(numbers: Mapping[str, float | None], least: int = 1) -> None:
+def check_least(least: int, **numbers: float | None) -> None:
     """Raise a `ValueError` that names the first number below `least`; `None` is allowed."""
     for name, number in numbers.items():
         if number is not None and number < least:
@@ -189,7 +189,7 @@ def vocabulary_of(
     See `WordVocabulary.from_counts` for `min_count` and `max_size`. Raise a `ValueError` if a
     number is too small, or a line is not UTF-8.
     """
-    check_positive({"min_count": min_count})
-    check_positive({"max_size": max_size}, least=len(SPECIAL_WORDS))
+    check_least(1, min_count=min_count)
+    check_least(len(SPECIAL_WORDS), max_size=max_size)
     counts = Counter(token for path in paths for line in read_sentences(path) for token in line)
     return WordVocabulary.from_counts(counts, min_count, max_size)

@@ -7,7 +7,7 @@ import torch
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.evaluation import figures, sum_of_losses
+from elmo_plugin.bilm.training.evaluation import loss_metrics, sum_of_losses
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
@@ -49,7 +49,7 @@ def model(vocabulary, dropout=0.0, num_samples=None):
 def evaluate(language_model, paths, vocabulary):
     batches = StreamLoader(paths, shuffle=False, **SHAPE).pairs(vocabulary)
     forward, backward, count = sum_of_losses(language_model, batches)
-    return SimpleNamespace(**figures(forward / count, backward / count, sampled=False))
+    return SimpleNamespace(**loss_metrics(forward / count, backward / count, sampled=False))
 
 
 @pytest.mark.slow
