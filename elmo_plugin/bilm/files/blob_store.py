@@ -22,6 +22,8 @@ MOST_BYTES_OF_A_VALUE = 900_000_000
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# `sqlite3` cannot decode a message that quotes a damaged schema.
+_ERRORS = (OSError, sqlite3.Error, UnicodeDecodeError)
 _NOT_WRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
@@ -73,7 +75,7 @@ class BlobStore:
                         continue
                     logger.warning("an entry of the cache %s is damaged", self._root)
                     connection.execute("DELETE FROM entries WHERE key = ?", (key,))
-            except (OSError, sqlite3.Error) as error:
+            except _ERRORS as error:
                 self._failed(error)
         return found
 
@@ -93,7 +95,7 @@ class BlobStore:
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-            except (OSError, sqlite3.Error) as error:
+            except _ERRORS as error:
                 self._failed(error, writing=True)
 
     def _insert(self, connection: sqlite3.Connection, values: Mapping[bytes, memoryview]) -> None:
@@ -121,8 +123,10 @@ class BlobStore:
             self._connection = _connect(_own_folder(self._root) / FILE)
         return self._connection
 
-    def _failed(self, error: OSError | sqlite3.Error, writing: bool = False) -> None:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    def _failed(self, error: Exception, writing: bool = False) -> None:
+        undecodable = isinstance(error, UnicodeDecodeError)
+        code = sqlite3.SQLITE_CORRUPT if undecodable else getattr(error, "sqlite_errorcode", 0)
+        code &= 0xFF
         if code in _BUSY:
             self._waits += 1
             if self._waits == MOST_WAITS:

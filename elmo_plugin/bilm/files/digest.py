@@ -27,11 +27,11 @@ def fingerprint(bilm: BiLm) -> str:
     it must not change between versions. If the vectors depend on more, such as a hook or the mask
     of a pruned weight, every hash is another, so that nothing is resumed.
     """
-    sizes: list[Any] = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
-    digest = hashlib.blake2b(json.dumps(sizes).encode(), digest_size=16)
+    digest = hashlib.blake2b(_sizes(bilm).encode(), digest_size=16)
     if not is_covered(bilm):
         digest.update(os.urandom(16))
-    for tensor in bilm.parameters():
+    # A tied weight counts at each of its places: which weights are tied changes the vectors.
+    for _, tensor in bilm.named_parameters(remove_duplicate=False):
         digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
     for module in bilm.modules():
         if isinstance(module, ManyLangsTokenLayer):
@@ -63,9 +63,10 @@ class WeightsDigest:
             return None
         activation = bilm.char_cnn.activation.__name__
         settings = [_settings(one) for one in bilm.modules()]
-        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in bilm.named_parameters()]
-        about = repr((bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT))
-        parameters = list(bilm.parameters())
+        named = list(bilm.named_parameters(remove_duplicate=False))
+        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in named]
+        about = repr((_sizes(bilm), bilm.state, activation, settings, shapes, WARM_UP_TEXT))
+        parameters = [one for _, one in named]
         if certain:
             in_doubt(parameters)
         return derived(
@@ -81,6 +82,11 @@ def is_covered(bilm: BiLm) -> bool:
     return depends_on_parameters_alone(bilm) and all(
         one.plain_weights is not None for one in layers
     )
+
+
+def _sizes(bilm: BiLm) -> str:
+    """Return options and changed settings in JSON; a clip may be a tensor or of NumPy's types."""
+    return json.dumps([options_dict(bilm.options), bilm.dtype, *_assigned(bilm)], default=float)
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:

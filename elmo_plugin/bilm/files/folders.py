@@ -49,7 +49,9 @@ EXPECTED = (
 # a file that does was made to fill the disk.
 MOST_RATIO, MOST_OVERHEAD = 100, 1 << 22
 # Exceptions that a damaged ZIP raises, besides OSError.
-DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
+DAMAGE = (
+    zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError, UnicodeDecodeError,
+)  # fmt: skip
 MOST_ENTRIES = 1 << 12
 
 

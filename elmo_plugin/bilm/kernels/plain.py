@@ -55,6 +55,7 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
             and _members(kind).isdisjoint(own)
             and type(layer) is kind
             and type(weight) in TENSORS
+            and weight.layout is torch.strided
             and type(bias) in _BIASES[has_bias]
             and (kind is not torch.nn.Conv1d or _settings(own) == _USUAL_SETTINGS)
         ):
@@ -76,6 +77,7 @@ def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | No
         weight, bias = layer.weight, layer.bias
         if torch.compiler.is_exporting() or (
             type(weight) in TENSORS
+            and weight.layout is torch.strided
             and type(bias) in _BIASES[has_bias]
             and (kind is not torch.nn.Conv1d or _settings(layer.__dict__) == _USUAL_SETTINGS)
         ):

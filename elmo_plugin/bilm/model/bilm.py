@@ -351,7 +351,8 @@ class BiLm(WeightsModule):
         Raise a `ValueError` if the biLM has hooks or another `forward`, which `run` does not call.
         """
         check_no_hooks(self, BiLm)
-        return self._start_states(rows)
+        forward, backward = (one.map(torch.clone) for one in self._start_states(rows))
+        return forward, backward  # copies: the caller may write to them
 
     def _start_states(self, rows: Sequence[int]) -> BiLstmState:
         single_thread_after_fork()

@@ -330,11 +330,12 @@ class BiLstm(torch.nn.Module):
 
     def initial_state(self, batch_size: int) -> LstmState:
         """Return a state of zeros for one direction."""
-        weight = any_weight(self)
-        return LstmState(
-            weight.new_zeros(self.num_layers, batch_size, self.projection_dim),
-            weight.new_zeros(self.num_layers, batch_size, self.cell_size),
+        weight = any_weight(self)  # may be sparse or sharded
+        hidden, cell = (
+            torch.zeros(self.num_layers, batch_size, size, dtype=weight.dtype, device=weight.device)
+            for size in (self.projection_dim, self.cell_size)
         )
+        return LstmState(hidden, cell)
 
     def forward(
         self,

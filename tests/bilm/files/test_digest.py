@@ -1,6 +1,7 @@
 import copy
 from unittest.mock import Mock
 
+import numpy
 import pytest
 import torch
 from tiny_bilm import random_bilm
@@ -114,6 +115,7 @@ def test_settings_that_were_assigned_change_the_fingerprint():
         (bilm.lstm.backward_layer_1, "projection_clip", None),
         (bilm.char_cnn, "_activation", torch.tanh),
         (bilm.char_cnn, "dtype", "int8"),
+        (bilm.lstm.forward_layer_1, "cell_clip", numpy.float32(0.2)),
     ):
         before = getattr(owner, name)
         setattr(owner, name, value)
@@ -121,6 +123,15 @@ def test_settings_that_were_assigned_change_the_fingerprint():
         setattr(owner, name, before)
     assert len(set(found)) == len(found)
     assert fingerprint(bilm) == found[0]
+
+
+def test_tied_weights_are_told_apart_by_what_they_are_tied_to():
+    lstm = (bilm := random_bilm()).lstm
+    found = []
+    for other in (lstm.forward_layer_0, lstm.backward_layer_0):
+        lstm.backward_layer_1.state_projection.weight = other.state_projection.weight
+        found += fingerprint(bilm), WeightsDigest().of(bilm.requires_grad_(False))
+    assert len(set(found)) == len(found)
 
 
 def test_an_interrupted_comparison_is_made_again(monkeypatch):

@@ -209,6 +209,16 @@ def test_damaged_however_it_is_packed(nlpl, tmp_path, compression):
             load_bilm(path)
 
 
+def test_a_name_in_a_zip_that_is_no_utf_8(nlpl, tmp_path):
+    content = bytearray(zipped(nlpl, tmp_path / "145.zip").read_bytes())
+    entry = content.index(b"PK\x01\x02")  # in the central directory
+    content[entry + 9] |= 0x08  # flag of UTF-8
+    content[entry + 46] = 0x85
+    (tmp_path / "145.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"145\.zip is not a whole ZIP"):
+        load_bilm(tmp_path / "145.zip")
+
+
 def test_only_the_files_of_the_bilm_are_unpacked(nlpl, tmp_path, monkeypatch):
     """Large entries beside them stay empty, whatever their names end with."""
     path = zipped(nlpl, tmp_path / "145.zip")

@@ -369,7 +369,7 @@ def test_a_frozen_bilm_in_an_optimizer_keeps_what_was_derived():
     bilm.state = "primed"
     other = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([*bilm.parameters(), other], lr=0.1)
-    first = bilm.start_states([0])[0].hidden.data_ptr()
+    first = bilm._start_states([0])[0].hidden.data_ptr()
     other.sum().backward()
     optimizer.step()
-    assert bilm.start_states([0])[0].hidden.data_ptr() == first
+    assert bilm._start_states([0])[0].hidden.data_ptr() == first

@@ -289,9 +289,18 @@ def test_primed_runs_the_warm_up_text_once():
     bilm = bilm_in("primed")
     with torch.no_grad():
         vectors(bilm, SENTENCES)
-        first = bilm.start_states([0])[0].hidden
+        first = bilm._start_states([0])[0].hidden
         vectors(bilm, SENTENCES)
-        assert bilm.start_states([0])[0].hidden.data_ptr() == first.data_ptr()
+        assert bilm._start_states([0])[0].hidden.data_ptr() == first.data_ptr()
+
+
+def test_a_caller_may_write_to_the_states_that_it_got():
+    bilm = random_bilm().requires_grad_(False)
+    bilm.state = "primed"
+    expected = bilm.start_states([0])[0].hidden.clone()
+    for state in bilm.start_states([0]):
+        state.map(torch.Tensor.zero_)
+    assert torch.equal(bilm.start_states([0])[0].hidden, expected)
 
 
 @pytest.mark.parametrize("training", [True, False])

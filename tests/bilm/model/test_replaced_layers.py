@@ -307,6 +307,18 @@ def test_the_primed_state_is_of_the_layers_as_they_are(change):
     assert torch.equal(found, bilm.start_states([0])[0].hidden)
 
 
+def test_sparse_weights_compute_as_dense_ones():
+    bilm = random_bilm().requires_grad_(False)
+    expected = bilm(batch_to_ids(BATCHES[0]))["activations"]
+    bilm.state = "carry"
+    bilm.lstm.policy.states = None
+    for name in LINEARS:
+        layer = bilm.get_submodule(name)
+        layer.weight = torch.nn.Parameter(layer.weight.to_sparse_csr(), requires_grad=False)
+    for one, other in zip(bilm(batch_to_ids(BATCHES[0]))["activations"], expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
 def test_quantization_aware_training_trains(files):
     ours, theirs = elmo_pair(files, requires_grad=True)
     for elmo in (ours, theirs):

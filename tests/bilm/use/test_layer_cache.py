@@ -175,8 +175,14 @@ def test_a_damaged_entry_is_noticed_and_made_again(damage, tmp_path, caplog):
 
 @pytest.mark.parametrize(
     "content",
-    [b"not SQLite at all " * 1000, b"SQLite format 3\0" + b"\xff" * 40_000, "first", "middle"],
-    ids=["other", "header", "first", "middle"],
+    [
+        b"not SQLite at all " * 1000,
+        b"SQLite format 3\0" + b"\xff" * 40_000,
+        "first",
+        "middle",
+        "scattered",
+    ],
+    ids=["other", "header", "first", "middle", "scattered"],
 )
 def test_a_damaged_file_is_noticed_and_made_again(content, tmp_path, caplog):
     bilm, ids = frozen(), batch_to_ids([[f"{number}"] * 20 for number in range(60)])
@@ -187,6 +193,9 @@ def test_a_damaged_file_is_noticed_and_made_again(content, tmp_path, caplog):
         content = whole[: len(whole) // 3]
     elif content == "middle":
         content = whole[:20_000] + b"\xff" * 50_000 + whole[70_000:]
+    elif content == "scattered":  # SQLite's message then quotes bytes that are no UTF-8
+        content = bytearray(whole)
+        content[5000::97] = bytes(one ^ 0xFF for one in content[5000::97])
     path.write_bytes(content)
     cache = LayerCache(str(tmp_path))
     for _ in range(3):
