@@ -122,25 +122,20 @@ class CorefPredictor(InterpretablePredictor):
         return labeled
 
     def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """
-        Return the gradients and the model's output; see AllenNLP's `Predictor`.
-
-        # Raises
-
-        `ValueError`
-            If tokens were removed from an instance, as AllenNLP's input reduction does.
-        """
-        for instance in instances:
-            text, metadata = instance["text"], instance["metadata"]
-            if len(text) != len(metadata["original_text"]):  # type: ignore[index]
-                raise ValueError(
-                    "found a document from which tokens were removed: input reduction is not "
-                    "possible for coreference, whose spans are counted in tokens"
-                )
+        """Return the gradients and the model's output; see AllenNLP's `Predictor`."""
         gradients, outputs = super().get_gradients(instances)
         # Hotflip expects the `clusters` of one document and would fail on those of a batch.
         outputs["predicted_clusters"] = outputs.pop("clusters")
         return gradients, outputs
+
+    def check_tokens(self, instance: Instance) -> None:
+        """Raise a `ValueError` if input reduction removed tokens."""
+        text, metadata = instance["text"], instance["metadata"]
+        if len(text) != len(metadata["original_text"]):  # type: ignore[index]
+            raise ValueError(
+                "found a document from which tokens were removed: input reduction is not "
+                "possible for coreference, whose spans are counted in tokens"
+            )
 
     def _words_list_to_instance(self, words: List[str]) -> Instance:
         document = self._spacy(Doc(self._spacy.vocab, words=words))

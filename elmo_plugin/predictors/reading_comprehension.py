@@ -8,7 +8,7 @@ from allennlp.data import Instance
 from allennlp.data.fields import IndexField
 from allennlp.predictors import Predictor
 
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts
 
 
 @Predictor.register("reading_comprehension", exist_ok=True)
@@ -37,12 +37,7 @@ class ReadingComprehensionPredictor(InterpretablePredictor):
         return self.predict_json({"question": question, "passage": passage})
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        for name in ("question", "passage"):
-            if not isinstance(json_dict.get(name), str):
-                raise ValueError(
-                    f"found the keys {sorted(json_dict)}, expected a string as `question` and one "
-                    "as `passage`"
-                )
+        check_texts(json_dict, "question", "passage")
         return self._dataset_reader.text_to_instance(json_dict["question"], json_dict["passage"])
 
     def predictions_to_labeled_instances(

@@ -1,6 +1,6 @@
 """Predictor for tagging, such as NER: predicts a tag for each token of a sentence."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -13,7 +13,7 @@ from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTagge
 
 from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
 from elmo_plugin.metrics.conlleval import bio_tags
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts
 
 
 @Predictor.register("sentence_tagger", exist_ok=True)
@@ -41,11 +41,7 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
         if "tokens" not in json_dict:
-            if not isinstance(json_dict.get("sentence"), str):
-                raise ValueError(
-                    f"found the keys {sorted(json_dict)}; expected a string as `sentence` or a "
-                    "list of strings as `tokens`"
-                )
+            check_texts(json_dict, "sentence", or_else=" or a list of strings as `tokens`")
             return super()._json_to_instance(json_dict)
         tokens = json_dict["tokens"]
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
@@ -77,22 +73,13 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
             labeled.append(one)
         return labeled
 
-    def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """
-        Return the gradients and the model's output; see AllenNLP's `Predictor`.
-
-        # Raises
-
-        `ValueError`
-            If a sentence has no tokens left. AllenNLP's input reduction removes all of them if the
-            model predicts no span.
-        """
-        if not all(len(instance["tokens"]) for instance in instances):
+    def check_tokens(self, instance: Instance) -> None:
+        """Raise a `ValueError` if input reduction removed all tokens."""
+        if not len(instance["tokens"]):
             raise ValueError(
                 "found a sentence from which all tokens were removed: input reduction keeps the "
                 "tokens of a span, and the model predicts none"
             )
-        return super().get_gradients(instances)
 
     def _labeled(self, instance: Instance, tags: List[str]) -> Instance:
         namespace = getattr(self._model, "label_namespace", "labels")

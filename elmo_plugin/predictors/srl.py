@@ -1,6 +1,6 @@
 """Predictor for semantic role labelling: finds the arguments of each predicate in a sentence."""
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
@@ -228,23 +228,14 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         labeled.add_field("tags", tags, self._model.vocab)
         return [labeled]
 
-    def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """
-        Return the gradients and the model's output; see AllenNLP's `Predictor`.
-
-        # Raises
-
-        `ValueError`
-            If tokens were removed from an instance, as AllenNLP's input reduction does.
-        """
-        for instance in instances:
-            tokens, indicator = instance["tokens"], instance["verb_indicator"]
-            if len(tokens) != len(indicator.labels):  # type: ignore[attr-defined]
-                raise ValueError(
-                    "found a sentence from which tokens were removed: input reduction is not "
-                    "possible for semantic roles, whose predicate is marked token by token"
-                )
-        return super().get_gradients(instances)
+    def check_tokens(self, instance: Instance) -> None:
+        """Raise a `ValueError` if input reduction removed tokens."""
+        tokens, indicator = instance["tokens"], instance["verb_indicator"]
+        if len(tokens) != len(indicator.labels):  # type: ignore[attr-defined]
+            raise ValueError(
+                "found a sentence from which tokens were removed: input reduction is not "
+                "possible for semantic roles, whose predicate is marked token by token"
+            )
 
 
 def _load_tagger(archive: str) -> Predictor:

@@ -8,7 +8,7 @@ from allennlp.predictors import Predictor
 from allennlp.predictors import TextClassifierPredictor as AllenNlpTextClassifierPredictor
 
 from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts
 
 
 @Predictor.register("text_classifier", exist_ok=True)
@@ -23,8 +23,7 @@ class TextClassifierPredictor(InterpretablePredictor, AllenNlpTextClassifierPred
     """
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        if not isinstance(json_dict.get("sentence"), str):
-            raise ValueError(f"found the keys {sorted(json_dict)}, expected a string as `sentence`")
+        check_texts(json_dict, "sentence")
         split_by_rules(DEFAULT)
         return super()._json_to_instance(json_dict)
 

@@ -8,7 +8,7 @@ from allennlp.data import Instance
 from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts
 
 
 @Predictor.register("textual_entailment", exist_ok=True)
@@ -31,12 +31,7 @@ class TextualEntailmentPredictor(InterpretablePredictor):
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        missing = [key for key in ("premise", "hypothesis") if key not in json_dict]
-        if missing:
-            raise ValueError(f"found the keys {sorted(json_dict)}, expected premise and hypothesis")
-        for key in ("premise", "hypothesis"):
-            if not isinstance(json_dict[key], str):
-                raise ValueError(f"{key}: found {json_dict[key]!r}, expected a string")
+        check_texts(json_dict, "premise", "hypothesis")
         return self._dataset_reader.text_to_instance(json_dict["premise"], json_dict["hypothesis"])
 
     def predictions_to_labeled_instances(

@@ -11,7 +11,7 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data.dataset_readers.dataset_reader import DatasetReader, PathOrStr
 from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextField
 from allennlp.data.instance import Instance
-from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
+from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
@@ -102,7 +102,7 @@ class Conll2003DatasetReader(ShardingReader):
                     f"unknown coding_scheme: {coding_scheme}; expected IOB1 or BIOUL"
                 )
             convert_to_coding_scheme = None if coding_scheme == "IOB1" else coding_scheme
-        super().__init__(**kwargs)
+        super().__init__(token_indexers, **kwargs)
         labels = [("tag", tag_label), *(("feature", label) for label in feature_labels)]
         for kind, label in labels:
             if label not in LABELS and (kind, label) != ("tag", None):
@@ -114,7 +114,6 @@ class Conll2003DatasetReader(ShardingReader):
                 f"unknown convert_to_coding_scheme: {convert_to_coding_scheme}; "
                 "expected null or BIOUL"
             )
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self.tag_label = tag_label
         self.feature_labels = set(feature_labels)
         self.convert_to_coding_scheme = convert_to_coding_scheme
@@ -214,10 +213,6 @@ class Conll2003DatasetReader(ShardingReader):
             if column == self.tag_label:
                 fields["tags"] = GoldTagsField(tags, sequence, self.label_namespace)
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        instance.fields["tokens"]._token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
 class _Columns:

@@ -12,7 +12,6 @@ from allennlp.data import DatasetReader, Field, Instance, Token, TokenIndexer
 from allennlp.data.dataset_readers.dataset_reader import PathOrStr
 from allennlp.data.dataset_readers.dataset_utils import enumerate_spans
 from allennlp.data.fields import ListField, MetadataField, SequenceLabelField, SpanField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from elmo_plugin.bilm.files.text import quoted
@@ -195,13 +194,12 @@ class ConllCorefReader(ShardingReader):
         remove_singleton_clusters: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(token_indexers, **kwargs)
         if max_span_width < 1:
             raise ConfigurationError(f"found max_span_width {max_span_width}, expected 1 or more")
         if max_sentences is not None and max_sentences < 1:
             raise ConfigurationError(f"found max_sentences {max_sentences}, expected 1 or more")
         self._max_span_width = max_span_width
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._wordpiece_modeling_tokenizer = wordpiece_modeling_tokenizer
         self._max_sentences = max_sentences
         self._remove_singleton_clusters = remove_singleton_clusters
@@ -295,10 +293,6 @@ class ConllCorefReader(ShardingReader):
             fields["span_labels"] = SequenceLabelField(labels, spans)
         fields["metadata"] = MetadataField(metadata)
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        instance["text"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _tokens(self, words: List[str]) -> Tuple[List[Token], List[int], List[int]]:
         """Return the tokens, and the indices of each word's first and last token."""

@@ -7,7 +7,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, MetadataField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from elmo_plugin.bilm.files.text import QUOTED, is_unicode, quoted, read_lines
@@ -65,9 +64,8 @@ class SnliReader(ShardingReader):
         labels: Optional[List[Union[str, int]]] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(token_indexers, **kwargs)
         self._tokenizer = tokenizer or spacy_tokenizer()
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         if combine_input_fields is None:
             combine_input_fields = isinstance(self._tokenizer, PretrainedTransformerTokenizer)
         self._combine_input_fields = combine_input_fields
@@ -162,12 +160,6 @@ class SnliReader(ShardingReader):
                 label = "non-entailment"
             fields["label"] = GoldLabelField(label)
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        for name in ("tokens", "premise", "hypothesis"):
-            if name in instance.fields:
-                instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
 def _parse_pair(line: str, where: str) -> Dict[str, Any]:

@@ -11,7 +11,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.readers.sharding import ShardingReader
@@ -86,9 +85,8 @@ class SquadReader(ShardingReader):
         ):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
-        super().__init__(**kwargs)
+        super().__init__(token_indexers, **kwargs)
         self._tokenizer = tokenizer or spacy_tokenizer()
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self.passage_length_limit = passage_length_limit
         self.question_length_limit = question_length_limit
         self.skip_impossible_questions = skip_impossible_questions
@@ -232,11 +230,6 @@ class SquadReader(ShardingReader):
             fields["span_end"] = IndexField(end, passage_field)
         fields["metadata"] = MetadataField({**metadata, **(additional_metadata or {})})
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        for name in ("passage", "question"):
-            instance.fields[name].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _cut_passage(self, tokens: List[Token]) -> List[Token]:
         if not tokens:

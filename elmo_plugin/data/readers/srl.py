@@ -9,7 +9,7 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Field, Instance, Token, TokenIndexer
 from allennlp.data.dataset_readers.dataset_reader import PathOrStr
 from allennlp.data.fields import MetadataField, SequenceLabelField, TextField
-from allennlp.data.token_indexers import PretrainedTransformerIndexer, SingleIdTokenIndexer
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
 
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.data.gold_labels import GoldTagsField
@@ -133,7 +133,6 @@ class SrlReader(ShardingReader):
         bert_model_name: Optional[str] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
         self.bert_tokenizer = None
         self.lowercase_input = False
         if bert_model_name is not None:
@@ -144,7 +143,7 @@ class SrlReader(ShardingReader):
             token_indexers = token_indexers or {
                 "tokens": PretrainedTransformerIndexer(bert_model_name)
             }
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        super().__init__(token_indexers, **kwargs)
         self._domain_identifier = domain_identifier
 
     def _read(self, file_path: str) -> Iterator[Instance]:
@@ -212,10 +211,6 @@ class SrlReader(ShardingReader):
             metadata["gold_tags"] = tags
         fields["metadata"] = MetadataField(metadata)
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        instance["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
     def _word_pieces(self, word: str) -> List[str]:
         assert self.bert_tokenizer is not None

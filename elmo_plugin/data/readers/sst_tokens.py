@@ -7,10 +7,10 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Instance, Token, TokenIndexer, Tokenizer
 from allennlp.data.fields import Field, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.data.gold_labels import GoldLabelField, label_text
+from elmo_plugin.data.readers.sharding import IndexingReader
 
 LABELS = ("0", "1", "2", "3", "4")
 # Map from the treebank's labels to those of instances, for each granularity. A granularity without
@@ -31,7 +31,7 @@ class Phrase(NamedTuple):
 
 
 @DatasetReader.register("sst_tokens", exist_ok=True)
-class StanfordSentimentTreeBankDatasetReader(DatasetReader):
+class StanfordSentimentTreeBankDatasetReader(IndexingReader):
     """
     Reads the Stanford Sentiment Treebank (Socher et al. 2013, "Recursive deep models for semantic
     compositionality over a sentiment treebank"). A line is a bracketed tree, such as `(3 (2 It) (4
@@ -71,7 +71,7 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
         min_phrase_length: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(token_indexers, **kwargs)
         if granularity not in GRANULARITIES:
             raise ConfigurationError(
                 f"granularity is {granularity!r}, expected one of {list(GRANULARITIES)}"
@@ -85,7 +85,6 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
                 f"min_phrase_length is {min_phrase_length} without use_subtrees, which reads "
                 f"whole sentences only; expected use_subtrees: true or min_phrase_length: 1"
             )
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._tokenizer = tokenizer
         self._use_subtrees = use_subtrees
         self._granularity = granularity
@@ -158,10 +157,6 @@ class StanfordSentimentTreeBankDatasetReader(DatasetReader):
             )
         coarse = GRANULARITIES[self._granularity]
         return sentiment if coarse is None else coarse[sentiment]
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        """Attach this reader's token indexers to the instance."""
-        instance.fields["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
 
 
 def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
