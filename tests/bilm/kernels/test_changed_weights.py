@@ -337,23 +337,6 @@ def test_pruning_is_noticed_and_follows_the_original_weight(state):
     assert torch.equal(vectors(bilm), pruned)
 
 
-def test_a_pruned_bilm_trains():
-    bilm = random_bilm()
-    bilm.state = "reset"
-    linear = bilm.lstm.layers("forward")[0].input_linearity
-    prune.random_unstructured(linear, "weight", 0.5)
-    optimizer = torch.optim.SGD(bilm.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        value = loss(bilm)
-        value.backward()
-        optimizer.step()
-        losses.append(float(value.detach()))
-    assert losses[0] > losses[1] > losses[2]
-    assert bool((linear.weight[linear.weight_mask == 0] == 0).all())
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_loading_weights_that_are_not_finite_warns(value):
     bilm = random_bilm()

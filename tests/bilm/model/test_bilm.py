@@ -55,14 +55,6 @@ def test_a_sentence_is_the_same_alone_and_in_any_company(state, skip):
     for start in range(0, len(order), 4):
         shuffled += vectors(bilm, [SENTENCES[k] for k in order[start : start + 4]])
     assert_close([shuffled[order.index(k)] for k in range(len(order))], alone)
-
-
-@pytest.mark.parametrize("state", ["reset", "primed"])
-def test_nothing_is_left_behind(state):
-    bilm = bilm_in(state)
-    first = vectors(bilm, SENTENCES)
-    bilm.reset_states()
-    assert_close(vectors(bilm, SENTENCES), first)
     assert bilm.carried is None
 
 
@@ -131,20 +123,6 @@ def test_one_sentence_is_as_among_others(state):
         assert_close(vectors(bilm, [one]), vectors(peer, [one, ["moon"]])[:1])
 
 
-def test_hooks_of_the_token_layer_and_of_each_lstm_layer_run():
-    bilm, seen = bilm_in("reset").requires_grad_(False), []
-    cells = [*bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
-    for module in (bilm.char_cnn, *cells):
-        module.register_forward_hook(lambda module, inputs, outputs: seen.append(module))
-    cells[0].register_forward_pre_hook(lambda _, inputs: (0 * inputs[0], *inputs[1:]))
-    changed = vectors(bilm, SENTENCES)[0]
-    assert seen == [bilm.char_cnn, *cells]
-    unchanged = vectors(bilm_in("reset"), SENTENCES)[0]
-    halves = zip(changed.chunk(2, dim=-1), unchanged.chunk(2, dim=-1), strict=True)
-    same = [[torch.allclose(*layer) for layer in zip(*half, strict=True)] for half in halves]
-    assert same == [[True, False, False], [True, True, True]]
-
-
 MEASURE = """
 import torch
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -193,62 +171,6 @@ def test_later_tokens_do_not_reach_back_nor_earlier_ones_forward():
         assert differs[layer, :, 1].tolist() == [True] * 4 + [False] * 2
 
 
-def change_by_optimizer(bilm):
-    optimizer = torch.optim.SGD(bilm.parameters(), lr=0.1)
-    sum(layer.sum() for layer in bilm(batch_to_ids(SENTENCES))["activations"]).backward()
-    optimizer.step()
-
-
-def change_by_load_state_dict(bilm):
-    bilm.load_state_dict(random_bilm(seed=9).state_dict())
-
-
-def change_in_place(bilm):
-    with torch.no_grad():
-        bilm.lstm.forward_layer_0.input_linearity.weight.mul_(0.5)
-
-
-def change_by_data_before_evaluation(bilm):
-    """As AllenNLP's moving average does it: PyTorch counts no change of `.data`."""
-    bilm.train()
-    vectors(bilm, SENTENCES)
-    bilm.eval()
-    for parameter in bilm.parameters():
-        parameter.data.copy_(0.5 * parameter.data)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        change_by_optimizer,
-        change_by_load_state_dict,
-        change_in_place,
-        change_by_data_before_evaluation,
-    ],
-    ids=lambda change: change.__name__,
-)
-def test_primed_follows_the_weights(change):
-    bilm = bilm_in("primed")
-    before = vectors(bilm, SENTENCES)
-    change(bilm)
-    fresh = BiLm(OPTIONS, "primed")
-    fresh.load_state_dict(bilm.state_dict())
-    after = vectors(bilm, SENTENCES)
-    assert_close(after, vectors(fresh, SENTENCES))
-    assert largest_difference(before, after) > 1e-3
-
-
-def test_primed_follows_a_clip():
-    bilm = bilm_in("primed")
-    before = vectors(bilm, SENTENCES)
-    for cell in bilm.lstm.layers("forward"):
-        cell.cell_clip = 0.01
-    after = vectors(bilm, SENTENCES)
-    bilm.forget_derived()
-    assert_close(after, vectors(bilm, SENTENCES))
-    assert largest_difference(before, after) > 1e-3
-
-
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_in_a_replica_of_data_parallel(state):
     """A replica has a carried state of its own, on its own device."""
@@ -283,15 +205,6 @@ def test_gradient_checkpointing_in_carry_is_an_error(use_reentrant):
 
     with pytest.raises(RuntimeError, match="computes a batch again in state 'carry'"):
         checkpoint(run, *ids, use_reentrant=use_reentrant).sum().backward()
-
-
-def test_primed_runs_the_warm_up_text_once():
-    bilm = bilm_in("primed")
-    with torch.no_grad():
-        vectors(bilm, SENTENCES)
-        first = bilm._start_states([0])[0].hidden
-        vectors(bilm, SENTENCES)
-        assert bilm._start_states([0])[0].hidden.data_ptr() == first.data_ptr()
 
 
 def test_a_caller_may_write_to_the_states_that_it_got():

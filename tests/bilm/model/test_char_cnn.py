@@ -2,7 +2,7 @@ import pytest
 import torch
 from tiny_bilm import random_bilm
 
-from elmo_plugin.bilm.kernels import library, reference, token_layer, tuning
+from elmo_plugin.bilm.kernels import reference, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
@@ -55,16 +55,6 @@ def test_many_tokens_a_part_at_a_time(operators, frozen, monkeypatch):
     torch.testing.assert_close(vectors, plain(cnn, ids), atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_in_float64():
-    cnn = random_bilm().double().char_cnn
-    ids = batch_to_ids([TOKENS])[0]
-    names, parameters = zip(*cnn.named_parameters(), strict=True)
-    found = torch.autograd.grad(cnn(ids).sin().sum(), parameters)
-    expected = torch.autograd.grad(plain(cnn, ids).sin().sum(), parameters)
-    for name, ours, theirs in zip(names, found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-9, msg=name)
-
-
 def test_the_padding_tokens_row_is_zero():
     cnn = CharCnn(ElmoOptions(2, 1, 1, char_embedding_dim=4, filters=((1, 3),), num_highways=1))
     assert not cnn.char_embedding[0].any()
@@ -76,28 +66,8 @@ def test_no_rows():
     assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 6)
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_a_changed_convolution_is_seen(number):
-    """One product is made of all of them."""
-    cnn = random_bilm().char_cnn.requires_grad_(False)
-    ids = batch_to_ids([TOKENS])[0]
-    cnn(ids)
-    cnn.convolutions[number].weight.neg_()
-    torch.testing.assert_close(cnn(ids), plain(cnn, ids), atol=1e-5, rtol=1e-5)
-
-
 def test_fewer_characters_than_the_widest_filter():
     cnn = random_bilm(filters=((1, 2), (5, 2)))._token_embedder
     with pytest.raises(ValueError, match="tokens have 4 character ids, expected at least 5, the"):
         cnn(torch.ones(2, 4, dtype=torch.long))
     assert cnn(torch.ones(2, 5, dtype=torch.long)).shape == (2, 6)
-
-
-def test_a_cut_that_is_too_short_is_seen(monkeypatch):
-    """Without a window of padding alone, the maximum of PyTorch's operators misses it."""
-    monkeypatch.setenv(library.VARIABLE, library.NONE)
-    cnn = random_bilm().char_cnn  # which trains
-    ids = batch_to_ids([TOKENS[:4]])[0]
-    expected = plain(cnn, ids)
-    monkeypatch.setattr(token_layer, "cut", lambda ids, widest, padding_id: ids[:, :5])
-    assert not torch.allclose(cnn(ids), expected, atol=1e-3)

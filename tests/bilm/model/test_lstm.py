@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.reference import lstm_layer
-from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection, LstmState
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
 
 LENGTHS = [5, 3, 3, 1]
 BATCH_SIZES = [4, 3, 3, 1, 1]
@@ -50,11 +50,13 @@ def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chu
     assert not found[2].requires_grad
 
 
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(("cell_clip", "projection_clip"), CLIPS)
-def test_gradients(cell_clip, projection_clip):
+def test_gradients(cell_clip, projection_clip, frozen):
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     inputs.requires_grad_()
-    wanted = [inputs, *cell.parameters()]
+    wanted = [inputs] if frozen else [inputs, *cell.parameters()]
+    cell.requires_grad_(not frozen)
     weight = torch.randn(sum(BATCH_SIZES), 3, dtype=torch.float64)
     found, expected = (
         torch.autograd.grad((output * weight).sum(), wanted)
@@ -65,17 +67,6 @@ def test_gradients(cell_clip, projection_clip):
     )
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
-
-
-def test_gradient_of_the_inputs_alone():
-    cell, inputs, hidden, cell_state = cell_and_inputs()
-    cell.requires_grad_(False)
-    inputs.requires_grad_()
-    (found,) = torch.autograd.grad(cell(inputs, BATCH_SIZES, hidden, cell_state)[0].sum(), inputs)
-    (expected,) = torch.autograd.grad(
-        step_by_step(cell, inputs, hidden, cell_state)[0].sum(), inputs
-    )
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
 
 
 @pytest.mark.parametrize("training_dtype", ["bfloat16", None])
@@ -207,16 +198,6 @@ def zeros_of(state):
     return state.hidden[0], state.cell[0]
 
 
-def test_initial_state_is_zero_of_the_weights_type():
-    state = bilstm().initial_state(2)
-    assert isinstance(state, LstmState)
-    assert state.hidden.shape == (3, 2, 3)
-    assert state.cell.shape == (3, 2, 6)
-    assert state.cell.dtype == torch.float64
-    assert not state.hidden.any()
-    assert not state.cell.any()
-
-
 def test_initial_values_are_tensorflows():
     """Glorot over the joint kernel of inputs and outputs; forget bias 1, other biases 0."""
     cell = LstmCellWithProjection(30, 20, 40)
@@ -226,20 +207,6 @@ def test_initial_values_are_tensorflows():
     bias = cell.state_linearity.bias.view(4, 40)
     assert bias[1].eq(1).all()
     assert not bias[[0, 2, 3]].any()
-
-
-@pytest.mark.parametrize("gates", [(0, 1), (1, 2), (2, 3)])
-def test_swapped_gates_are_seen(gates):
-    cell, inputs, hidden, cell_state = cell_and_inputs()
-    expected = step_by_step(cell, inputs, hidden, cell_state)[0]
-    order = [0, 1, 2, 3]
-    order[gates[0]], order[gates[1]] = gates[1], gates[0]
-    with torch.no_grad():
-        for parameter in (*cell.input_linearity.parameters(), *cell.state_linearity.parameters()):
-            chunks = parameter.chunk(4)
-            parameter.copy_(torch.cat([chunks[k] for k in order]))
-    found = cell(inputs, BATCH_SIZES, hidden, cell_state)[0]
-    assert not torch.allclose(found, expected, atol=1e-3)
 
 
 def test_what_frozen_steps_give_can_take_part_in_training():

@@ -28,11 +28,6 @@ def test_one_sentence_keeps_its_order():
     assert places(packing, "backward", 1, 4) == [2, 1, 0]
 
 
-def test_sentences_of_equal_length_keep_their_order():
-    packing = Packing(torch.tensor([4, 4, 4]), 4)
-    assert places(packing, "forward", 3, 4)[:3] == [0, 4, 8]
-
-
 def test_unpacked_rows_are_where_they_were_and_padding_is_zero():
     generator = torch.Generator().manual_seed(2)
     for batch_size in (1, 2, 7):

@@ -296,7 +296,11 @@ def highways_activation(bilm, factor):
     bilm.char_cnn._highways._activation = [torch.tanh, torch.sigmoid][factor - 1]
 
 
-@pytest.mark.parametrize("change", [tensor_as_weight, dilation, highways_activation])
+def clip(bilm, factor):
+    bilm.lstm.forward_layer_0.cell_clip = 0.01 * factor
+
+
+@pytest.mark.parametrize("change", [tensor_as_weight, dilation, highways_activation, clip])
 def test_the_primed_state_is_of_the_layers_as_they_are(change):
     bilm = random_bilm().requires_grad_(False).eval()
     bilm.state = "primed"

@@ -46,25 +46,6 @@ def test_text_is_a_token_and_its_numbers(tmp_path, bilm, expected, monkeypatch):
     numpy.testing.assert_allclose(found, expected, atol=0.02)
 
 
-def word2vec_vectors(path):
-    """A reader of word2vec's text format, as gensim reads it."""
-    with path.open("rb") as file:
-        count, dim = map(int, file.readline().split())
-        vectors = {}
-        for line in file:
-            word, *numbers = line.decode("utf-8").rstrip().split(" ")
-            assert len(numbers) == dim
-            vectors[word] = numpy.array(numbers, dtype=numpy.float32)
-        assert len(vectors) == count
-        return vectors
-
-
-def test_word2vec_readers_take_it_with_a_header(tmp_path, bilm, expected):
-    write_token_vectors(bilm, TOKENS, tmp_path / "v.vec", header=True)
-    found = word2vec_vectors(tmp_path / "v.vec")
-    numpy.testing.assert_allclose([found[token] for token in TOKENS], expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["v.txt", "v.txt.gz", "header.txt", "v.hdf5"])
 def test_allennlp_s_embedding_reads_it(tmp_path, bilm, expected, name):
     from allennlp.data import Vocabulary
@@ -93,14 +74,10 @@ def test_hdf5_has_a_row_of_zeros_only_where_allennlp_wants_it(tmp_path, bilm, ex
         numpy.testing.assert_allclose(file["embedding"], expected[1:], atol=1e-6)
 
 
-def test_boundaries_come_second_and_third():
+def test_boundaries_come_second_and_third_or_stay_first():
     assert with_boundaries(["@@UNKNOWN@@", "a", "</S>"]) == ["@@UNKNOWN@@", "<S>", "</S>", "a"]
-
-
-def test_boundaries_stay_first_in_bilm_tfs_vocabulary():
-    tokens = ["<S>", "</S>", "<UNK>", "a"]
-    assert with_boundaries(tokens) == tokens
-    assert with_boundaries(["</S>", "<S>", "a"]) == ["<S>", "</S>", "a"]
+    for tokens in (["<S>", "</S>", "<UNK>", "a"], ["</S>", "<S>", "a"]):
+        assert with_boundaries(tokens) == ["<S>", "</S>", *tokens[2:]]
 
 
 @pytest.mark.parametrize(
