@@ -78,6 +78,12 @@ def random_bilm(options=OPTIONS, seed=1, dtype=None, bilm_class=BiLm, **changes)
     return bilm
 
 
+def cached_names(module):
+    """Name and settings of each value that is derived from a module's parameters."""
+    records = [vars(one).get("_derived_record") for one in module.parameters()]
+    return [what for record in records if record is not None for what in record.entries]
+
+
 def replica_of(bilm):
     """As `torch.nn.parallel.replicate` makes it: weights are no parameters there."""
     replicas = {module: module._replicate_for_data_parallel() for module in bilm.modules()}

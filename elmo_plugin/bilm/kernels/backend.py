@@ -7,6 +7,7 @@ To compute with the reference implementation instead of the fast kernels:
     with use_backend("reference"):
         ...
 """
+# ruff: noqa: F401
 
 import functools
 import warnings
@@ -49,42 +50,6 @@ from elmo_plugin.bilm.kernels.reference import lstm_layer as call_lstm_modules
 from elmo_plugin.bilm.kernels.reference import token_layer as call_token_modules
 from elmo_plugin.bilm.kernels.torch_private import is_batched, is_in_backward
 
-__all__ = [
-    "DTYPES",
-    "TRAINING_DTYPES",
-    "BiLstmState",
-    "LstmModules",
-    "LstmState",
-    "LstmWeights",
-    "Precision",
-    "TokenModules",
-    "TokenWeights",
-    "WeightsModule",
-    "all_modules",
-    "all_parameters",
-    "any_weight",
-    "auto_training_dtype",
-    "backend",
-    "call_lstm_modules",
-    "call_token_modules",
-    "check_no_hooks",
-    "check_plain",
-    "depends_on_parameters_alone",
-    "derived_by_backend",
-    "forget_derived",
-    "highways",
-    "is_batched",
-    "is_in_backward",
-    "is_plain",
-    "plain",
-    "plain_affines",
-    "run_eagerly",
-    "say_slower",
-    "single_thread_after_fork",
-    "trains",
-    "use_backend",
-    "warn_of_non_finite_weights",
-]
 NOT_PLAIN = (
     "a layer of the biLM was replaced, hooked, parametrized or given other settings, expected the "
     "biLM as it was made, because its weights alone are read here; adapters can be merged into the "
@@ -239,6 +204,13 @@ class WeightsModule(torch.nn.Module):
     def precision(self) -> Precision:
         """Precision of this module's matrix products."""
         return Precision(self.dtype, self.training_dtype)
+
+    plain_weights: Any = None
+
+    @property
+    def weights(self) -> Any:
+        """Current weights, as an argument for `Backend`; an error if a layer is not plain."""
+        return plain(self.plain_weights)
 
     def forget_derived(self) -> None:
         """

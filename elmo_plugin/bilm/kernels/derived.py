@@ -284,9 +284,3 @@ def _forget_after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 register_optimizer_step_post_hook(_forget_after_step)
-
-
-def cached_names(parameters: Sequence[torch.Tensor]) -> list[tuple[Hashable, ...]]:
-    """Return name and settings of each cached value whose first parameter is in `parameters`."""
-    records = [_record_of(one) for one in parameters]
-    return [what for record in records if record is not None for what in record.entries]

@@ -72,7 +72,11 @@ def token_layer(
         )
         return vectors.to(like.dtype)
     if trains and widths is not None:
-        return _encode_parts(character_ids, weights, precision.training_dtype, widths)
+        linears = _trained_linears(weights, precision.training_dtype)
+        if precision.training_dtype is not None:  # the largest products stay as they are multiplied
+            matrix = filter_matrix(weights).to(getattr(torch, precision.training_dtype))
+            linears = linears._replace(convolve=functools.partial(training_linear, weight=matrix))
+        return encode_parts(character_ids, weights, linears, widths)
     distinct, inverse = distinct_rows(character_ids)
     training_dtype = product_dtype(weights.embedding, precision.training_dtype)
     number_format = trained_format(weights.embedding, training_dtype)
@@ -90,20 +94,6 @@ def token_layer(
 def _trained_linears(weights: TokenWeights, training_dtype: str | None) -> Linears:
     linear = functools.partial(training_linear, training_dtype=training_dtype)
     return linears_with_gradient(weights, linear)
-
-
-def _encode_parts(
-    character_ids: torch.Tensor,
-    weights: TokenWeights,
-    training_dtype: str | None,
-    widths: Sequence[int],
-) -> torch.Tensor:
-    linears = _trained_linears(weights, training_dtype)
-    if training_dtype is not None:  # the largest products stay as they are multiplied
-        dtype, matrix = getattr(torch, training_dtype), filter_matrix(weights)
-        convolve = functools.partial(training_linear, weight=matrix.to(dtype))
-        linears = linears._replace(convolve=convolve)
-    return encode_parts(character_ids, weights, linears, widths)
 
 
 def _encode_without_nan(
@@ -224,17 +214,9 @@ def linear_kernel(
     weight: torch.Tensor, dtype: str | None = None, precise: bool = False
 ) -> LinearKernel:
     """
-    Return a frozen linear layer for GPUs and machines without the C++ library.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    dtype : `str | None`, optional (default = `None`)
-        See `Precision`. On a CPU, the weight's own dtype replaces float16 and bfloat16, because it
-        is faster there and more exact.
-    precise : `bool`, optional (default = `False`)
-        Whether to avoid int8, because it would lose too much accuracy for this weight.
+    Return a frozen linear layer for GPUs and machines without the C++ library. On a CPU, the
+    weight's own dtype replaces float16 and bfloat16, because it is faster there and more exact.
+    `precise` avoids int8, which would lose too much accuracy for this weight.
     """
     weight = weight.detach()
     if dtype == "int8" and not precise:
@@ -252,13 +234,6 @@ def frozen_linear(
     """
     Return the fastest function on this machine that computes `rows W^T`. It never uses int8, which
     is too coarse for the token layers that call it.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    dtype : `str | None`
-        See `Precision`.
     """
     if not runs_in_library(weight):
         return linear_kernel(weight, dtype, precise=True)
@@ -304,15 +279,7 @@ def auto_training_dtype(device: torch.device) -> str | None:
 
 
 def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
-    """
-    Return the fastest frozen LSTM layer on this machine.
-
-    # Parameters
-
-    weights : `LstmWeights`
-    dtype : `str | None`
-        See `Precision`.
-    """
+    """Return the fastest frozen LSTM layer on this machine."""
     weights, dtype = _widened(weights, dtype)
     number_format = lstm_format(weights, dtype)
     bias = weights.bias
@@ -351,13 +318,6 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     For the C++ kernels, the description is the number format: their results do not depend on the
     processor or the number of threads, except in bfloat16 (AMX, ARM). For PyTorch's operators, it
     also has PyTorch's version, the number of threads and the instruction set.
-
-    # Parameters
-
-    weights : `LstmWeights`
-        Weights of one of the biLM's layers.
-    dtype : `str | None`
-        See `Precision`.
     """
     number_format = lstm_format(weights, dtype)
     if number_format is not None:

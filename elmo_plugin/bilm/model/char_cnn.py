@@ -22,7 +22,6 @@ from elmo_plugin.bilm.kernels.backend import (
     forget_derived,
     highways,
     is_plain,
-    plain,
     plain_affines,
     say_slower,
     trains,
@@ -181,20 +180,12 @@ class CharCnn(WeightsModule):
         """Projection from the highways' output to the token vector; `None` if there is none."""
         return self._projection
 
-    @property
-    def activation(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Function of the convolutions' maxima."""
-        return self._activation
+    activation = property(attrgetter("_activation"))
 
     @property
     def activations(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], ...]:
         """Functions of the convolutions' maxima and of the highway layers."""
         return self._activation, self._highways._activation
-
-    @property
-    def weights(self) -> TokenWeights:
-        """Current weights, as an argument for `Backend.token_layer`."""
-        return plain(self.plain_weights)
 
     @property
     def plain_weights(self) -> TokenWeights | None:
@@ -224,6 +215,17 @@ class CharCnn(WeightsModule):
             self.padding_id,
         )
 
+    def padded(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Return token vectors with sentence boundaries, zero at padding, shape `(batch_size,
+        num_tokens + 2, projection_dim)`, and their bool mask. `inputs` are those of `BiLm.run`.
+        """
+        lengths = sentence_lengths((inputs > 0).any(dim=-1)) + 2
+        ids, mask = with_boundaries(inputs, lengths, *self.boundary_ids.to(inputs))
+        vectors = self.char_embedding.new_zeros(*mask.shape, self.projection_dim)
+        vectors[mask] = self(ids[mask])
+        return vectors, mask
+
     def forget_token_vectors(self) -> None:
         """Free the cached token vectors."""
         forget_derived(list(self.parameters()), "token vectors")
@@ -252,12 +254,7 @@ class CharCnn(WeightsModule):
             If `num_characters` is smaller than the width of the widest filter.
         """
         if character_ids.dim() == 3:
-            lengths = sentence_lengths((character_ids > 0).any(dim=-1)) + 2
-            boundaries = self.boundary_ids.to(character_ids)
-            ids, mask = with_boundaries(character_ids, lengths, *boundaries)
-            vectors = self.char_embedding.new_zeros(*mask.shape, self.projection_dim)
-            vectors[mask] = self.forward(ids[mask])
-            return {"token_embedding": vectors, "mask": mask}
+            return dict(zip(("token_embedding", "mask"), self.padded(character_ids)))
         if character_ids.shape[1] < self.widest_filter:
             raise ValueError(
                 f"tokens have {character_ids.shape[1]} character ids, expected at least "

@@ -23,7 +23,6 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     backend,
     call_lstm_modules,
-    plain,
     plain_affines,
     trains,
 )
@@ -217,11 +216,6 @@ class LstmCellWithProjection(WeightsModule):
             return backend().lstm_layer(*arguments, weights, self.precision)
         layers = self.input_linearity, self.state_linearity, self.state_projection
         return call_lstm_modules(*arguments, LstmModules(*layers, *self.clips))
-
-    @property
-    def weights(self) -> LstmWeights:
-        """Current weights, as an argument for `Backend.lstm_layer`."""
-        return plain(self.plain_weights)
 
     @property
     def plain_weights(self) -> LstmWeights | None:

@@ -13,7 +13,7 @@ from elmo_plugin.bilm.files.folders import is_folder, unpacked
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE, with_boundaries
+from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.training.export import SOFTMAX_FILE, VOCABULARY_FILE
 from elmo_plugin.bilm.training.softmax import WordSoftmax, full_cross_entropy, load_softmax
@@ -312,16 +312,10 @@ class LanguageScorer:
         neither direction reads its last boundary. The layers have shape `(batch_size, num_tokens +
         1, projection_dim)`, and the mask `(batch_size, num_tokens + 1)`.
         """
-        bilm, options = self.bilm, self.bilm.options
-        inputs = bilm.batch_to_ids(sentences).to(bilm.device)
-        lengths = torch.tensor([len(one) + 2 for one in sentences], device=bilm.device)
-        begin, end = bilm.batch_to_ids([bilm.char_cnn.boundaries])[0].to(bilm.device)
-        ids, mask = with_boundaries(inputs, lengths, begin, end)
-        tokens = bilm.char_cnn.char_embedding.new_zeros(*mask.shape, options.projection_dim)
-        tokens[mask] = bilm.char_cnn(ids[mask])
-        rows = range(len(sentences))
+        bilm, rows = self.bilm, range(len(sentences))
+        tokens, mask = bilm.char_cnn.padded(bilm.batch_to_ids(sentences).to(bilm.device))
         start = bilm.start_states(rows)
-        layers, ends = bilm.lstm(tokens[:, :-1], lengths - 1, start, tokens[:, 1:])
+        layers, ends = bilm.lstm(tokens[:, :-1], mask.sum(dim=1) - 1, start, tokens[:, 1:])
         bilm.keep_states(rows, *ends)
         forward, backward = layers[-1].chunk(2, dim=-1)
         return forward, backward, mask[:, 1:]

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.kernels import library, tuning
-from elmo_plugin.bilm.kernels.derived import cached_names, derived
+from elmo_plugin.bilm.kernels.derived import derived
 from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
-from tests.tiny_bilm import BATCHES, random_bilm
+from tests.tiny_bilm import BATCHES, cached_names, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])
 BATCH_SIZES = [5, 4, 4, 2, 1]
@@ -79,13 +79,13 @@ def test_derived_values_are_in_no_copy_and_no_checkpoint():
     cell, inputs = cell_and_inputs()
     keys = set(cell.state_dict())
     output = cell(*inputs)[0]
-    assert cached_names(list(cell.parameters()))
+    assert cached_names(cell)
     assert set(cell.state_dict()) == keys
     for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
-        assert not cached_names(list(twin.parameters()))
+        assert not cached_names(twin)
         assert torch.equal(twin(*inputs)[0], output)
     cell.to(torch.float64)
-    assert not cached_names(list(cell.parameters()))
+    assert not cached_names(cell)
 
 
 # --- a whole biLM: prepacked weights, vectors of tokens, the state after the warm-up text --------

@@ -2,10 +2,9 @@ import copy
 
 import pytest
 import torch
-from tiny_bilm import random_bilm
+from tiny_bilm import cached_names, random_bilm
 
 from elmo_plugin.bilm.kernels import fast
-from elmo_plugin.bilm.kernels.derived import cached_names
 from elmo_plugin.bilm.kernels.token_cache import TokenCache
 from elmo_plugin.bilm.model.characters import batch_to_ids
 
@@ -105,7 +104,7 @@ def test_a_frozen_char_cnn_computes_a_token_once(monkeypatch):
 
 
 def token_vectors_kept(cnn):
-    return fast.TOKEN_VECTORS in [name for name, *_ in cached_names(list(cnn.parameters()))]
+    return fast.TOKEN_VECTORS in [name for name, *_ in cached_names(cnn)]
 
 
 def test_nothing_is_held_where_gradients_are_wanted_nor_in_copies():
