@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from elmo_plugin.bilm.training.run import pretrain
+    from elmo_plugin.bilm.training.pretrain import pretrain
     from elmo_plugin.bilm.training.stop_request import Stopped
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -11,7 +11,7 @@ from allennlp.common import Params
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 from interrupted_run import NUM_EPOCHS, assert_same_end, send
-from test_training_figures import figures
+from test_training_metrics import reproducible
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
@@ -60,7 +60,7 @@ def test_recovery_changes_no_bit(train, tmp_path):
     for at in ((0, 7), (1, 3), (2, 10)):
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "stopped", at, send(signal.SIGINT))
-    assert figures(train(tmp_path / "stopped")) == figures(whole)
+    assert reproducible(train(tmp_path / "stopped")) == reproducible(whole)
     assert whole["validation_loss"] > 0
     assert_same_end(tmp_path / "stopped", tmp_path / "whole")
 

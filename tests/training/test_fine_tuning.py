@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.training import run as run_module
+from elmo_plugin.bilm.training import pretrain as pretrain_module
 from elmo_plugin.bilm.training.loop import Pretraining
 
 NUM_BATCHES, FROZEN = 12, 4
@@ -31,7 +31,7 @@ def seen(monkeypatch):
             bilm = self.model.bilm.lstm.forward_layer_0.state_projection.weight
             weights.append([bilm.detach().clone(), self.model.softmax.weight.detach().clone()])
 
-    monkeypatch.setattr(run_module, "Pretraining", Watched)
+    monkeypatch.setattr(pretrain_module, "Pretraining", Watched)
     return weights
 
 

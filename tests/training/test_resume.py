@@ -16,7 +16,7 @@ from allennlp.common.util import SigTermReceived
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.training import run as run_module
+from elmo_plugin.bilm.training import pretrain as pretrain_module
 from elmo_plugin.bilm.training.loop import Pretraining
 from tests.cases import first_quick
 
@@ -42,7 +42,9 @@ class WatchLosses:
 def watched():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            run_module, "Pretraining", functools.partial(Pretraining, on_step=WatchLosses.on_step)
+            pretrain_module,
+            "Pretraining",
+            functools.partial(Pretraining, on_step=WatchLosses.on_step),
         )
         yield
 

@@ -11,7 +11,7 @@ from allennlp.common import Params
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 from interrupted_run import NUM_EPOCHS, assert_same_end, send
-from test_training_figures import figures
+from test_training_metrics import reproducible
 from tiny_bilm import random_bilm, write
 
 from tests.fresh_process import allennlp
@@ -60,7 +60,7 @@ def test_a_stopped_run_ends_as_one_that_was_left_alone(train, tmp_path):
     for at in ((0, 2), (1, 1), (1, "validation")):
         with pytest.raises(KeyboardInterrupt):
             train(run, at, send(signal.SIGINT))
-    assert figures(train(run)) == figures(metrics)
+    assert reproducible(train(run)) == reproducible(metrics)
     assert_same_end(run, whole)
     found, wanted = averages(run), averages(whole)
     assert found.keys() == wanted.keys()

@@ -29,25 +29,27 @@ def test_the_newest_whole_one_is_read(tmp_path):
     assert run.newest(clean=True)["step"] == 9
 
 
-def test_none_that_can_be_read_is_an_error_that_names_them(tmp_path):
-    (tmp_path / "checkpoint_e1_b5.th").write_bytes(b"torn")
-    with pytest.raises(ValueError, match=r"no checkpoint can be read.*checkpoint_e1_b5\.th: "):
-        files(tmp_path).newest(clean=True)
+class Harm:
+    def __reduce__(self):
+        return os.mkdir, ("harm",)
 
 
-def test_another_format_is_passed_over(tmp_path):
-    torch.save({"format": 3}, tmp_path / "checkpoint_e0_b1.th")
-    with pytest.raises(ValueError, match=r"its format is 3, expected \(1, 2\)"):
-        files(tmp_path).newest(clean=True)
-
-
-def test_nothing_in_a_checkpoint_is_executed(tmp_path):
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
-
-    torch.save({"format": 2, "model": Harm()}, tmp_path / "checkpoint_e0_b1.th")
-    with pytest.raises(ValueError, match="no checkpoint can be read"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"no checkpoint can be read.*checkpoint_e1_b5\.th: "),
+        ({"format": 3}, r"its format is 3, expected \(1, 2\)"),
+        ({"format": 2, "model": Harm()}, "no checkpoint can be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_nothing_executed(tmp_path, monkeypatch, content, message):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "checkpoint_e1_b5.th"
+    if content is None:
+        path.write_bytes(b"torn")
+    else:
+        torch.save(content, path)
+    with pytest.raises(ValueError, match=message):
         files(tmp_path).newest(clean=True)
     assert not (tmp_path / "harm").exists()
 

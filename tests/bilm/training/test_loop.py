@@ -10,7 +10,7 @@ import torch
 from elmo_plugin.bilm.kernels import machine
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.config import make_settings
+from elmo_plugin.bilm.training.config import LOOP_KEYS, make_settings
 from elmo_plugin.bilm.training.language_model import LanguageModel
 from elmo_plugin.bilm.training.loader import StreamLoader
 from elmo_plugin.bilm.training.loop import Pretraining
@@ -300,24 +300,20 @@ def test_the_duration_counts_the_time_before_a_resumption(pretraining, monkeypat
     assert pretraining(settings=settings).run()["training_duration"].startswith("1:06:4")
 
 
-def test_it_saves_after_so_many_steps_whatever_an_epoch_has(pretraining):
-    checkpointer = CheckpointSettings(
-        save_every_num_batches=3, save_completed_epochs=False, keep_most_recent_by_count=None
-    )
-    run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": 4}, batches_per_epoch=2)
+@pytest.mark.parametrize(
+    ("checkpointer", "num_epochs", "points"),
+    [
+        # By steps, whatever an epoch of 4 has.
+        ({"save_every_num_batches": 5, "save_completed_epochs": False}, 3, [(1, 1), (2, 2)]),
+        ({"save_every_num_seconds": 0}, 1, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0)]),
+    ],
+)
+def test_it_saves_by_steps_and_by_the_clock(pretraining, checkpointer, num_epochs, points):
+    checkpointer = CheckpointSettings(**checkpointer, keep_most_recent_by_count=None)
+    run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": num_epochs})
     run.run()
     names = sorted(path.name for path in run.files.directory.glob("checkpoint_*"))
-    assert names == ["checkpoint_e1_b1.th", "checkpoint_e2_b2.th"]
-
-
-def test_it_saves_by_the_clock_too(pretraining):
-    checkpointer = CheckpointSettings(save_every_num_seconds=0, keep_most_recent_by_count=None)
-    run = pretraining(settings={"checkpointer": checkpointer, "num_epochs": 1})
-    run.run()
-    names = sorted(path.name for path in run.files.directory.glob("checkpoint_*"))
-    assert names == [
-        f"checkpoint_e{e}_b{b}.th" for e, b in ((0, 1), (0, 2), (0, 3), (0, 4), (1, 0))
-    ]
+    assert names == [f"checkpoint_e{epoch}_b{batch}.th" for epoch, batch in points]
 
 
 def test_it_saves_when_so_many_seconds_have_passed(pretraining, monkeypatch):
@@ -398,6 +394,9 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
         ({"checkpointer": {"keep_most_recent_by_count": -1}}, "_by_count is -1, expected at lea"),
         ({"checkpointer": {"save_every_num_batches": 0}}, "num_batches is 0, expected at least 1"),
         ({"checkpointer": {"save_every_num_seconds": -1}}, "seconds is -1, expected at least 0"),
+        ({"gradient_scale": 0}, "gradient_scale is 0, expected a number above 0"),
+        ({"frozen_steps": -1}, "frozen_steps is -1, expected at least 0"),
+        ({"reset_probability": 1.5}, "reset_probability is 1.5, expected a number from 0 to 1"),
         ({"card": [1]}, r"trainer: card is \[1\], expected dict"),
         ({"cuda_device": "x"}, "trainer: cuda_device is 'x', expected int"),
         ({"patience": 0}, "patience is 0, expected at least 1"),
@@ -407,23 +406,10 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
     ],
 )
 def test_what_a_config_says_wrong_is_named(trainer, message):
+    given = {"optimizer": {"type": "sgd"}, **trainer} if trainer else {}
+    model = {name: given.pop(name) for name in LOOP_KEYS if name in given}
     with pytest.raises(ValueError, match=message):
-        make_settings(
-            {"trainer": {**({"optimizer": {"type": "sgd"}} if trainer else {}), **trainer}}
-        )
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ({"gradient_scale": 0}, "gradient_scale is 0, expected a number above 0"),
-        ({"gradient_scale": -1}, "gradient_scale is -1, expected a number above 0"),
-        ({"frozen_steps": -1}, "frozen_steps is -1, expected at least 0"),
-    ],
-)
-def test_steps_that_would_not_train_are_refused(model, message):
-    with pytest.raises(ValueError, match=message):
-        make_settings({"trainer": {"optimizer": {"type": "sgd"}}, "model": model})
+        make_settings({"trainer": given, "model": model})
 
 
 def test_the_card_says_what_the_config_has_it_say():

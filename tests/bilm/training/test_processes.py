@@ -163,24 +163,6 @@ def test_four_then_two_then_four_go_on_as_one_run(text):
     assert len(losses) == 9
 
 
-def bits_after_200_steps(rank, size, folder, optimizer):
-    settings = {"optimizer": optimizer, "num_epochs": 1, "grad_norm": 5.0}
-    run = pretraining(folder, "long", size, settings, dropout=0.1, sparse=optimizer is ADAGRAD)
-    run.text.batches_per_epoch = 200
-    run.heldout = None
-    run.run()
-    torch.save(run.stepper.weights(), folder / f"bits_{rank}.pt")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [ADAGRAD, {"type": "adamw", "lr": 0.01}])
-def test_weights_have_the_same_bits_everywhere_after_200_steps(text, optimizer):
-    in_processes(4, bits_after_200_steps, text, optimizer)
-    first, *others = (torch.load(text / f"bits_{rank}.pt") for rank in range(4))
-    for other in others:
-        assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
-
-
 NUM_WORDS, DIM, NUM_SAMPLES, BATCH, UNROLL = 800_000, 8, 8192, 128, 20
 
 
@@ -263,16 +245,6 @@ def test_one_of_four_is_killed_and_no_bit_differs(text):
                 assert torch.equal(weights[name], tensor), (victim, at, name)
 
 
-def differs(rank, size, folder):
-    run = pretraining(folder, "differs", size, {"seed": rank})
-    with pytest.raises(ValueError, match=r"settings is LoopSettings.*in process 0.*in process 1"):
-        run.run()
-
-
-def test_processes_with_other_settings_are_told_apart(text):
-    in_processes(2, differs, text)
-
-
 def test_more_processes_than_streams_is_an_error(text, monkeypatch):
     run = pretraining(text, "out", 1)
     run.processes.size = 9
@@ -336,7 +308,10 @@ def test_none_takes_the_best_weights_before_they_are_written(text):
     in_processes(2, ends_before_the_best_is_written, text)
 
 
-def models_differ(rank, size, folder):
+def runs_differ(rank, size, folder):
+    run = pretraining(folder, "out", size, {"seed": rank})
+    with pytest.raises(ValueError, match=r"settings is LoopSettings.*in process 0.*in process 1"):
+        run.run()
     run = pretraining(folder, "out", size, dropout=0.1 * rank)
     with pytest.raises(ValueError, match=r"model is ElmoOptions.* dropout 0.0.* dropout 0.1"):
         run.run()
@@ -347,8 +322,8 @@ def models_differ(rank, size, folder):
         run.run()
 
 
-def test_processes_with_another_model_or_heldout_text_are_told_apart(text):
-    in_processes(2, models_differ, text)
+def test_processes_with_other_settings_model_or_heldout_text_are_told_apart(text):
+    in_processes(2, runs_differ, text)
 
 
 def saves_by_the_clock(rank, size, folder):

@@ -12,7 +12,6 @@ from elmo_plugin.bilm.training.softmax import (
     full_cross_entropy,
 )
 from tests import peak_memory
-from tests.cases import first_quick
 from tests.fresh_process import run_core as run
 
 NUM_WORDS, NUM_SAMPLES, MANY_SAMPLES, DIM = 40, 12, 30, 6
@@ -100,16 +99,6 @@ class WithoutCorrection(LogUniformSampler):
         return torch.zeros(len(ids), dtype=torch.float64)
 
 
-class WithOppositeCorrection(LogUniformSampler):
-    def log_expected_count(self, ids, num_tries):
-        return -super().log_expected_count(ids, num_tries)
-
-
-class OnlyOneTry(LogUniformSampler):
-    def log_expected_count(self, ids, num_tries):
-        return super().log_expected_count(ids, 1)
-
-
 def gradient_error(sampler, shuffled_targets=False):
     """
     How far the mean gradient of the sampled softmax is from the full softmax's, in standard errors
@@ -148,10 +137,9 @@ def test_expected_gradient_is_the_full_softmaxs(shuffled_targets):
     assert gradient_error(LogUniformSampler(NUM_WORDS, MANY_SAMPLES), shuffled_targets) < 3
 
 
-@first_quick("wrong", [WithoutCorrection, WithOppositeCorrection, OnlyOneTry])
-def test_a_wrong_correction_gives_another_gradient(wrong):
+def test_a_wrong_correction_gives_another_gradient():
     # Seen: 13 and more.
-    assert gradient_error(wrong(NUM_WORDS, MANY_SAMPLES)) > 8
+    assert gradient_error(WithoutCorrection(NUM_WORDS, MANY_SAMPLES)) > 8
 
 
 def test_candidates_by_count_estimate_the_full_normalizer():

@@ -13,7 +13,7 @@ from tests.cases import first_quick
 OWN = ("duration", "memory", "training_start", "training_epochs")
 
 
-def figures(metrics):
+def reproducible(metrics):
     return {key: value for key, value in metrics.items() if not any(own in key for own in OWN)}
 
 
@@ -29,11 +29,11 @@ def test_of_a_stop_within_an_epoch(train, tmp_path, undisturbed, at):
         train(tmp_path / "run", at, send(signal.SIGINT))
     metrics = train(tmp_path / "run")
     assert {"training_accuracy", "training_reg_loss"} <= metrics.keys()
-    assert figures(metrics) == figures(undisturbed[1])
+    assert reproducible(metrics) == reproducible(undisturbed[1])
     for epoch in range(at[0], 3):
         name = f"metrics_epoch_{epoch}.json"
         found, wanted = (
-            figures(json.loads((folder / name).read_text()))
+            reproducible(json.loads((folder / name).read_text()))
             for folder in (tmp_path / "run", undisturbed[0])
         )
         assert found == wanted, name
@@ -41,7 +41,7 @@ def test_of_a_stop_within_an_epoch(train, tmp_path, undisturbed, at):
 
 def test_of_a_run_with_nothing_left_to_do(train, tmp_path, undisturbed):
     train(tmp_path / "run")
-    assert figures(train(tmp_path / "run")) == figures(undisturbed[1])
+    assert reproducible(train(tmp_path / "run")) == reproducible(undisturbed[1])
 
 
 def test_of_a_run_that_had_ended_by_its_patience(train, tmp_path):
@@ -55,7 +55,7 @@ def test_of_a_run_that_had_ended_by_its_patience(train, tmp_path):
     whole = train(run, **more)
     assert whole["epoch"] == 1
     left = names(run)
-    assert figures(train(run, **more)) == figures(whole)
+    assert reproducible(train(run, **more)) == reproducible(whole)
     assert names(run) == left
     # More patience: it goes on.
     assert train(run, **{**more, "patience": 3})["epoch"] == 3
@@ -67,7 +67,7 @@ def test_of_accumulated_batches(train, tmp_path, num_gradient_accumulation_steps
     whole = train(tmp_path / "whole", **more)
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", (1, 1), send(signal.SIGINT), **more)
-    assert figures(train(tmp_path / "run", **more)) == figures(whole)
+    assert reproducible(train(tmp_path / "run", **more)) == reproducible(whole)
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_a_signal_in_a_validation_is_acted_on_in_it(
         train(run, (1, "validation"), send(number), **more)
     assert names(run)[-1] == "training_state_e1_b4.th"
     assert not (run / "metrics_epoch_1.json").exists()
-    assert figures(train(run, **more)) == figures(whole)
+    assert reproducible(train(run, **more)) == reproducible(whole)
     assert_same_end(run, tmp_path / "whole")
