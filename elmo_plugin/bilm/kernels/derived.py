@@ -134,10 +134,12 @@ def _watched(member: Any) -> Any:
 
 # `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do.
 for _name in (
-    "numpy", "untyped_storage", "__dlpack__", "__getitem__", "__iter__", "view",
-    "view_as", "reshape", "flatten", "ravel", "t", "transpose", "permute", "T", "mT", "narrow",
-    "select", "unbind", "split", "chunk", "squeeze", "unsqueeze", "expand", "diagonal", "unfold",
-    "as_strided",
+    "numpy", "untyped_storage", "__dlpack__", "__getitem__", "__iter__", "view", "view_as",
+    "reshape", "reshape_as", "resize_as", "flatten", "unflatten", "ravel", "t", "transpose",
+    "swapaxes", "swapdims", "movedim", "moveaxis", "permute", "adjoint", "T", "H", "mT", "mH",
+    "narrow", "select", "unbind", "split", "split_with_sizes", "tensor_split", "hsplit", "vsplit",
+    "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "squeeze", "unsqueeze",
+    "expand", "expand_as", "broadcast_to", "diagonal", "unfold", "as_strided",
 ):  # fmt: skip
     setattr(WatchedParameter, _name, _watched(getattr(torch.Tensor, _name)))
 

@@ -154,6 +154,11 @@ class LstmCellWithProjection(WeightsModule):
             raise ValueError(
                 f"{name} is {value!r}, expected {vars(self)[name]!r}: it is fixed here"
             )
+        if name.endswith(("_clip", "_clip_value")) and value is not None:
+            # The kernels copy a clip, so a tensor's later changes and gradient would be lost.
+            if isinstance(value, torch.Tensor) or not value >= 0:
+                raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
+            value = float(value)
         super().__setattr__(name, value)
 
     # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.

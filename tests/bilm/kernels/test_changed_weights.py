@@ -209,6 +209,41 @@ def test_uncounted_writes_to_a_part_are_noticed(write, name, state, dtype):
     assert torch.equal(found, vectors(fresh))
 
 
+# Arguments with which each method of a tensor is tried.
+ARGUMENTS = [
+    (), (0,), (2,), (0, 1), (0, 0, 1), (0, 2, 1), (0, (2, 2)), ((-1,),), ((4, 4),), ((1, 0),),
+    ([2, 2],), ((1, 4, 4),), ((4, 4), (4, 1)), (torch.ones(4, 4),),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_method_that_returns_a_view_puts_the_content_in_doubt():
+    missed, found = set(), set()
+    for name in dir(torch.Tensor):
+        if name.startswith("_") and name not in ("__getitem__", "__iter__"):
+            continue
+        for arguments in ARGUMENTS:
+            weight = torch.nn.Parameter(torch.ones(4, 4), requires_grad=False)
+            derived_module.derived([weight], ("value",), lambda: 1)
+            record, address = weight._derived_record, weight.data_ptr()
+            try:
+                result = getattr(weight, name)
+                result = result(*arguments) if callable(result) else result
+            except Exception:  # other arguments are expected
+                continue
+            for one in result if isinstance(result, (tuple, list)) else [result]:
+                if not isinstance(one, torch.Tensor) or one is weight:
+                    continue
+                if one.layout is not torch.strided or not one.numel():
+                    continue
+                if one.untyped_storage().data_ptr() == address:
+                    found.add(name)
+                    if record.checked and weight._version == record.version:
+                        missed.add(name)
+    assert len(found) > 30
+    assert missed <= {"slice_inverse"}  # it takes another tensor's gradient
+
+
 @pytest.mark.parametrize("change", ["train", "forget"])
 def test_writes_through_an_old_view_are_noticed_when_the_mode_changes(change):
     bilm = random_bilm(dtype="int8").requires_grad_(False)
