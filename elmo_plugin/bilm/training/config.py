@@ -221,25 +221,11 @@ def arguments_of(
     **more: Any,
 ) -> dict[str, Any]:
     """
-    Return one part of a config as arguments of a function or a dataclass.
+    Return one part of a config, named `where`, as arguments of a function or a dataclass.
 
-    # Parameters
-
-    where : `str`
-        Name of the part, for error messages and `TYPES`.
-    given : `dict[str, Any] | None`
-        The part, with or without the key `type`. An object for a dataclass becomes one.
-    target : `Callable[..., Any]`
-        Function or dataclass whose parameters are the part's keys.
-    of_others : `Sequence[str]`, optional (default = `()`)
-        Parameters that are no keys.
-    more
-        Types of further keys.
-
-    # Raises
-
-    `ValueError`
-        If a key is unknown or missing, or a value has the wrong type.
+    The keys are the parameters of `target` without those `of_others`, and the names in `more`,
+    whose values are types. An object for a dataclass becomes one. Raise a `ValueError` if a key is
+    unknown or missing, or a value has the wrong type.
     """
     given = dict(given or {})
     if where in TYPES and (found := given.pop("type", TYPES[where])) != TYPES[where]:

@@ -117,26 +117,9 @@ class LanguageModel(torch.nn.Module):
         """
         Compute the forward loss (next words) and the backward loss (previous words).
 
-        # Parameters
-
-        batch : `BatchPair`
-            Batches of both directions, on any device.
-        states : `tuple[LstmState, LstmState] | None`
-            Initial LSTM states of both directions; zeros if not given.
-        negatives : `tuple[Negatives, Negatives] | None`
-            Negatives of each direction, for a sampled softmax in training; sampled here if not
-            given.
-        dropout : `float | None`
-            Dropout probability of this batch; the model's if not given.
-
-        # Returns
-
-        `StepOutput`
-
-        # Raises
-
-        `ValueError`
-            If the number of characters per token differs from the biLM's options.
+        `states` are the initial LSTM states (default: zeros), `negatives` those of a sampled
+        softmax in training (default: drawn here), `dropout` is this batch's (default: the model's).
+        Raise a `ValueError` if the number of characters per token differs from the biLM's options.
         """
         lstm = self.bilm.lstm
         check_no_hooks(self.bilm, BiLm)

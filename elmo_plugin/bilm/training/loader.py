@@ -144,24 +144,11 @@ class StreamLoader:
         endless: bool = False,
     ) -> Iterator[BatchPair]:
         """
-        Yield the batches of both directions in pairs, until one direction runs out.
+        Yield the batches of both directions in pairs, until one runs out, or pass after pass.
 
-        # Parameters
-
-        words : `WordVocabulary`
-            Vocabulary of the words to predict.
-        num_rows, own_rows
-            Number of streams over all processes (default: `batch_size`), and the streams of this
-            process (default: all).
-        positions : `Positions`, optional (default = `(None, None)`)
-            Position of each direction to resume from; `None` for the beginning.
-        endless : `bool`, optional (default = `False`)
-            Start another pass over the text when the sentences run out.
-
-        # Raises
-
-        `ValueError`
-            If the text is shorter than one batch.
+        `num_rows` is the number of streams over all processes (default: `batch_size`), `own_rows`
+        has those of this process (default: all). Reading resumes from `positions`. Raise a
+        `ValueError` if the text is shorter than one batch, or not as `TokenStreams` expects.
         """
         num_rows = num_rows or self.batch_size
         # Each direction has a group of files of its own.

@@ -99,17 +99,13 @@ class Pretraining:
 
     def run(self) -> dict[str, Any]:
         """
-        Train until the last epoch, then export the weights of the best epoch.
-
-        # Returns
-
-        `dict[str, Any]`
-            Metrics of the last and of the best epoch. The model then has the best epoch's weights.
+        Train until the last epoch, then export the best epoch's weights, which the model then has.
+        Return the metrics of the last and of the best epoch.
 
         # Raises
 
         `Stopped`
-            After Ctrl-C or SIGTERM, when a checkpoint is saved.
+            After one of `SIGNALS`, when a checkpoint is saved.
         `ValueError`
             If a text is too short, a loss is not finite, or the schedule does not fit the number of
             steps. Also if the texts or the vocabulary have changed since the run began.

@@ -233,21 +233,10 @@ class WordSoftmax(torch.nn.Module):
         negatives: Sequence[Negatives] | None = None,
     ) -> list[torch.Tensor]:
         """
-        Compute the mean loss of each direction.
+        Return the mean loss of each direction, in nats per word.
 
-        # Parameters
-
-        outputs : `Sequence[torch.Tensor]`
-            Output of each direction, shape `(num_rows, projection_dim)`.
-        targets : `Sequence[torch.Tensor]`
-            Word ids of each direction, shape `(num_rows,)`.
-        negatives : `Sequence[Negatives] | None`
-            Negatives of each direction, used in training only; drawn here if not given.
-
-        # Returns
-
-        `list[torch.Tensor]`
-            A scalar for each direction, in nats per word.
+        Shapes for each direction are `(num_rows, projection_dim)` for `outputs` and `(num_rows,)`
+        for the word ids `targets`. `negatives` are used in training only; drawn here if not given.
         """
         if self.sampler is None or not self.training:
             dtype = self.training_dtype if self.training else None

@@ -103,31 +103,15 @@ class Stepper:
         wait: bool = True,
     ) -> tuple[list[Step], list[float]]:
         """
-        Perform one optimizer step, with the gradients accumulated over all `pairs`.
+        Perform step `number`, from 1, of `num_steps`, with the gradients accumulated over all
+        `pairs`. `flags` are numbers, such as a request to stop, that are summed over processes.
 
-        A GPU is given up to `STEPS_AHEAD` steps before Python waits for their results.
+        A GPU is given up to `STEPS_AHEAD` steps before Python waits for their results; with `wait`,
+        it waits for this one. Return the results of the steps since the last result and the sums of
+        the flags, or nothing and zeros.
 
-        # Parameters
-
-        pairs : `list[BatchPair]`
-        number, num_steps : `int`
-            Number of the step, from 1, and number of steps of the run.
-        flags : `list[float]`
-            Numbers, such as a request to stop, that are summed over processes with the losses.
-        wait : `bool`, optional (default = `True`)
-            Whether to wait for this step's result in any case.
-
-        # Returns
-
-        `tuple[list[Step], list[float]]`
-            Results of the steps since the last result, and the sum of each flag over all processes;
-            or nothing and zeros.
-
-        # Raises
-
-        `ValueError`
-            If a loss or the norm of gradients is not finite. If Python waits for each step, the
-            weights are then unchanged.
+        Raise a `ValueError` if a loss or the norm of gradients is not finite. If Python waits for
+        each step, the weights are then unchanged.
         """
         if self.settings.frozen_steps:
             self.model.bilm.requires_grad_(number > self.settings.frozen_steps)

@@ -161,22 +161,25 @@ def count_targets(paths: Iterable[str | Path]) -> int:
     return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
 
 
-def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]:
-    """
-    Count how often the forward direction of a biLM predicts each word in one pass over text files.
-    `<S>` gets the count of `</S>`, which it has in the backward direction.
-    """
-    counts, ends = Counter[str](), 0
+def count_words(paths: Iterable[str | Path]) -> Counter[str]:
+    """Count each word that a biLM predicts forward in one pass, sentence ends too."""
+    counts = Counter[str]()
     for path in paths:
         for tokens in read_sentences(path):
             counts.update(tokens)
-            ends += 1
+            counts[END_OF_SENTENCE] += 1
+    return counts
+
+
+def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]:
+    """
+    Count how often the forward direction of a biLM predicts each word of a vocabulary in one pass
+    over text files. `<S>` gets the count of `</S>`, which it has in the backward direction.
+    """
     found = [0] * len(words)
-    for word, count in counts.items():
+    for word, count in count_words(paths).items():
         found[words.id(word)] += count
-    begin, end = (words.ids[boundary] for boundary in (BEGIN_OF_SENTENCE, END_OF_SENTENCE))
-    found[end] += ends
-    found[begin] = found[end]
+    found[words.ids[BEGIN_OF_SENTENCE]] = found[words.ids[END_OF_SENTENCE]]
     return found
 
 
@@ -191,5 +194,4 @@ def vocabulary_of(
     """
     check_least(1, min_count=min_count)
     check_least(len(SPECIAL_WORDS), max_size=max_size)
-    counts = Counter(token for path in paths for line in read_sentences(path) for token in line)
-    return WordVocabulary.from_counts(counts, min_count, max_size)
+    return WordVocabulary.from_counts(count_words(paths), min_count, max_size)
