@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy
@@ -11,7 +12,7 @@ import torch
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
-from tests.tiny_bilm import BATCHES, random_bilm, write
+from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, write
 
 REASON = "onnx and onnxruntime are not installed"
 STATES = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
@@ -19,18 +20,27 @@ STATES = ("forward_hidden", "forward_cell", "backward_hidden", "backward_cell")
 SHAPES = [*BATCHES, [["one"]], [["w"] * 40, ["x"], ["y", "z"]], [["Überraschung", "a" * 80]]]
 
 
-@pytest.fixture(scope="module", params=["primed", "reset"])
-def exported(request, tmp_path_factory):
+def bilm_in(state, options=OPTIONS):
+    bilm = random_bilm(options).eval()
+    bilm.state = state
+    return bilm
+
+
+def session_of(bilm, folder):
+    """Export a biLM, and open the file in onnxruntime."""
     runtime = pytest.importorskip("onnxruntime", reason=REASON)
     from elmo_plugin.onnx import export_onnx
 
-    bilm = random_bilm().eval()
-    bilm.state = request.param
-    path = tmp_path_factory.mktemp("onnx") / "bilm.onnx"
-    export_onnx(bilm, path)
+    export_onnx(bilm, folder / "bilm.onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
-    return bilm, runtime.InferenceSession(str(path), options)
+    return runtime.InferenceSession(str(folder / "bilm.onnx"), options)
+
+
+@pytest.fixture(scope="module", params=["primed", "reset"])
+def exported(request, tmp_path_factory):
+    bilm = bilm_in(request.param)
+    return bilm, session_of(bilm, tmp_path_factory.mktemp("onnx"))
 
 
 def expected(bilm, ids):
@@ -81,47 +91,33 @@ def test_the_file_says_what_it_is(exported):
     ]
 
 
+# What options may leave out; and with the example batch of two sentences that there once was, the
+# second's graph took two sentences alone.
+LEFT_OUT = {
+    "cell_clip": None,
+    "projection_clip": None,
+    "use_skip_connections": False,
+    "num_highways": 0,
+    "num_layers": 1,
+    "filters": ((2, 6),),
+    "activation": "tanh",
+}
+OF_TWO = ElmoOptions(64, 128, 2, 16, ((1, 32), (2, 32)), 2)
+
+
 @pytest.mark.libraries
-def test_no_clip_no_skip_no_highway_no_projection(tmp_path):
-    """What options may leave out."""
-    runtime = pytest.importorskip("onnxruntime", reason=REASON)
-    from elmo_plugin.onnx import export_onnx
-
-    changes = {"cell_clip": None, "projection_clip": None, "use_skip_connections": False}
-    bilm = random_bilm(
-        **changes, num_highways=0, num_layers=1, filters=((2, 6),), activation="tanh"
-    ).eval()
-    bilm.state = "primed"
-    export_onnx(bilm, tmp_path / "bilm.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "bilm.onnx"))
-    ids = batch_to_ids(BATCHES[0])
-    (layers,) = session.run(["layers"], {"character_ids": ids.numpy()})
-    numpy.testing.assert_allclose(layers, expected(bilm, ids), atol=1e-5, rtol=0)
-
-
-# With the example batch of two sentences that there once was, its graph took two sentences alone.
-OF_TWO = ElmoOptions(
-    projection_dim=64,
-    cell_size=128,
-    num_layers=2,
-    char_embedding_dim=16,
-    filters=((1, 32), (2, 32)),
-    num_highways=2,
+@pytest.mark.parametrize(
+    ("options", "scale"),
+    # Sums of ten times as many products, rounded as in the tiny one.
+    [(replace(OPTIONS, **LEFT_OUT), 1.0), (OF_TWO, 0.3)],
+    ids=["less", "of two"],
 )
-
-
-@pytest.mark.libraries
-def test_no_size_of_the_model_fixes_that_of_the_batch(tmp_path):
-    runtime = pytest.importorskip("onnxruntime", reason=REASON)
-    from elmo_plugin.onnx import export_onnx
-
-    bilm = random_bilm(OF_TWO).eval()
+def test_other_sizes_in_any_shape(options, scale, tmp_path):
+    bilm = bilm_in("primed", options)
     with torch.no_grad():
         for parameter in bilm.parameters():
-            parameter *= 0.3  # sums of ten times as many products, rounded as in the tiny one
-    bilm.state = "reset"
-    export_onnx(bilm, tmp_path / "bilm.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "bilm.onnx"))
+            parameter *= scale
+    session = session_of(bilm, tmp_path)
     assert session.get_inputs()[0].shape == ["batch_size", "num_tokens", 50]
     for batch in BATCHES:
         ids = batch_to_ids(batch)
@@ -140,8 +136,7 @@ def test_a_fixed_size_is_an_error_and_no_file(tmp_path, monkeypatch, axis, name)
     ids = helper.make_tensor_value_info("character_ids", 7, shape)
     program = SimpleNamespace(model_proto=helper.make_model(helper.make_graph([], "g", [ids], [])))
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
-    bilm = random_bilm().eval()
-    bilm.state = "reset"
+    bilm = bilm_in("reset")
     with pytest.raises(ValueError, match=rf"x\.onnx was not written: {name} of .* is 7 in the exp"):
         export_onnx(bilm, tmp_path / "x.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -162,26 +157,21 @@ def test_an_output_that_exists_or_a_wrong_name(tmp_path, capsys):
     assert not (tmp_path / "y.onnx").exists()
 
 
-def test_carry_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("state", "change", "name", "error", "message"),
+    [
+        ("carry", copy.copy, "x.onnx", ValueError, "state is 'carry', expected 'primed' or"),
+        ("reset", copy.copy, "none/x.onnx", FileNotFoundError, "there is no folder .*none to"),
+        ("reset", lambda it: it.to("meta"), "x.onnx", ValueError, r"is on meta, .*call \.cpu\(\)"),
+        ("reset", torch.nn.Module.bfloat16, "x.onnx", ValueError, "are torch.bfloat16, expected"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_before(state, change, name, error, message, tmp_path):
     from elmo_plugin.onnx import export_onnx
 
-    with pytest.raises(ValueError, match="state is 'carry', expected 'primed' or 'reset'"):
-        export_onnx(random_bilm(), tmp_path / "x.onnx")
-
-
-def test_what_cannot_be_exported_is_said_before_the_export(tmp_path):
-    from elmo_plugin.onnx import export_onnx
-
-    bilm = random_bilm()
-    bilm.state = "reset"
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write"):
-        export_onnx(bilm, tmp_path / "none" / "x.onnx")
-    with pytest.raises(ValueError, match=r"the biLM is on meta, expected the CPU: call \.cpu\(\)"):
-        export_onnx(copy.deepcopy(bilm).to("meta"), tmp_path / "x.onnx")
-    with pytest.raises(
-        ValueError, match=r"weights are torch\.bfloat16, expected torch\.float32: ca"
-    ):
-        export_onnx(bilm.bfloat16(), tmp_path / "x.onnx")
+    with pytest.raises(error, match=message):
+        export_onnx(change(bilm_in(state)), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.libraries
@@ -189,8 +179,7 @@ def test_an_export_that_failed_does_not_spoil_the_next(tmp_path):
     pytest.importorskip("onnxruntime", reason=REASON)
     from elmo_plugin.onnx import OnnxBilm, export_onnx
 
-    bilm = random_bilm().eval()
-    bilm.state = "reset"
+    bilm = bilm_in("reset")
     with pytest.MonkeyPatch.context() as patch:
         # A state of the wrong width is found in mid-graph.
         stock = OnnxBilm.start

@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> None:
     for package in args.include_package:
         import_module_and_submodules(package)
     config, unset = overlay.evaluate(source)
-    for name in unset:
-        print(f"{name} is not set in the environment, {name} was taken for it")
+    for name, value in unset.items():
+        print(f"{name} is not set in the environment, {value} was taken for it")
     try:
         with redirect_stderr(StringIO()):  # progress bars, and warnings of trials
             added = AddedElmo(config, args.weights)

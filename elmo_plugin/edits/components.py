@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
@@ -27,6 +27,15 @@ class Argument(NamedTuple):
     value: Any
     given: bool
     cls: type | None
+
+    def builds(self, *classes: type) -> bool:
+        """Return whether the config builds an object of one of these classes here."""
+        return self.given and self.cls is not None and issubclass(self.cls, classes)
+
+    def is_dict_of(self, cls: type) -> bool:
+        """Return whether the argument is a dictionary from names to objects of a class."""
+        types = get_args(self.annotation)
+        return len(types) == 2 and inspect.isclass(types[1]) and issubclass(types[1], cls)
 
 
 def walk(annotation: Any, value: Any, path: Path = (), given: bool = True) -> Iterator[Argument]:
@@ -80,22 +89,6 @@ def _constructor(annotation: Any, value: Mapping) -> tuple[Any, Mapping[str, Any
         return cls, {}
     parameters = infer_method_params(cls, method)  # type: ignore[type-var]
     return cls, {name: one for name, one in parameters.items() if name != "self"}
-
-
-def is_dict_of(annotation: Any, cls: type) -> bool:
-    """Return whether an annotation is a dictionary from names to objects of a class."""
-    arguments = get_args(annotation)
-    return len(arguments) == 2 and inspect.isclass(arguments[1]) and issubclass(arguments[1], cls)
-
-
-def integers(value: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """Yield the path and value of each integer in a config."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        yield path, value
-    elif isinstance(value, (Mapping, list)):
-        pairs: Iterable[Any] = value.items() if isinstance(value, Mapping) else enumerate(value)
-        for key, one in pairs:
-            yield from integers(one, (*path, key))
 
 
 def get(config: Any, path: Path) -> Any:

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ from allennlp.modules.token_embedders import ElmoTokenEmbedder
 from allennlp.nn import InitializerApplicator
 
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options
+from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.edits import components, probe
+from elmo_plugin.edits import probe
 from elmo_plugin.edits.components import Argument, Path, get, replaced, shown, walk
 from elmo_plugin.edits.probe import Outcome, Probe
 from elmo_plugin.old_configs import check_not_of_0_9
@@ -37,6 +39,7 @@ FILES = ("options_file", "weight_file", "options", "pretrained_file")
 WIDTH = re.compile("dim|size|width|units|channels|features", re.IGNORECASE)
 COUNT = re.compile(r"(^|_)(num|n|min|max)_|layers|heads|blocks|kernel|batch|seed|beam|steps")
 MOST_WIDTHS, MOST_TRIALS, MOST_ELSEWHERE, MOST_STEPS = 16, 60, 4, 8
+SMALL = ElmoOptions(512, 4, 2, 4, ((1, 4),), 1)
 BILM = "_elmo_lstm"  # is in the name of each parameter of a biLM
 
 
@@ -81,8 +84,8 @@ class AddedElmo:
         check_not_of_0_9(config)
         _check_words(config)
         arguments = list(walk(Model, config.get("model"), ("model",)))
-        present = [one for one in arguments if _builds(one, (Elmo, ElmoTokenEmbedder))]
-        embedders = [one.path for one in arguments if _is_dict_of(one, TokenEmbedder) and one.given]
+        present = [one for one in arguments if one.builds(Elmo, ElmoTokenEmbedder)]
+        embedders = [one.path for one in arguments if one.is_dict_of(TokenEmbedder) and one.given]
         if not embedders and not present:
             raise ValueError(self._no_place())
 
@@ -113,7 +116,8 @@ class AddedElmo:
         self._own_error = baseline.error
         if baseline.error is not None:
             self.notes.append(
-                f"the config's own model stops, and this one there: {_line(baseline)}"
+                f"the config's own model stops, and this one there, so that widths behind it may "
+                f"be missing: {_line(baseline)}"
             )
         if re.search("language_model|_lm$", str(get(config, ("model", "type")))):
             self.notes.append("ELMo has read the words that a language model is to predict")
@@ -238,7 +242,7 @@ class AddedElmo:
             if BILM in name
         ]
         for one in list(walk(Model, self.config["model"], ("model",))):
-            if not _builds(one, (InitializerApplicator,)):
+            if not one.builds(InitializerApplicator):
                 continue
             prevent = one.value.get("prevent_regexes") or []
             names = [name for name in names if not any(re.search(each, name) for each in prevent)]
@@ -273,14 +277,8 @@ class AddedElmo:
         """
         if self._own_error is not None:
             return "no batch, since the config's own model does not run"
-        config, here = self.config, self._weights == "embedded" or FilePath(self._weights).exists()
-        arguments = list(walk(Model, config["model"], ("model",)))
-        for one in arguments:
-            is_file = one.path[-1] in ("pretrained_file", "weights_file")
-            if is_file and isinstance(one.value, str) and not _is_here(one.value):
-                config = replaced(config, one.path, None)
-        if not here:
-            config = _for_trial(config)
+        here = self._weights == "embedded" or FilePath(self._weights).exists()
+        config = _without_files(self.config, _is_here) if here else _for_trial(self.config)
         vocabulary = _vocabulary(config, self._instances, self._is_real)
         model = Model.from_params(Params(copy.deepcopy(config["model"])), vocab=vocabulary)
         model.train()
@@ -331,18 +329,15 @@ def _candidates(
     others = [
         one.path
         for one in arguments
-        if _is_dict_of(one, TokenEmbedder) or _builds(one, (Elmo, InitializerApplicator))
+        if one.is_dict_of(TokenEmbedder) or one.builds(Elmo, InitializerApplicator)
     ]
+    integers = {one.path: one for one in arguments if type(one.value) is int}
     leaves = [
-        *components.integers(config["model"], ("model",)),
-        *((one.path, one.value) for one in arguments if not one.given and type(one.value) is int),
+        (path, one.value)
+        for path, one in integers.items()
+        if not COUNT.search(_name(path)) and not any(path[: len(it)] == it for it in others)
     ]
-    leaves = [
-        (path, value)
-        for path, value in leaves
-        if not COUNT.search(_name(path)) and not any(path[: len(one)] == one for one in others)
-    ]
-    leaves.sort(key=lambda one: not WIDTH.search(_name(one[0])))
+    leaves.sort(key=lambda leaf: (not WIDTH.search(_name(leaf[0])), not integers[leaf[0]].given))
     exact = [
         (path, value, new)
         for path, value in leaves
@@ -368,14 +363,6 @@ def _name(path: Path) -> str:
     return next(str(key) for key in reversed(path) if isinstance(key, str))
 
 
-def _builds(argument: Argument, classes: tuple[type, ...]) -> bool:
-    return argument.given and argument.cls is not None and issubclass(argument.cls, classes)
-
-
-def _is_dict_of(argument: Argument, cls: type) -> bool:
-    return components.is_dict_of(argument.annotation, cls)
-
-
 def _is_here(location: str) -> bool:
     return FilePath(location.removeprefix("(").split("!")[0].split("#")[0]).exists()
 
@@ -390,7 +377,7 @@ def _options(value: dict[str, Any]) -> ElmoOptions | None:
     location = str(NAMED_BILMS.get(source, (source,))[0]) if isinstance(source, str) else ""
     # A released biLM's name has its sizes, so that nothing needs to be downloaded.
     if "://" in location and (sizes := re.search(r"elmo_\d+x\d+_(\d+)_\d+cnn_", location)):
-        return ElmoOptions(int(sizes[1]), 4, 2, 4, ((1, 4),), 1)
+        return replace(SMALL, projection_dim=int(sizes[1]))
     try:
         return find_options(options, weights)
     except (FileNotFoundError, ValueError):
@@ -401,52 +388,40 @@ def _options(value: dict[str, Any]) -> ElmoOptions | None:
 
 def _stand_in(options: ElmoOptions | None) -> dict[str, Any]:
     """Return the content of the `options.json` of a small biLM whose layers have the same width."""
-    projection_dim, num_layers, num_characters = (
-        (512, 2, 50)
-        if options is None
-        else (options.projection_dim, options.num_layers, options.num_characters)
-    )
-    return {
-        "lstm": {
-            "projection_dim": projection_dim,
-            "cell_clip": 3,
-            "proj_clip": 3,
-            "dim": 4,
-            "n_layers": num_layers,
-            "use_skip_connections": True,
-        },
-        "char_cnn": {
-            "activation": "relu",
-            "filters": [[1, 4]],
-            "n_highway": 1,
-            "embedding": {"dim": 4},
-            "n_characters": 262,
-            "max_characters_per_token": num_characters,
-        },
-    }
+    of = options or SMALL
+    sizes = of.projection_dim, SMALL.cell_size, of.num_layers, SMALL.char_embedding_dim
+    return options_dict(ElmoOptions(*sizes, SMALL.filters, 1, of.num_characters))
 
 
 def _for_trial(config: dict[str, Any]) -> dict[str, Any]:
     """Return a config that is quick to build: with small biLMs, and without values from files."""
     for one in list(walk(Model, config["model"], ("model",))):
-        if _builds(one, (Elmo, ElmoTokenEmbedder)):
+        if one.builds(Elmo, ElmoTokenEmbedder):
             options = _options(one.value)
             if not isinstance(options, ManyLangsOptions):
                 files = {key: None for key in FILES if key in one.value}
                 value = {**one.value, **files, "options": _stand_in(options)}
                 config = replaced(config, one.path, value)
-        elif one.path[-1] in ("pretrained_file", "weights_file") and isinstance(one.value, str):
-            if not isinstance(get(config, (*one.path[:-1], "options")), dict):
-                config = replaced(config, one.path, None)
-        elif _builds(one, (InitializerApplicator,)):
+        elif one.builds(InitializerApplicator):
             config = replaced(config, one.path, {})
+    return _without_files(config)
+
+
+def _without_files(config: dict[str, Any], but_these: Any = lambda location: False) -> Any:
+    """Return a config of a model that starts at random values where those are in files."""
+    for one in list(walk(Model, config["model"], ("model",))):
+        is_file = one.path[-1] in ("pretrained_file", "weights_file") and isinstance(one.value, str)
+        # ELMoForManyLangs' dictionaries are in its file.
+        is_bilm = isinstance(get(config, (*one.path[:-1], "options")), dict)
+        if is_file and not is_bilm and not but_these(one.value):
+            config = replaced(config, one.path, None)
     return config
 
 
 def _slots(config: dict[str, Any], part: str) -> list[Argument]:
     """Return the arguments of a reader that are token indexers, given or not."""
     arguments = walk(DatasetReader, config[part], (part,)) if config.get(part) else ()
-    return [one for one in arguments if _is_dict_of(one, TokenIndexer)]
+    return [one for one in arguments if one.is_dict_of(TokenIndexer)]
 
 
 def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], bool, str | None]:
@@ -477,7 +452,7 @@ def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:
     try:
         return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), None
     except Exception as error:  # such as of a tokenizer's download
-        tokenizers = [one for one in walk(DatasetReader, config) if _builds(one, (Tokenizer,))]
+        tokenizers = [one for one in walk(DatasetReader, config) if one.builds(Tokenizer)]
         for one in tokenizers:
             config = replaced(config, one.path, {"type": "just_spaces"})
         if not tokenizers:
@@ -523,7 +498,7 @@ def _check_words(config: dict[str, Any]) -> None:
     )
     for part in READERS:
         for one in walk(DatasetReader, config.get(part) or {}, (part,)):
-            if _builds(one, transformers):
+            if one.builds(*transformers):
                 raise ValueError(
                     f"{shown(one.path)} is of a transformer, in whose place ELMo would stand; "
                     "expected a config that reads words, such as with single_id"

@@ -14,10 +14,10 @@ from elmo_plugin.edits.elmo import Edit
 UNDEFINED = re.compile(r"undefined external variable: (\w+)")
 
 
-def evaluate(path: str | Path) -> tuple[dict[str, Any], list[str]]:
+def evaluate(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
-    Return an evaluated config, and the names of its `std.extVar` variables that are not set. The
-    value of such a variable is its name, or 1 where the config needs a number.
+    Return an evaluated config, and what its `std.extVar` variables that are not set were taken for:
+    their names, or 1 where the config needs a number.
 
     # Raises
 
@@ -44,7 +44,7 @@ def evaluate(path: str | Path) -> tuple[dict[str, Any], list[str]]:
             raise ValueError(
                 f"{path} has no model or no dataset_reader, expected a training config"
             )
-        return config, list(unset)
+        return config, unset
 
 
 def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit]) -> None:
@@ -62,7 +62,7 @@ def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit])
         return
     original = evaluate(source)[0]
     imported = os.path.relpath(source.resolve(), output.resolve().parent).replace(os.sep, "/")
-    head = f"// {source.name} with ELMo\n(import {_quoted(imported)}) + "
+    head = f"// {source.name} with ELMo\n(import {_json(imported)}) + "
     for relative in (True, False):
         output.write_text(f"{head}{_object(original, edits, 0, relative)}\n", "utf-8")
         found = evaluate(output)[0]
@@ -84,7 +84,7 @@ def _object(original: Any, edits: list[Edit], depth: int, relative: bool) -> str
     lines = []
     for key in dict.fromkeys(edit.path[depth] for edit in edits):
         inside = [edit for edit in edits if edit.path[depth] == key]
-        lines.append(f"{_key(key)}{_value(original, key, inside, depth, relative)},")
+        lines.append(f"{_json(key)}{_value(original, key, inside, depth, relative)},")
     indent = "  " * (depth + 1)
     return "{\n" + "".join(f"{indent}{line}\n" for line in lines) + "  " * depth + "}"
 
@@ -94,13 +94,13 @@ def _value(original: Any, key: Any, edits: list[Edit], depth: int, relative: boo
     if len(edits[0].path) == depth + 1:
         new = edits[0].new
         both = type(old) is int and type(new) is int
-        return f"+: {new - old}" if both and relative else f": {_literal(new)}"
+        return f"+: {new - old}" if both and relative else f": {_json(new)}"
     if isinstance(old, dict):
         return f"+: {_object(old, edits, depth + 1, relative)}"
     if isinstance(old, list) and all(isinstance(old[int(e.path[depth + 1])], dict) for e in edits):
         items = []
         for index in range(len(old)):
-            item = f"super[{_quoted(key)}][{index}]"
+            item = f"super[{_json(key)}][{index}]"
             inside = [edit for edit in edits if edit.path[depth + 1] == index]
             if inside:
                 item += f" + {_object(old[index], inside, depth + 2, relative)}"
@@ -109,31 +109,9 @@ def _value(original: Any, key: Any, edits: list[Edit], depth: int, relative: boo
     new = old
     for edit in edits:
         new = components.replaced(new, edit.path[depth + 1 :], edit.new)
-    return f": {_literal(new)}"
+    return f": {_json(new)}"
 
 
-def _literal(value: Any) -> str:
-    """Return a value as jsonnet, on one line."""
-    if isinstance(value, dict):
-        return (
-            "{ " + ", ".join(f"{_key(key)}: {_literal(one)}" for key, one in value.items()) + " }"
-        )
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
-
-
-KEYWORDS = re.compile(
-    "assert|else|error|false|for|function|if|import|importstr|in|local|null|self|super|tailstrict|"
-    "then|true"
-)
-
-
-def _key(key: Any) -> str:
-    is_name = re.fullmatch(r"[A-Za-z_]\w*", key) and not KEYWORDS.fullmatch(key)
-    return key if is_name else _quoted(key)
-
-
-def _quoted(text: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
-    return quoted if "'" in text or "\\" in quoted else f"'{text}'"
+def _json(value: Any) -> str:
+    """Return a value as JSON on one line, which is jsonnet too."""
+    return json.dumps(value, ensure_ascii=False)

@@ -87,7 +87,7 @@ def read(reader: DatasetReader, path: Any) -> list[Instance]:
 def invent(reader: DatasetReader) -> Iterator[list[Instance]]:
     """
     Yield instances of an invented sentence, made by the reader's `text_to_instance`. The first has
-    only the required arguments, the next have more and more of the optional ones.
+    all arguments that can be invented, such as a label, the last only the required ones.
 
     # Raises
 
@@ -108,7 +108,7 @@ def invent(reader: DatasetReader) -> Iterator[list[Instance]]:
         ]
     else:
         found, error = False, None
-        for extent in range(3):
+        for extent in (2, 1, 0):
             try:
                 instance = reader.text_to_instance(**_arguments(reader, extent))
                 reader.apply_token_indexers(instance)

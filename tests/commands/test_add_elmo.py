@@ -48,7 +48,7 @@ def test_it_prints_what_it_writes_and_the_result_trains(capsys, tmp_path):
 
     main(["add-elmo", "mine.jsonnet"])
     assert capsys.readouterr() == (PRINTED, "")
-    assert "input_size+: 512" in Path("mine_elmo.jsonnet").read_text()
+    assert '"input_size"+: 512' in Path("mine_elmo.jsonnet").read_text()
     model = train_model_from_file("mine_elmo.jsonnet", tmp_path / "run")
     assert model._seq2vec_encoder.get_input_dim() == 522
 

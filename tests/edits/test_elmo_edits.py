@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ class BackboneOfWords(Backbone):
 
 @Model.register("a_model_of_two_embedders")
 class TwoEmbedders(Model):
-    """The width is a default, and its layer none of AllenNLP's."""
+    """The width is a default or in a list, and its layer none of AllenNLP's."""
 
     def __init__(
         self,
@@ -48,9 +48,11 @@ class TwoEmbedders(Model):
         words: TextFieldEmbedder,
         others: Optional[TextFieldEmbedder] = None,
         width: int = 7,
+        sizes: Optional[List[int]] = None,
     ) -> None:
         super().__init__(vocab)
-        self.words, self.others, self.layer = words, others, torch.nn.Linear(width, 2)
+        self.words, self.others = words, others
+        self.layer = torch.nn.Linear(*(sizes or (width, 2)))
 
     def forward(self, tokens: TextFieldTensors, label=None, metadata=None):
         logits = self.layer(self.words(tokens) + self.others(tokens)).mean(1)
@@ -124,6 +126,18 @@ LSTM = {"type": "lstm", "input_size": 10, "hidden_size": 10}
         ),
         (
             {
+                **classifier(),
+                "model": {
+                    "type": "a_model_of_two_embedders",
+                    "words": embedder(7),
+                    "others": embedder(7),
+                    "sizes": [7, 2],
+                },
+            },
+            {"model.sizes.0": 519},
+        ),
+        (
+            {
                 "dataset_reader": {
                     "type": "multitask",
                     "readers": {
@@ -150,7 +164,7 @@ LSTM = {"type": "lstm", "input_size": 10, "hidden_size": 10}
             {"model.backbone.encoder.input_size": 522},
         ),
     ],
-    ids=["bag", "compose", "defaults", "multitask"],
+    ids=["bag", "compose", "defaults", "list", "multitask"],
 )
 def test_the_widths_that_follow_are_found(config, expected):
     added = AddedElmo(config, "embedded")
@@ -217,6 +231,9 @@ def test_without_data_a_sentence_is_invented():
     assert widths(added) == {"model.seq2vec_encoder.embedding_dim": 522}
     assert "invented" in added.notes[0]
     assert "nowhere.jsonl" in added.notes[0]
+    assert "an invented sentence was run with embedded: loss and gradients are finite" in (
+        added.check()
+    )
 
 
 def test_initializers_keep_off_the_bilm():
@@ -291,7 +308,7 @@ local embedding(width) = { type: 'embedding', embedding_dim: width };
 def test_values_that_depend_on_edited_ones_stay():
     Path("late.jsonnet").write_text(LATE)
     config, unset = overlay.evaluate("late.jsonnet")
-    assert sorted(unset) == ["DATA_OF_NOBODY", "SEED_OF_NOBODY"]
+    assert unset == {"DATA_OF_NOBODY": "DATA_OF_NOBODY", "SEED_OF_NOBODY": "1"}
     added = AddedElmo(config, "embedded")
     assert widths(added) == {"model.seq2seq_encoder.input_size": 522}
     overlay.write(Path("late.jsonnet"), Path("out.jsonnet"), added.config, added.edits)

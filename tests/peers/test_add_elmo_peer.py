@@ -71,9 +71,7 @@ def test_the_edits_are_right(path, tmp_path, monkeypatch):
     assert steps <= {512, 480}  # 480: from 32
     output = tmp_path / f"out{source.suffix}"
     overlay.write(source, output, added.config, added.edits)
-    assert (
-        Params.from_file(output, ext_vars={name: name for name in unset}).as_dict() == added.config
-    )
+    assert Params.from_file(output, ext_vars=unset).as_dict() == added.config
     checked = added.check()
     if "test_fixtures" in path.parts:
         assert "the data's first instances" in checked
