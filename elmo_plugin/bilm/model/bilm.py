@@ -210,10 +210,6 @@ class BiLm(WeightsModule):
             Ids of the words in `cache_vocabulary`, shape `(batch_size, num_tokens)`; 0 = padding.
             If every id has a stored vector, `inputs` is not read.
 
-        # Returns
-
-        `BiLmOutput`
-
         # Raises
 
         `ValueError`
@@ -257,10 +253,6 @@ class BiLm(WeightsModule):
             Bool, shape `(batch_size, num_tokens + 2)`; false at padding.
         start : `BiLstmState`
             As in `run`.
-
-        # Returns
-
-        `BiLmOutput`
         """
         # Both halves of the first layer are the token's vector.
         projection_dim = self.options.projection_dim
@@ -310,8 +302,6 @@ class BiLm(WeightsModule):
 
         # Raises
 
-        `ValueError`
-            As `run`.
         `RuntimeError`
             If gradient checkpointing computes the batch again in state `"carry"`.
         """

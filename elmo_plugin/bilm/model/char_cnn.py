@@ -43,11 +43,6 @@ class Highways(torch.nn.Module):
     """
     Highway layers. The parameters have the names and order of AllenNLP's `Highway`: `_layers.K` has
     the rows of the transform, then of the gate. bilm-tf's gate "carry" is 1 minus this gate.
-
-    # Parameters
-
-    dim : `int`
-    num_layers : `int`
     """
 
     def __init__(self, dim: int, num_layers: int) -> None:
@@ -60,19 +55,7 @@ class Highways(torch.nn.Module):
         return iter(self._layers)  # type: ignore[arg-type]
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """
-        Apply the layers.
-
-        # Parameters
-
-        tokens : `torch.Tensor`
-            Shape `(num_rows, dim)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Output of the last layer, shape `(num_rows, dim)`.
-        """
+        """Apply the layers to rows of shape `(num_rows, dim)`."""
         return highways(tokens, list(self), self._activation)
 
 
@@ -165,27 +148,15 @@ class CharCnn(WeightsModule):
         """Convolutions, one for each filter width, in the order of the options."""
         return [getattr(self, f"char_conv_{index}") for index in range(self.num_convolutions)]
 
-    @property
-    def char_embedding(self) -> torch.nn.Parameter:
-        """Embeddings, shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is for padding."""
-        return self._char_embedding_weights
-
-    @property
-    def highway_layers(self) -> list[torch.nn.Linear]:
-        """Linear map of each highway layer, lowest layer first."""
-        return list(self._highways)
-
-    @property
-    def projection(self) -> torch.nn.Linear | None:
-        """Projection from the highways' output to the token vector; `None` if there is none."""
-        return self._projection
-
+    # Embeddings, shape `(num_embeddings + 1, char_embedding_dim)`; row 0 is for padding.
+    char_embedding = property(attrgetter("_char_embedding_weights"))
+    # Linear map of each highway layer, lowest layer first.
+    highway_layers = property(lambda self: list(self._highways))
+    # Projection from the highways' output to the token vector; `None` if there is none.
+    projection = property(attrgetter("_projection"))
+    # Functions of the convolutions' maxima, and of these and of the highway layers.
     activation = property(attrgetter("_activation"))
-
-    @property
-    def activations(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], ...]:
-        """Functions of the convolutions' maxima and of the highway layers."""
-        return self._activation, self._highways._activation
+    activations = property(attrgetter("_activation", "_highways._activation"))
 
     @property
     def plain_weights(self) -> TokenWeights | None:

@@ -7,7 +7,7 @@ first step of all sentences is followed by the second step of those that have on
 same code over reversed sentences.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -399,14 +399,9 @@ class BiLstm(torch.nn.Module):
         `inputs` and `start` hold those of the forward and of the backward direction.
         """
         # Read all weights at once, before the kernels displace the modules from the CPU's caches.
-        weights = [
-            [
-                one.plain_weights if type(one) is LstmCellWithProjection else None
-                for one in self.layers(direction)
-            ]
-            for direction in DIRECTIONS
-        ]
-        for direction, rows, state, known in zip(DIRECTIONS, inputs, start, weights):
+        cells = [one for one in self.children() if type(one) is LstmCellWithProjection]
+        known = {one: (found,) for one in cells if (found := one.plain_weights) is not None}
+        for direction, rows, state in zip(DIRECTIONS, inputs, start):
             yield self.stack(direction, rows, batch_sizes, state, dropout, known)
 
     def stack(
@@ -416,7 +411,7 @@ class BiLstm(torch.nn.Module):
         batch_sizes: Sequence[int],
         state: LstmState,
         dropout: float = 0.0,
-        weights: Sequence[LstmWeights | None] = (),
+        weights: Mapping[Any, tuple[LstmWeights]] | None = None,
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
         Run the layers of one direction over packed rows.
@@ -435,8 +430,8 @@ class BiLstm(torch.nn.Module):
             Dropout probability for each layer's input in training, with a new mask at every step.
             The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
             around bilm-tf's residual cells.
-        weights : `Sequence[LstmWeights | None]`, optional (default = `()`)
-            The layers' current `plain_weights`, if known.
+        weights : `Mapping[Any, tuple[LstmWeights]] | None`, optional (default = `None`)
+            The current `plain_weights` of layers, as far as they are known.
 
         # Returns
 
@@ -448,7 +443,7 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            known = [one for one in weights[layer : layer + 1] if one is not None]
+            known = (weights or {}).get(cell, ())
             output, final_hidden, final_cell = cell(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer], *known
             )

@@ -167,15 +167,8 @@ class Elmo(torch.nn.Module):
 
     def batch_to_ids(self, batch: Iterable[Iterable[Any]]) -> torch.Tensor:
         """
-        Convert tokenized sentences to the character ids that this biLM takes as `inputs`.
-
-        The ids are bytes, or Unicode code points for an ELMoForManyLangs model; see
-        `elmo_plugin.batch_to_ids`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_tokens, num_characters)`.
+        Convert tokenized sentences to the character ids that this biLM takes as `inputs`: bytes, or
+        Unicode code points for an ELMoForManyLangs model; see `elmo_plugin.batch_to_ids`.
         """
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 

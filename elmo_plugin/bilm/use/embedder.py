@@ -91,11 +91,6 @@ class ElmoEmbedder:
         """
         Compute the layers of a batch of sentences as tensors.
 
-        # Parameters
-
-        batch : `Iterable[Any]`
-            Sentences.
-
         # Returns
 
         `tuple[torch.Tensor, torch.Tensor]`
@@ -113,28 +108,14 @@ class ElmoEmbedder:
 
     def embed_sentence(self, sentence: Any) -> numpy.ndarray:
         """
-        Compute the layers of one sentence, which may be empty.
-
-        # Returns
-
-        `numpy.ndarray`
-            Float32, shape `(mixture_size, num_tokens, embedding_dim)`.
+        Compute the layers of one sentence, which may be empty: float32, shape `(mixture_size,
+        num_tokens, embedding_dim)`.
         """
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Iterable[Any]) -> list[numpy.ndarray]:
         """
-        Compute the layers of sentences, in one batch.
-
-        # Parameters
-
-        batch : `Iterable[Any]`
-            Sentences.
-
-        # Returns
-
-        `list[numpy.ndarray]`
-            Layers of each sentence, float32, shape `(mixture_size, num_tokens, embedding_dim)`.
+        Compute the layers of sentences, in one batch: for each sentence as `embed_sentence`.
 
         # Raises
 
@@ -162,14 +143,11 @@ class ElmoEmbedder:
             try:
                 yield tokenized_sentence(sentence, number)
             except ValueError as error:
+                hint = ""
                 if isinstance(sentence, str):
                     hint = "; or give ElmoEmbedder a tokenizer, such as str.split"
-                else:
-                    hint = (
-                        ""
-                        if isinstance(sentence, Iterable) or not self.tokenizer
-                        else " or a string"
-                    )
+                elif self.tokenizer and not isinstance(sentence, Iterable):
+                    hint = " or a string"
                 raise ValueError(f"{error}{hint}") from None
 
     def embed_sentences(
@@ -224,8 +202,6 @@ class ElmoEmbedder:
 
         # Parameters
 
-        sentences : `Iterable[Any]`
-            Sentences.
         pooling : `str`, optional (default = `"mean"`)
             `"mean"` or `"max"`.
         batch_size, progress
@@ -289,22 +265,9 @@ class ElmoEmbedder:
         use_sentence_keys: bool = False,
     ) -> None:
         """
-        Write the layers of every line to an HDF5 file. See `extract` for the file's content and for
-        more options.
-
-        An existing file is replaced once the new file is complete.
-
-        # Parameters
-
-        input_file : `IO[str]`
-            Text with one sentence per line and white space between tokens.
-        output_file_path : `Union[str, Path]`
-            The file to write.
-        output_format : `str`, optional (default = `"all"`)
-            The `layers` of `Extraction`.
-        batch_size : `int`, optional (default = `64`)
-        forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
-            See `Extraction`.
+        Write the layers of every line to an HDF5 file; the line has white space between tokens. See
+        `extract` for the file's content and for more options, and `Extraction` for these;
+        `output_format` is its `layers`. An existing file is replaced once the new one is complete.
         """
         wanted = Extraction(
             layers=output_format,

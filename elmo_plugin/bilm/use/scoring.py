@@ -152,18 +152,11 @@ class LanguageScorer:
         directory : `str | Path`
             `"embedded"`, or a folder or ZIP file with a biLM's files (see `Elmo`), `softmax.hdf5`
             and `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
-            `convert-checkpoint`.
-        state : `str`, optional (default = `"primed"`)
-            Initial LSTM state of each sentence; see `LanguageScorer`.
-        cuda_device : `int`, optional (default = `-1`)
-            Number of the GPU; negative for the CPU.
+            `convert-checkpoint`. A missing or damaged file is an error.
+        state, cuda_device
+            See `LanguageScorer` and `ElmoEmbedder`.
         vocabulary_file : `str | Path | None`, optional (default = `None`)
             Words of the softmax, if `directory` has no `vocabulary.txt`.
-
-        # Raises
-
-        `FileNotFoundError`, `ValueError`
-            If a file is missing or damaged.
         """
         bilm, softmax, vocabulary = load_with_softmax(directory, state, vocabulary_file)
         if cuda_device >= 0:

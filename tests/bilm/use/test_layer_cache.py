@@ -451,14 +451,6 @@ def test_a_state_that_was_set_to_be_carried_is_not_read_from_the_cache(place, tm
         torch.testing.assert_close(found, expected)
 
 
-def test_a_cache_that_may_take_nothing(place):
-    bilm, cache = frozen(), LayerCache(place, most_bytes=0)
-    runs = count_runs(bilm)
-    for _ in range(2):
-        cache.layers(bilm, batch_to_ids(BATCHES[0]))
-    assert runs == [len(BATCHES[0])] * 2
-
-
 def test_a_biLM_that_was_set_to_train_is_not_read_from_the_cache(tmp_path):
     elmo = Elmo(*write(tmp_path), cache="memory", state="reset", dropout=0.0)
     ids = batch_to_ids(BATCHES[0])

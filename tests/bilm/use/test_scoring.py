@@ -1,6 +1,5 @@
 """Scores against the pretraining code's full softmax, and against what scores must be."""
 
-import gzip
 import itertools
 import math
 
@@ -248,15 +247,6 @@ def test_a_bilm_alone_makes_no_scorer(parts, folder):
         LanguageScorer(parts[0])
     with pytest.raises(ValueError, match="expected the folder alone"):
         LanguageScorer(folder, *parts[1:])
-
-
-def test_gzip_is_read(folder, tmp_path, capsys):
-    found = []
-    for content in (b"the cat\n", gzip.compress(b"the cat\n")):
-        (tmp_path / "text").write_bytes(content)
-        main(["score", str(folder), str(tmp_path / "text")])
-        found.append(capsys.readouterr().out)
-    assert found[0] == found[1] != ""
 
 
 def test_a_softmax_of_a_checkpoint(tmp_path, capsys, tensorflow):
