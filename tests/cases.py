@@ -1,6 +1,7 @@
-"""Parametrizes a test: a few cases always run, the others run with the slow tests."""
+"""Cases that several tests share, which of them are quick, and a comparison of nested results."""
 
 import pytest
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 
 def first_quick(names, cases, count=1, **more):
@@ -16,3 +17,31 @@ def first_quick(names, cases, count=1, **more):
         for number, case in enumerate(cases)
     ]
     return pytest.mark.parametrize(names, values, **more)
+
+
+def each_reweighting(test):
+    """Run with functions that make a layer compute its weight from others."""
+    cases = [
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+        weight_norm,
+        spectral_norm,
+        parametrizations.spectral_norm,
+    ]
+    quiet = pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
+    return quiet(pytest.mark.parametrize("reweight", cases)(test))
+
+
+def assert_close(found, expected, rel=1e-5, tolerance=1e-5):
+    """The same nested dictionaries and lists, with numbers that may differ a little."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_close(found[key], expected[key], rel, tolerance)
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one, other, rel, tolerance)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=rel, abs=tolerance)
+    else:
+        assert found == expected

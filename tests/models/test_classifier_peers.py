@@ -9,6 +9,7 @@ from classifier_cases import NAMES, build, cases, instances, outputs, write_bilm
 
 from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
 from elmo_plugin.models.esim import ESIM
+from tests.cases import assert_close
 from tests.models.batches import losses, tensors
 
 STORED = json.loads(Path(__file__).with_name("classifier_cases.json").read_text(encoding="utf-8"))
@@ -26,18 +27,9 @@ def theirs():
     return {"esim": pairs.ESIM, "bcn": classification.BiattentiveClassificationNetwork}
 
 
-def assert_same_outputs(found, expected):
-    assert found.keys() == expected.keys()
-    for key in found:
-        if key in ("label", "names"):
-            assert found[key] == expected[key], key
-        else:
-            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
-
-
 @pytest.mark.parametrize(("params", "name"), [(name, name) for name in NAMES], indirect=["params"])
 def test_equals_the_stored_outputs_of_allennlp_models(params, name):
-    assert_same_outputs(outputs(build(OURS, params), params), STORED[name])
+    assert_close(outputs(build(OURS, params), params), STORED[name])
 
 
 @pytest.mark.peers
@@ -49,7 +41,7 @@ def test_equals_allennlp_models_and_weights_move_both_ways(params):
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter)
     ours.load_state_dict(peer.state_dict())
-    assert_same_outputs(outputs(ours, params), outputs(peer, params))
+    assert_close(outputs(ours, params), outputs(peer, params))
     peer.load_state_dict(ours.state_dict())
 
 

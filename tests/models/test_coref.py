@@ -5,13 +5,13 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.cases import each_reweighting
 from tests.models import numpy_coref
 from tests.models.batches import tensors
 from tests.models.coref_cases import (
@@ -399,17 +399,8 @@ def test_span_extractors_that_are_not_called_may_not_be_changed():
             run(model, one)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
 @pytest.mark.parametrize("name", [SCORERS[2], SCORERS[5]])
-@pytest.mark.parametrize(
-    "reweight",
-    [
-        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-        weight_norm,
-        spectral_norm,
-        parametrizations.spectral_norm,
-    ],
-)
+@each_reweighting
 def test_computed_weights_of_the_scorers_are_followed(name, reweight):
     """The same steps with the layer behind a wrapper, which is called."""
     one, losses = instance(), []

@@ -9,17 +9,10 @@ from classifier_cases import EMBEDDING_DIM
 from srl_cases import CASES, batch, build, outputs
 
 from elmo_plugin.models.srl import SemanticRoleLabeler
+from tests.cases import assert_close
 from tests.models.batches import losses
 
 STORED = json.loads(Path(__file__).with_name("srl_cases.json").read_text(encoding="utf-8"))
-
-
-def close(found, expected):
-    for key, value in expected.items():
-        if key in ("tags", "words", "verb", "names"):
-            assert found[key] == value, key
-        else:
-            assert found[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -27,7 +20,7 @@ def test_equals_the_stored_outputs_of_allennlp_models(name):
     expected = dict(STORED[name])
     model = build(SemanticRoleLabeler, CASES[name])
     assert losses(model, batch(model)) == pytest.approx(expected.pop("losses"), rel=1e-5)
-    close(outputs(build(SemanticRoleLabeler, CASES[name])), expected)
+    assert_close(outputs(build(SemanticRoleLabeler, CASES[name])), expected, tolerance=1e-6)
 
 
 @pytest.mark.peers
@@ -38,11 +31,11 @@ def test_equals_allennlp_models_and_weights_move_both_ways(name):
     found, expected = (losses(model, batch(model)) for model in (ours, theirs))
     assert found == pytest.approx(expected, rel=1e-5)
     theirs.load_state_dict(ours.state_dict())
-    close(outputs(ours), outputs(theirs))
+    assert_close(outputs(ours), outputs(theirs), tolerance=1e-6)
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter)
     ours.load_state_dict(theirs.state_dict())
-    close(outputs(ours), outputs(theirs))
+    assert_close(outputs(ours), outputs(theirs), tolerance=1e-6)
 
 
 def test_decoding_by_hand():

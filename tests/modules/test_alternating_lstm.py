@@ -9,11 +9,10 @@ from allennlp.modules.seq2seq_encoders.pytorch_seq2seq_wrapper import (
     StackedAlternatingLstmSeq2SeqEncoder,
 )
 from allennlp.modules.stacked_alternating_lstm import StackedAlternatingLstm
-from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_plugin.modules.alternating_lstm import AlternatingLstm, AlternatingLstmSeq2SeqEncoder
-from tests.cases import first_quick
+from tests.cases import each_reweighting, first_quick
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}
 LENGTHS = [7, 4, 4, 1]
@@ -274,17 +273,8 @@ def test_layers_are_those_of_their_names():
     torch.testing.assert_close(found, expected, **EXACT)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
 @pytest.mark.parametrize("name", ["input_linearity", "state_linearity"])
-@pytest.mark.parametrize(
-    "reweight",
-    [
-        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-        weight_norm,
-        spectral_norm,
-        parametrizations.spectral_norm,
-    ],
-)
+@each_reweighting
 def test_computed_weights_follow_what_they_are_computed_from(name, reweight):
     stock, ours = twins(StackedAlternatingLstm, AlternatingLstm, num_layers=2)
     for one in (stock, ours):

@@ -1,17 +1,10 @@
-"""`coref` beside allennlp-models': reader, model, metrics, archives, with the same weights."""
+"""`coref` beside allennlp-models': reader, model, metrics, with the same weights."""
 
-import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from allennlp.commands.train import train_model
-from allennlp.common import Params
 from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.models.archival import load_archive
 
 from elmo_plugin.data.readers.coref import ConllCorefReader
 from elmo_plugin.metrics.conll_coref import ConllCorefScores
@@ -27,8 +20,6 @@ peer = pytest.importorskip(
 peer_scores = pytest.importorskip("allennlp_models.coref.metrics.conll_coref_scores")
 peer_recall = pytest.importorskip("allennlp_models.coref.metrics.mention_recall")
 pytestmark = pytest.mark.peers
-
-DATA = str(Path(__file__).parents[2] / "examples/coref/dev.gold_conll")
 
 MODELS = {
     "defaults": {},
@@ -188,58 +179,3 @@ def test_the_reader_is_theirs_on_word_pieces_and_clusters_that_share_a_mention()
         for cls in (ConllCorefReader, peer.ConllCorefReader)
     )
     assert fields(found) == fields(expected)
-
-
-CONFIG = {
-    "dataset_reader": {"type": "coref", "max_span_width": MAX_SPAN_WIDTH},
-    "train_data_path": DATA,
-    "model": config(coarse_to_fine=True, inference_order=2),
-    "data_loader": {"batch_size": 2, "shuffle": True},
-    "trainer": {"num_epochs": 1, "optimizer": "adam", "cuda_device": -1},
-}
-# Runs with allennlp-models alone, the plugin not even importable.
-STOCK = """
-import json, sys
-import allennlp_models.coref
-from allennlp.commands.train import train_model
-from allennlp.common import Params
-from allennlp.models.archival import load_archive
-
-folder, data = sys.argv[1:]
-train_model(Params.from_file(f"{folder}/config.json"), f"{folder}/theirs")
-found = {}
-for maker in ("ours", "theirs"):
-    archive = load_archive(f"{folder}/{maker}/model.tar.gz")
-    assert type(archive.model).__module__.startswith("allennlp_models.")
-    instances = list(archive.dataset_reader.read(data))
-    outputs = archive.model.eval().forward_on_instances(instances)
-    found[maker] = [[o["clusters"], o["predicted_antecedents"].tolist()] for o in outputs]
-    found[maker].append(archive.model.get_metrics())
-assert "elmo_plugin" not in sys.modules
-print(json.dumps(found))
-"""
-
-
-def test_archives_move_both_ways(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(CONFIG))
-    train_model(Params.from_file(path), tmp_path / "ours")
-    child = subprocess.run(
-        [sys.executable, "-c", STOCK, str(tmp_path), DATA],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert child.returncode == 0, child.stderr
-    expected = json.loads(child.stdout.splitlines()[-1])
-    for maker in ("ours", "theirs"):
-        archive = load_archive(tmp_path / maker / "model.tar.gz")
-        assert type(archive.model).__module__ == "elmo_plugin.models.coref"
-        instances = list(archive.dataset_reader.read(DATA))
-        outputs = archive.model.eval().forward_on_instances(instances)
-        *documents, metrics = expected[maker]
-        assert len(outputs) == len(documents) == 10
-        for output, (clusters, antecedents) in zip(outputs, documents, strict=True):
-            assert [[list(m) for m in cluster] for cluster in output["clusters"]] == clusters
-            assert output["predicted_antecedents"].tolist() == antecedents
-        assert archive.model.get_metrics() == pytest.approx(metrics, abs=1e-5)
