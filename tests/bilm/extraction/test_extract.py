@@ -287,9 +287,51 @@ def test_an_output_that_exists_is_kept_without_force(tmp_path):
     assert vectors(tmp_path / "out", 1)[0].shape == (3, 1, 12)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing to write out to"):
-        extract(bilm_of(), ["a"], tmp_path / "missing" / "out")
+def no_pickle(bilm):
+    bilm.note = lambda: None
+
+
+def carry(bilm):
+    bilm.state = "carry"
+
+
+AGAIN = ({}, {"resume": True}, {"force": True})
+CARRIED = {"change": carry}
+# Files that are there (folders end with `/`), arguments of `extract`, and what the error names.
+REFUSED = [
+    ([], {"output": "no/out"}, "there is no folder .*no to write out to"),
+    *(([["out/"], one, "out is a folder or a device, expected the name"]) for one in AGAIN),
+    *((["out.partial"], one, r"out\.partial is a file, expected none or the fol") for one in AGAIN),
+    *(
+        (["out.partial/", "out.partial/part-000000"], one, r"holds part-0+ but no settings\.json")
+        for one in AGAIN
+    ),
+    ([], {**CARRIED, "workers": 2}, "state is 'carry', in which a line continues from the lines"),
+    ([], {**CARRIED, "shard": "1/2"}, "state is 'carry', in which a line continues from the lines"),
+    ([], {"workers": 0}, "workers is 0, expected 1 or more"),
+    ([], {"shard": "0/2"}, "shard is '0/2', expected i/n, from 1/n to n/n"),
+    ([], {"shard": "3/2"}, "shard is '3/2', expected"),
+    ([], {"shard": "1"}, "shard is '1', expected"),
+    ([], {"shard": "1/2", "force": True}, "shard was given with force"),
+    ([], {"change": no_pickle, "workers": 2}, "the biLM cannot be sent to worker processes"),
+    ([], {"lines": [["a", "b"]]}, r"line 1 is \['a', 'b'\], expected a string"),
+    ([], {"lines": ["a", b"b"]}, "line 2 is b'b', expected a string"),
+    ([], {"lines": ["a\udcff"]}, "line 1: the byte 0xff is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("files", "given", "message"), REFUSED)
+def test_what_is_refused_leaves_all_as_it_was(tmp_path, files, given, message):
+    for name in files:
+        path = tmp_path / name
+        path.mkdir() if name.endswith("/") else path.write_text("mine")
+    more = {"lines": ["a"], "output": "out", "change": lambda bilm: None, **given}
+    bilm = bilm_of()
+    more.pop("change")(bilm)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        extract(bilm, more.pop("lines"), tmp_path / more.pop("output"), **more)
+    assert sorted(tmp_path.rglob("*")) == sorted(tmp_path / name for name in files)
+    assert all(path.read_text() == "mine" for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_bad_utf8_is_an_error_with_its_line_unless_replaced(tmp_path):
@@ -366,40 +408,6 @@ def test_a_run_that_committed_nothing_is_not_in_the_way(tmp_path):
         extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
     assert extract(bilm_of(), ["a"] * 9, tmp_path / "out", SHORT) == 9
     assert names(tmp_path) == ["out"]
-
-
-def test_a_folder_is_no_output(tmp_path):
-    (tmp_path / "out").mkdir()
-
-    def unread():
-        raise AssertionError("the input was read")
-        yield
-
-    for force in (False, True):
-        with pytest.raises(ValueError, match=r"out is a folder or a device, expected the name"):
-            extract(bilm_of(), unread(), tmp_path / "out", force=force)
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_first_line_that_fails_leaves_nothing_in_the_way(tmp_path):
-    bad = ["a\udcff"]
-    with pytest.raises(ValueError, match="line 1: the byte 0xff is not UTF-8"):
-        extract(bilm_of(), bad, tmp_path / "out")
-    assert names(tmp_path) == []
-    assert extract(bilm_of(), ["a"], tmp_path / "out") == 1
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([["a", "b"]], r"line 1 is \['a', 'b'\], expected a string"),
-        (["a", b"b"], "line 2 is b'b', expected a string"),
-    ],
-)
-def test_lines_that_are_no_text_leave_nothing_in_the_way(tmp_path, lines, message):
-    with pytest.raises(ValueError, match=message):
-        extract(bilm_of(), lines, tmp_path / "out")
-    assert names(tmp_path) == []
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -495,14 +503,6 @@ def test_damaged_settings_are_named(tmp_path, content):
     assert extract(bilm_of(), lines, tmp_path / "out", wanted, force=True) == len(lines)
 
 
-@pytest.mark.parametrize("more", [{}, {"resume": True}, {"force": True}])
-def test_a_file_in_place_of_the_folder(tmp_path, more):
-    (tmp_path / "out.partial").write_text("precious")
-    with pytest.raises(ValueError, match=r"out\.partial is a file, expected none or the folder of"):
-        extract(bilm_of(), ["a"], tmp_path / "out", **more)
-    assert (tmp_path / "out.partial").read_text() == "precious"
-
-
 @pytest.mark.parametrize("more", [{"resume": True}, {"force": True}])
 @pytest.mark.parametrize("name", ["mine", "mine/", "part-000001.bak"])
 @pytest.mark.usefixtures("small_shards")
@@ -517,15 +517,6 @@ def test_foreign_files_in_the_folder_are_not_removed(tmp_path, more, name):
         extract(bilm_of(), ["a"] * 9, tmp_path / "out", **more)
     assert names(tmp_path / "out.partial") == before
     assert len(before) == 4
-
-
-@pytest.mark.parametrize("more", [{}, {"resume": True}, {"force": True}])
-def test_folder_of_something_else_is_not_taken_for_a_run(tmp_path, more):
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "part-000000").write_text("mine")
-    with pytest.raises(ValueError, match=r"out\.partial holds part-000000 but no settings\.json"):
-        extract(bilm_of(), ["a"], tmp_path / "out", **more)
-    assert (tmp_path / "out.partial" / "part-000000").read_text() == "mine"
 
 
 def test_two_runs_do_not_write_to_one_output(tmp_path):
@@ -613,32 +604,6 @@ def test_run_that_shares_is_refused_with_another_input_or_other_settings(tmp_pat
         with pytest.raises(ValueError, match=message):
             extract(bilm_of(), given, tmp_path / "out", wanted, shard="2/2")
     assert extract(bilm_of(), lines, tmp_path / "out", SHORT, resume=True) == 44
-
-
-@pytest.mark.parametrize(
-    ("state", "more", "message"),
-    [
-        ("carry", {"workers": 2}, "state is 'carry', in which a line continues from the lines bef"),
-        ("carry", {"shard": "1/2"}, "state is 'carry', in which a line continues from the lines"),
-        ("primed", {"workers": 0}, "workers is 0, expected 1 or more"),
-        ("primed", {"shard": "0/2"}, "shard is '0/2', expected i/n, from 1/n to n/n"),
-        ("primed", {"shard": "3/2"}, "shard is '3/2', expected"),
-        ("primed", {"shard": "1"}, "shard is '1', expected"),
-        ("primed", {"shard": "1/2", "force": True}, "shard was given with force"),
-    ],
-)
-def test_workers_and_shards_that_are_refused(tmp_path, state, more, message):
-    with pytest.raises(ValueError, match=message):
-        extract(bilm_of(state), ["a"], tmp_path / "out", **more)
-    assert names(tmp_path) == []
-
-
-def test_bilm_that_cannot_be_pickled_is_refused_by_workers(tmp_path):
-    bilm = bilm_of()
-    bilm.note = lambda: None
-    with pytest.raises(ValueError, match="the biLM cannot be sent to worker processes"):
-        extract(bilm, ["a"], tmp_path / "out", workers=2)
-    assert names(tmp_path) == []
 
 
 @pytest.mark.slow
