@@ -74,7 +74,8 @@ class BlobStore:
                         found[key] = row[1]
                         continue
                     logger.warning("an entry of the cache %s is damaged", self._root)
-                    connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+                    with connection:
+                        connection.execute("DELETE FROM entries WHERE key = ?", (key,))
             except _ERRORS as error:
                 self._failed(error)
         return found
@@ -88,31 +89,15 @@ class BlobStore:
                 connection = self._connected()
                 if connection is None:
                     return
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._insert(connection, values)
-                    connection.execute("COMMIT")
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                rows = (
+                    (key, _checksum(key, value), value)
+                    for key, value in values.items()
+                    if len(value) <= MOST_BYTES_OF_A_VALUE
+                )
+                with connection:  # commits, or rolls back after an error
+                    connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
             except _ERRORS as error:
                 self._failed(error, writing=True)
-
-    def _insert(self, connection: sqlite3.Connection, values: Mapping[bytes, memoryview]) -> None:
-        for key, value in values.items():
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-            # A row and its index entry may each need a new page.
-            if pages - free + len(value) // PAGE_BYTES + 3 > self._most_pages:
-                self._keep_no_more(
-                    f"has reached its limit of {self._most_pages * PAGE_BYTES} bytes"
-                )
-                return
-            if len(value) <= MOST_BYTES_OF_A_VALUE:
-                connection.execute(
-                    "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
-                    (key, _checksum(key, value), value),
-                )
 
     def _connected(self) -> sqlite3.Connection | None:
         if self._disabled:
@@ -120,7 +105,7 @@ class BlobStore:
         if self._process != os.getpid():  # a connection must not be used after a fork
             self._connection, self._process = None, os.getpid()
         if self._connection is None:
-            self._connection = _connect(_own_folder(self._root) / FILE)
+            self._connection = _connect(_own_folder(self._root) / FILE, self._most_pages)
         return self._connection
 
     def _failed(self, error: Exception, writing: bool = False) -> None:
@@ -140,13 +125,12 @@ class BlobStore:
             except OSError as other:
                 self._disable(f"cannot be recreated ({other})")
         elif code in _NOT_WRITABLE or (code == sqlite3.SQLITE_IOERR and writing):
-            self._keep_no_more(f"cannot be written to ({error})")
+            self._full = True
+            logger.warning(
+                "the cache %s takes no more (%s); further sentences are not kept", self._root, error
+            )
         else:
             self._disable(f"cannot be used ({error})")
-
-    def _keep_no_more(self, reason: str) -> None:
-        self._full = True
-        logger.warning("the cache %s %s; further sentences are not kept", self._root, reason)
 
     def _disable(self, reason: str) -> None:
         self._disabled = self._full = True
@@ -189,18 +173,16 @@ def _owner(about: os.stat_result) -> str:
         return f"user {about.st_uid}"
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, most_pages: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False
+        path, timeout=SECONDS_TO_WAIT, isolation_level="IMMEDIATE", check_same_thread=False
     )
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute(f"PRAGMA max_page_count = {max(1, most_pages)}")
     connection.execute("PRAGMA synchronous = OFF")
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone() is None:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS entries (key BLOB UNIQUE, checksum BLOB, value BLOB)"
-        )
-        connection.execute("COMMIT")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS entries (key BLOB UNIQUE, checksum BLOB, value BLOB)"
+    )
     return connection
 
 
