@@ -20,9 +20,9 @@ __version__ = "0.4.0.dev0"
 
 # Public names, for editors and type checkers, which do not call `__getattr__`.
 if TYPE_CHECKING:
+    from elmo_plugin.bilm.corpus.embed import embed_corpus as embed_corpus
     from elmo_plugin.bilm.corpus.parquet import read_corpus as read_corpus
     from elmo_plugin.bilm.corpus.plan import CorpusSettings as CorpusSettings
-    from elmo_plugin.bilm.corpus.run import embed_corpus as embed_corpus
     from elmo_plugin.bilm.extraction.extract import extract as extract
     from elmo_plugin.bilm.extraction.layouts import sentence_key as sentence_key
     from elmo_plugin.bilm.extraction.vectors import Extraction as Extraction
@@ -54,7 +54,7 @@ _HOMES = {
     "extract": "elmo_plugin.bilm.extraction.extract",
     "Extraction": "elmo_plugin.bilm.extraction.vectors",
     "sentence_key": "elmo_plugin.bilm.extraction.layouts",
-    "embed_corpus": "elmo_plugin.bilm.corpus.run",
+    "embed_corpus": "elmo_plugin.bilm.corpus.embed",
     "read_corpus": "elmo_plugin.bilm.corpus.parquet",
     "CorpusSettings": "elmo_plugin.bilm.corpus.plan",
     "load_bilm": "elmo_plugin.bilm.files.load",

@@ -12,7 +12,7 @@ from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import reference, torch_private
 from elmo_plugin.bilm.kernels.backend import check_plain
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
 

@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> None:
     """Embed the corpus and write the Parquet files."""
     if args.resume and args.force:
         raise ValueError("--resume was given with --force, expected one of them")
+    from elmo_plugin.bilm.corpus.embed import embed_corpus
     from elmo_plugin.bilm.corpus.plan import CorpusSettings
-    from elmo_plugin.bilm.corpus.run import embed_corpus
 
     settings = CorpusSettings(**settings_in(args, CorpusSettings))
     with progress_bar(args, " tokens") as bar, says_how_to_resume(bar, "the same command"):

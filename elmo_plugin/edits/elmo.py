@@ -26,7 +26,7 @@ from allennlp.nn import InitializerApplicator
 
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.edits import probe
 from elmo_plugin.edits.components import Argument, Path, get, replaced, shown, walk

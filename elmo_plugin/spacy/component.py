@@ -21,7 +21,7 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import options_dict, read_options
 from elmo_plugin.bilm.files.plain_tensors import check_state_dict, plain_tensors
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES
 from elmo_plugin.bilm.use.layer_cache import LayerCache

@@ -6,7 +6,7 @@ pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is n
 
 from elmo_plugin import read_corpus
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.corpus import run
+from elmo_plugin.bilm.corpus import embed
 from tests.bilm.extraction.inline_workers import InlineWorker, InlineWorkers
 from tests.tiny_bilm import write
 
@@ -14,7 +14,7 @@ from tests.tiny_bilm import write
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
+    monkeypatch.setattr(embed, "LocalWorkers", InlineWorkers)
     write(tmp_path)
     (tmp_path / "a.txt").write_text("The cat sat .\n\nYes\n")
     (tmp_path / "b.txt").write_text("Dogs bark at the moon\n")
@@ -73,7 +73,7 @@ def test_a_missing_package_is_named(folder, capsys, monkeypatch):
     def missing():
         raise ModuleNotFoundError("ray is not installed", name="ray")
 
-    monkeypatch.setattr(run, "ray_module", missing)
+    monkeypatch.setattr(embed, "ray_module", missing)
     with pytest.raises(SystemExit):
         main(["embed-corpus", "a.txt", "out", "--engine", "ray"])
     error = capsys.readouterr().err.strip().splitlines()[-1]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.corpus.run import ENGINES
+from elmo_plugin.bilm.corpus.embed import ENGINES
 from elmo_plugin.bilm.extraction.vectors import DTYPES, LAYERS, LAYOUTS
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES, STATE_MODES
 from elmo_plugin.commands import COMMANDS

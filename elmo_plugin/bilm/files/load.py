@@ -15,7 +15,7 @@ from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import check_weights, fill_weights
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions

@@ -21,7 +21,7 @@ from elmo_plugin.bilm.files.options import (
 from elmo_plugin.bilm.files.plain_tensors import converted, plain_tensor, plain_tensors
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ACTIVATIONS

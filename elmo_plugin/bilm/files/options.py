@@ -9,7 +9,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 
 # Largest size of an options.json that is read; released files have about 340 bytes.

@@ -16,7 +16,7 @@ from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.plain_tensors import converted, plain_tensor
 from elmo_plugin.bilm.kernels.backend import check_plain
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 

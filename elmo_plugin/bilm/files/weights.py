@@ -20,7 +20,7 @@ from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.plain_tensors import converted
 from elmo_plugin.bilm.files.safetensors_file import read_safetensors
 from elmo_plugin.bilm.kernels.backend import check_plain
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions

@@ -13,7 +13,7 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels.backend import backend, plain_affines
 from elmo_plugin.bilm.manylangs import code_points
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
-from elmo_plugin.bilm.manylangs.options import ManyLangsOptions
+from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 
 

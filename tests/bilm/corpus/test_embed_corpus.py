@@ -16,7 +16,7 @@ from tqdm import tqdm
 pytest.importorskip("pyarrow", reason="Parquet is written by pyarrow, which is not installed")
 
 from elmo_plugin import CorpusSettings, embed_corpus, read_corpus
-from elmo_plugin.bilm.corpus import run
+from elmo_plugin.bilm.corpus import embed
 from elmo_plugin.bilm.corpus.plan import Plan
 from elmo_plugin.bilm.extraction import engine
 from elmo_plugin.bilm.extraction.extract import extract
@@ -39,7 +39,7 @@ def corpus(tmp_path, monkeypatch):
     for seed, name in enumerate("ab"):
         lines = [*text(15, seed), "a very long line " * 20]
         (tmp_path / "text" / f"{name}.txt").write_text("".join(f"{one}\n" for one in lines))
-    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
+    monkeypatch.setattr(embed, "LocalWorkers", InlineWorkers)
     threads = torch.get_num_threads()
     yield write(tmp_path)
     torch.set_num_threads(threads)
@@ -71,7 +71,7 @@ def lines_of(folder):
 @pytest.mark.parametrize("layers", ["all", "top", "average"])
 @pytest.mark.parametrize("max_tokens", [9, 4096])
 def test_vectors_are_those_of_the_elmo_command(tmp_path, corpus, monkeypatch, layers, max_tokens):
-    monkeypatch.setattr(run, "GROUP_BYTES", 8000)  # several groups a part
+    monkeypatch.setattr(embed, "GROUP_BYTES", 8000)  # several groups a part
     settings = replace(
         SMALL, layers=layers, state="primed", max_tokens=max_tokens, shard_tokens=200
     )
@@ -314,7 +314,7 @@ def test_what_else_is_refused(tmp_path, corpus):
         make(corpus, "other")
     with pytest.raises(ValueError, match=r"not complete, expected complete\.json; it has no plan"):
         read_corpus("other")
-    with run.locked_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
+    with embed.locked_folder(tmp_path / "other"), pytest.raises(ValueError, match="is in use by"):
         make(corpus, "other")
 
 
@@ -374,7 +374,7 @@ def test_a_line_that_is_not_utf_8_is_an_error_before_anything_is_computed(tmp_pa
 
 
 def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monkeypatch):
-    original = run.ShardEmbedder.compute
+    original = embed.ShardEmbedder.compute
 
     @functools.wraps(original)  # for pickle
     def failing(self, bilm, shard, report):
@@ -382,8 +382,8 @@ def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monk
         if shard[0] in (3, 5):
             raise OSError(28, "No space left on device", "/out")
 
-    monkeypatch.setattr(run.ShardEmbedder, "compute", failing)
-    monkeypatch.setattr(run, "is_complete", lambda path, plan, number: False)
+    monkeypatch.setattr(embed.ShardEmbedder, "compute", failing)
+    monkeypatch.setattr(embed, "is_complete", lambda path, plan, number: False)
     notes = r"^2 shards failed 3 times: 3, 5; shard 3 \(\d+ lines from text/a\.txt:\d+ on\)"
     with pytest.raises(OSError, match=notes + r": OSError: .*No space left"):
         make(corpus)
@@ -392,7 +392,7 @@ def test_shards_that_fail_are_named_and_the_rest_is_there(tmp_path, corpus, monk
         read_corpus("out")
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "LocalWorkers", InlineWorkers)
+    monkeypatch.setattr(embed, "LocalWorkers", InlineWorkers)
     make(corpus)
     make(corpus, "whole")
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
@@ -444,7 +444,7 @@ def test_neither_ray_nor_pyarrow_is_imported_before_it_is_needed():
     code = (
         "import sys, elmo_plugin\n"
         "from elmo_plugin import embed_corpus, read_corpus, CorpusSettings, ElmoEmbedder\n"
-        "import elmo_plugin.bilm.extraction.ray_workers, elmo_plugin.bilm.corpus.run\n"
+        "import elmo_plugin.bilm.extraction.ray_workers, elmo_plugin.bilm.corpus.embed\n"
         "print({'ray', 'pyarrow'} & set(sys.modules))"
     )
     child = fresh_process.run_core(code)

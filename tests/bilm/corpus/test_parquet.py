@@ -14,7 +14,7 @@ import pyarrow
 from pyarrow import dataset, parquet
 
 from elmo_plugin import CorpusSettings, read_corpus
-from elmo_plugin.bilm.corpus import run
+from elmo_plugin.bilm.corpus import embed
 from tests.bilm.corpus.test_embed_corpus import make
 from tests.bilm.extraction.inline_workers import InlineWorkers
 from tests.tiny_bilm import write
@@ -27,7 +27,7 @@ def parts(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(run, "LocalWorkers", InlineWorkers)
+        patch.setattr(embed, "LocalWorkers", InlineWorkers)
         Path("in.txt").write_text("\n".join(LINES))
         settings = CorpusSettings(layers=request.param, shard_tokens=5)
         make(write(folder), settings=settings, inputs=["in.txt"])
