@@ -39,15 +39,15 @@ from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.evaluation import sum_of_losses
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.optimization import WarmupCosine
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.settings import LoopSettings
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.step import Stepper
-from elmo_plugin.bilm.training.vocabulary import (
+from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.settings import LoopSettings
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.step import Stepper
+from elmo_plugin.bilm.pretraining.vocabulary import (
     WordVocabulary,
     find_text_files,
     vocabulary_of,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy
 
-from elmo_plugin.bilm.training.vocabulary import (
+from elmo_plugin.bilm.pretraining.vocabulary import (
     WordVocabulary,
     find_text_files,
     read_sentences,

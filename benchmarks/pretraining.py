@@ -22,9 +22,9 @@ from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import BatchPair
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 
 BATCH_SIZE, NUM_STEPS = 128, 20
 NUM_WORDS, NUM_SAMPLES = 50_000, 2_048

@@ -25,7 +25,7 @@ from benchmarks.report import table, write
 from benchmarks.rounds import MatrixRate, machine
 from benchmarks.training_cell import measure
 from benchmarks.workload import Sentences
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 CONFIG = Path(__file__).parents[1] / "training_config/pretraining/bilm_cpu.jsonnet"
 # The embedded biLM's vocabulary has as many words.

@@ -24,10 +24,10 @@ import torch
 from benchmarks.processes import in_process, memory_before, status
 from elmo_plugin.bilm.files.options import parse_options
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 LEAST_STEPS = 2
 

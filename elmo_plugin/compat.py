@@ -53,9 +53,9 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
 )
 from allennlp.training.moving_average import MovingAverage
 
-from elmo_plugin.bilm.training.checkpoints import save_atomically
-from elmo_plugin.bilm.training.config import TYPE, is_pretraining
-from elmo_plugin.bilm.training.optimization import clip_grad_norm
+from elmo_plugin.bilm.pretraining.checkpoints import save_atomically
+from elmo_plugin.bilm.pretraining.config import TYPE, is_pretraining
+from elmo_plugin.bilm.pretraining.optimization import clip_grad_norm
 from elmo_plugin.data.spacy_model import split_by_rules
 from elmo_plugin.modules.archived_bilm import (
     archived_config,

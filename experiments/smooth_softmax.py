@@ -22,8 +22,8 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
-from elmo_plugin.bilm.training.export import export_bilm, first_words
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, read_sentences
+from elmo_plugin.bilm.pretraining.export import export_bilm, first_words
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, find_text_files, read_sentences
 from elmo_plugin.bilm.use.scoring import load_with_softmax
 
 NUM_NEIGHBOURS, STRENGTH = 10, 1.5

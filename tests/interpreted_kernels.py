@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, sampled_softmax, triton_kernels
-from elmo_plugin.bilm.training import language_model, softmax
+from elmo_plugin.bilm.pretraining import language_model, softmax
 
 
 def interpret(monkeypatch):

@@ -56,7 +56,7 @@ def foreign_to_bilm(source):
 
 
 def uses_training(source):
-    training = ("elmo_plugin.training", "elmo_plugin.bilm.training")
+    training = ("elmo_plugin.training", "elmo_plugin.bilm.pretraining")
     return [name for name in imports(source) if name.startswith(training)]
 
 
@@ -86,7 +86,7 @@ def test_a_foreign_import_is_seen(source):
 
 
 def test_an_import_of_training_is_seen():
-    assert uses_training("from elmo_plugin.bilm import training")
+    assert uses_training("from elmo_plugin.bilm import pretraining")
     assert uses_training("from elmo_plugin.training.checkpointer import save_atomically")
 
 
@@ -97,11 +97,11 @@ ROOMS = {
     "model": ("kernels",),
     "manylangs": ("model", "kernels"),
     "files": ("manylangs", "model", "kernels"),
-    "training": ("files", "model", "kernels"),
+    "pretraining": ("files", "model", "kernels"),
     "extraction": ("files", "model", "kernels"),
     "corpus": ("extraction", "files", "model", "kernels"),
     # The scorer reads a language model's softmax and vocabulary.
-    "use": ("training", "extraction", "files", "manylangs", "model", "kernels"),
+    "use": ("pretraining", "extraction", "files", "manylangs", "model", "kernels"),
 }
 # The model knows the kernels by this door alone.
 DOOR = "elmo_plugin.bilm.kernels.backend"

@@ -14,7 +14,7 @@ from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.loader import BatchPair
+from elmo_plugin.bilm.pretraining.loader import BatchPair
 from elmo_plugin.bilm.use.elmo import Elmo
 
 # The clips are low, so that they are reached; the released files have 3.

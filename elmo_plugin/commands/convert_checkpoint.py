@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Convert the checkpoint, and write the biLM's files to the folder `args.output`."""
     from elmo_plugin.bilm.files import bilm_tf
-    from elmo_plugin.bilm.training.export import VOCABULARY_FILE
-    from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+    from elmo_plugin.bilm.pretraining.export import VOCABULARY_FILE
+    from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
     output = Path(args.output)
     if output.resolve() == Path(args.directory).resolve():

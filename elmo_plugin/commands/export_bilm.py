@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         SAFETENSORS_FILE,
         TOKENIZER_FILE,
     )
-    from elmo_plugin.bilm.training import export
+    from elmo_plugin.bilm.pretraining import export
 
     output = Path(args.output)
     if output.exists() and output.samefile(args.directory):

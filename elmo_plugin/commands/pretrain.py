@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from elmo_plugin.bilm.training.pretrain import pretrain
-    from elmo_plugin.bilm.training.stop_request import Stopped
+    from elmo_plugin.bilm.pretraining.pretrain import pretrain
+    from elmo_plugin.bilm.pretraining.stop_request import Stopped
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     config = read_config(args.config, args.overrides)

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Count the words of the inputs, and write the vocabulary file."""
-    from elmo_plugin.bilm.training.vocabulary import find_text_files, vocabulary_of
+    from elmo_plugin.bilm.pretraining.vocabulary import find_text_files, vocabulary_of
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]
     check_output(args.output, paths, args.force)

@@ -17,7 +17,7 @@ from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from elmo_plugin.bilm.files.atomic_write import remove_temporary_files
-from elmo_plugin.bilm.training.checkpoints import (
+from elmo_plugin.bilm.pretraining.checkpoints import (
     NOTHING_TO_RECOVER,
     UNREADABLE,
     load_checked,
@@ -25,7 +25,7 @@ from elmo_plugin.bilm.training.checkpoints import (
     save_atomically,
     warn_unreadable,
 )
-from elmo_plugin.bilm.training.stop_request import StopRequest
+from elmo_plugin.bilm.pretraining.stop_request import StopRequest
 from elmo_plugin.training.saved_interrupt import saved_interrupt
 
 logger = logging.getLogger(__name__)

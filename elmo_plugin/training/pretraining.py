@@ -8,9 +8,9 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm.training.config import TYPE, check_config
-from elmo_plugin.bilm.training.pretrain import pretrain
-from elmo_plugin.bilm.training.stop_request import Stopped
+from elmo_plugin.bilm.pretraining.config import TYPE, check_config
+from elmo_plugin.bilm.pretraining.pretrain import pretrain
+from elmo_plugin.bilm.pretraining.stop_request import Stopped
 from elmo_plugin.training.saved_interrupt import saved_interrupt
 
 

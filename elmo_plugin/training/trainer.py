@@ -15,7 +15,7 @@ from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.stop_request import StopRequest
+from elmo_plugin.bilm.pretraining.stop_request import StopRequest
 from elmo_plugin.modules.archived_bilm import save_extended_vocabulary
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
 from elmo_plugin.training.metric_counts import counts_of, plain, same, set_counts

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import gpu
 from elmo_plugin.bilm.kernels import lstm_fused
-from elmo_plugin.bilm.training.vocabulary import vocabulary_of
+from elmo_plugin.bilm.pretraining.vocabulary import vocabulary_of
 from tests.fresh_process import run_core as run
 
 

@@ -10,9 +10,9 @@ import torch
 from tiny_bilm import random_bilm
 
 from benchmarks import heldout_perplexity
-from elmo_plugin.bilm.training.export import export_bilm
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.export import export_bilm
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "moon", "cat"]
 # Two rows of 20 targets a batch. Each sentence has its end too, forward, or its beginning.

@@ -9,7 +9,7 @@ import torch
 from benchmarks import throughput, training_cell
 from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 TINY = {
     "options": options_dict(ElmoOptions(8, 16, 2, 4, ((1, 4), (2, 6)), 1)),

@@ -15,7 +15,7 @@ import torch
 
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.folder_lock import locked_folder
-from elmo_plugin.bilm.training.config import differences
+from elmo_plugin.bilm.pretraining.config import differences
 from elmo_plugin.commands.pretrain import read_config
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}

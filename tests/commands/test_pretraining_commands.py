@@ -11,8 +11,8 @@ from allennlp.common import Params
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin import ElmoEmbedder, LanguageScorer, load_bilm
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from tests.hdf5 import arrays
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.training.export import export_bilm
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.export import export_bilm
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 from experiments import smooth_softmax
 from experiments.smooth_softmax import main, smoothed, target_counts
 from tests.tiny_bilm import random_bilm

@@ -21,7 +21,7 @@ from allennlp.training import gradient_descent_trainer
 from allennlp.training.checkpointer import Checkpointer
 from interrupted_run import assert_same_end, names, send, validation
 
-from elmo_plugin.bilm.training.checkpoints import save_atomically
+from elmo_plugin.bilm.pretraining.checkpoints import save_atomically
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
 from tests.cases import first_quick
 from tests.fresh_process import allennlp

@@ -12,8 +12,8 @@ from allennlp.common.checks import ConfigurationError
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.training import pretrain as pretrain_module
-from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.pretraining import pretrain as pretrain_module
+from elmo_plugin.bilm.pretraining.loop import Pretraining
 
 NUM_BATCHES, FROZEN = 12, 4
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.training import config as configs
-from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.pretraining import config as configs
+from elmo_plugin.bilm.pretraining.language_model import make_language_model
+from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.commands.pretrain import read_config
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.training import config as configs
-from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.softmax import LogUniformSampler
+from elmo_plugin.bilm.pretraining import config as configs
+from elmo_plugin.bilm.pretraining.language_model import make_language_model
+from elmo_plugin.bilm.pretraining.loop import Pretraining
+from elmo_plugin.bilm.pretraining.softmax import LogUniformSampler
 from elmo_plugin.commands.pretrain import read_config
 from tests.hdf5 import arrays
 

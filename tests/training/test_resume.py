@@ -16,8 +16,8 @@ from allennlp.common.util import SigTermReceived
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.training import pretrain as pretrain_module
-from elmo_plugin.bilm.training.loop import Pretraining
+from elmo_plugin.bilm.pretraining import pretrain as pretrain_module
+from elmo_plugin.bilm.pretraining.loop import Pretraining
 from tests.cases import first_quick
 
 NUM_EPOCHS, NUM_BATCHES = 3, 7

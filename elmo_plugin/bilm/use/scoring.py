@@ -15,9 +15,9 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
-from elmo_plugin.bilm.training.export import SOFTMAX_FILE, VOCABULARY_FILE
-from elmo_plugin.bilm.training.softmax import WordSoftmax, full_cross_entropy, load_softmax
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.export import SOFTMAX_FILE, VOCABULARY_FILE
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, full_cross_entropy, load_softmax
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 
 class SentenceScores(NamedTuple):

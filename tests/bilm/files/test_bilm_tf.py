@@ -17,7 +17,7 @@ from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import read_options
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
 from tests.bilm.files.bilm_tf_run import tensorflow_stand_in
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS, shapes
 from tests.hdf5 import arrays

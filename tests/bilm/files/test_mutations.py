@@ -16,7 +16,7 @@ from tiny_bilm import OPTIONS, random_bilm
 
 from elmo_plugin.bilm.files.options import num_parameters, options_dict, read_options
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from tests.cases import first_quick
 from tests.fresh_process import run_core as run
 

@@ -10,7 +10,7 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.safetensors_file import save_safetensors
 from elmo_plugin.bilm.files.weights import load_weights
 from elmo_plugin.bilm.kernels.backend import NOT_PLAIN
-from elmo_plugin.bilm.training.export import export_bilm
+from elmo_plugin.bilm.pretraining.export import export_bilm
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.transformers import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from tests.tiny_bilm import OPTIONS, random_bilm

@@ -8,7 +8,7 @@ import pytest
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.load import load_bilm
-from elmo_plugin.bilm.training.report import Report
+from elmo_plugin.bilm.pretraining.report import Report
 from elmo_plugin.bilm.use.token_vectors import write_token_vectors
 
 ROOT = Path(__file__).parents[3]

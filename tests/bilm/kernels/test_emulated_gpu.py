@@ -18,8 +18,8 @@ from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
 from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours

@@ -10,8 +10,8 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from tests.tiny_bilm import BATCHES, OPTIONS, batch_pair, random_bilm, write
 

@@ -20,9 +20,9 @@ from elmo_plugin.bilm.model import bilm as bilm_module
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from elmo_plugin.bilm.use.scoring import LanguageScorer
 from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, write
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from elmo_plugin import Elmo, ElmoEmbedder, ElmoHub, ElmoTransformer, LanguageScorer, batch_to_ids
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from tests.cases import first_quick
 from tests.tiny_bilm import random_bilm
 

@@ -20,9 +20,9 @@ from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmCellWithProjection, LstmState
-from elmo_plugin.bilm.training.loader import BatchPair
-from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax, load_softmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 
 class StepOutput(NamedTuple):

@@ -12,17 +12,17 @@ import torch
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.captured import CapturedGradients
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import BatchPair
-from elmo_plugin.bilm.training.optimization import (
+from elmo_plugin.bilm.pretraining.captured import CapturedGradients
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.optimization import (
     check_takes_sparse,
     clip_grad_norm,
     make_optimizer,
 )
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.settings import LoopSettings, Step
-from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.settings import LoopSettings, Step
+from elmo_plugin.bilm.pretraining.shared_rows import all_reduce_rows
 
 logger = logging.getLogger(__name__)
 

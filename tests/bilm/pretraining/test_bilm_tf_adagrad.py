@@ -8,9 +8,9 @@ import torch
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.weights import layout, save_weights
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.optimization import make_optimizer
-from elmo_plugin.bilm.training.softmax import WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.optimization import make_optimizer
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
 from tests.bilm.files.bilm_tf_run.write_checkpoint import WORDS
 from tests.bilm.files.test_bilm_tf import FIXTURE, held, released_name
 

@@ -10,14 +10,14 @@ import torch
 from elmo_plugin.bilm.kernels import machine
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.config import LOOP_KEYS, make_settings
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.optimization import WarmupCosine
-from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.config import LOOP_KEYS, make_settings
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.loop import Pretraining
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
+from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettings
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 WORDS = WordVocabulary([*SPECIAL_WORDS, *"abcd"])
 
@@ -321,7 +321,7 @@ def test_it_saves_when_so_many_seconds_have_passed(pretraining, monkeypatch):
         save_every_num_seconds=25, save_completed_epochs=False, keep_most_recent_by_count=None
     )
     now = 1000.0
-    monkeypatch.setattr("elmo_plugin.bilm.training.loop.time.monotonic", lambda: now)
+    monkeypatch.setattr("elmo_plugin.bilm.pretraining.loop.time.monotonic", lambda: now)
     run = pretraining(settings={"checkpointer": checkpointer})
 
     def take_ten_seconds(step):

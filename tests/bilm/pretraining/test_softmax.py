@@ -4,7 +4,7 @@ import numpy
 import pytest
 import torch
 
-from elmo_plugin.bilm.training.softmax import (
+from elmo_plugin.bilm.pretraining.softmax import (
     FrequencySampler,
     LogUniformSampler,
     Negatives,
@@ -225,7 +225,7 @@ def test_bfloat16_is_for_training_alone():
 
 SAME_GRADIENTS = """
 import torch
-from elmo_plugin.bilm.training.softmax import full_cross_entropy
+from elmo_plugin.bilm.pretraining.softmax import full_cross_entropy
 
 torch.set_num_threads(2)
 outputs, weight = torch.randn(256, 256), torch.randn(50, 256, requires_grad=True)
@@ -255,7 +255,7 @@ def test_evaluation_is_full_and_draws_nothing():
 
 MEMORY = """
 import torch
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from tests.peak_memory import Growth
 softmax = WordSoftmax(100_000, 4, num_samples=10).eval()
 outputs, targets = torch.randn(2560, 4), torch.zeros(2560, dtype=torch.long)

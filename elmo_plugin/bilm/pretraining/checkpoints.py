@@ -13,7 +13,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
-from elmo_plugin.bilm.training.vocabulary import check_least
+from elmo_plugin.bilm.pretraining.vocabulary import check_least
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from elmo_plugin.bilm.training.token_types import TokenTypes
+from elmo_plugin.bilm.pretraining.token_types import TokenTypes
 
 # Number of sentences whose places are Python numbers at a time.
 SENTENCES_AT_ONCE = 1 << 16

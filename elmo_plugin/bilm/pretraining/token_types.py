@@ -14,7 +14,7 @@ from elmo_plugin.bilm.model.characters import (
     PADDING_CHARACTER_ID,
     token_to_ids,
 )
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 
 class TextFile(NamedTuple):

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from elmo_plugin.bilm.training.optimization import (
+from elmo_plugin.bilm.pretraining.optimization import (
     WarmupCosine,
     check_schedule,
     check_takes_sparse,

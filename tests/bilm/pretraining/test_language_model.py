@@ -7,14 +7,14 @@ import torch
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.evaluation import loss_metrics, sum_of_losses
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.optimization import WarmupCosine
-from elmo_plugin.bilm.training.settings import LoopSettings
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import vocabulary_of
+from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.loop import Pretraining
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
+from elmo_plugin.bilm.pretraining.settings import LoopSettings
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import vocabulary_of
 
 OPTIONS = ElmoOptions(8, 24, 2, 6, ((1, 8), (2, 8)), 1, num_characters=12)
 SHAPE = {"batch_size": 4, "num_steps": 10, "num_characters": 12}

@@ -17,15 +17,15 @@ from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training import captured
-from elmo_plugin.bilm.training.config import make_model_arguments, make_settings
-from elmo_plugin.bilm.training.language_model import LanguageModel, make_language_model
-from elmo_plugin.bilm.training.loader import BatchPair, StreamLoader
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.settings import LoopSettings
-from elmo_plugin.bilm.training.softmax import Negatives, WordSoftmax
-from elmo_plugin.bilm.training.step import Stepper
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
+from elmo_plugin.bilm.pretraining import captured
+from elmo_plugin.bilm.pretraining.config import make_model_arguments, make_settings
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, make_language_model
+from elmo_plugin.bilm.pretraining.loader import BatchPair, StreamLoader
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.settings import LoopSettings
+from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax
+from elmo_plugin.bilm.pretraining.step import Stepper
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from elmo_plugin.commands.pretrain import read_config
 from tests.cases import first_quick
 from tests.interpreted_kernels import interpret

@@ -13,14 +13,14 @@ from torch.multiprocessing import ProcessExitedException
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.settings import CheckpointSettings, LoopSettings
-from elmo_plugin.bilm.training.shared_rows import all_reduce_rows
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.loop import Pretraining
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettings
+from elmo_plugin.bilm.pretraining.shared_rows import all_reduce_rows
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick
 
 OPTIONS = ElmoOptions(6, 10, 2, 4, ((1, 4), (2, 4)), 1, num_characters=12)
@@ -168,7 +168,7 @@ NUM_WORDS, DIM, NUM_SAMPLES, BATCH, UNROLL = 800_000, 8, 8192, 128, 20
 
 def count_bytes(rank, size, folder):
     """What this process's calls send: a ring's share of each."""
-    from elmo_plugin.bilm.training import shared_rows
+    from elmo_plugin.bilm.pretraining import shared_rows
 
     sent = []
     all_reduce, all_gather = dist.all_reduce, dist.all_gather

@@ -28,10 +28,10 @@ from elmo_plugin.bilm.files.safetensors_file import (
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.training.checkpoints import points_in, read_object
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.softmax import WordSoftmax, save_softmax
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.checkpoints import points_in, read_object
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, save_softmax
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 VOCABULARY_FILE = "vocabulary.txt"
 BEST_FILE = "best.th"

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.settings import LoopSettings
-from elmo_plugin.bilm.training.softmax import WordSoftmax
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, find_text_files, vocabulary_of
+from elmo_plugin.bilm.pretraining.language_model import make_language_model
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.settings import LoopSettings
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, find_text_files, vocabulary_of
 
 # Value of the optional key `type`, by the part of the config that may have one.
 TYPE = "bilm_pretraining"

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from elmo_plugin.bilm.training.checkpoints import CheckpointSettings
-from elmo_plugin.bilm.training.evaluation import loss_metrics
-from elmo_plugin.bilm.training.optimization import WarmupCosine
-from elmo_plugin.bilm.training.vocabulary import check_fraction, check_least
+from elmo_plugin.bilm.pretraining.checkpoints import CheckpointSettings
+from elmo_plugin.bilm.pretraining.evaluation import loss_metrics
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
+from elmo_plugin.bilm.pretraining.vocabulary import check_fraction, check_least
 
 
 @dataclass(frozen=True)

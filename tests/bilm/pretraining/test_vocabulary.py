@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from elmo_plugin.bilm.training.vocabulary import (
+from elmo_plugin.bilm.pretraining.vocabulary import (
     WordVocabulary,
     count_targets,
     find_text_files,

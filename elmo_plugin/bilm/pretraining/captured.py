@@ -15,9 +15,9 @@ from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.backend import BiLstmState
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import BatchPair
-from elmo_plugin.bilm.training.softmax import Negatives
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.softmax import Negatives
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.kernels.compiled_training import training_linear
 from elmo_plugin.bilm.kernels.sampled_softmax import fuses, sampled_losses
-from elmo_plugin.bilm.training.vocabulary import check_least
+from elmo_plugin.bilm.pretraining.vocabulary import check_least
 
 # HDF5 datasets of `softmax.hdf5`; bilm-tf uses the first two names.
 WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"

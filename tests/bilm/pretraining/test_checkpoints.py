@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from elmo_plugin.bilm.training.checkpoints import CheckpointSettings, RunFiles
+from elmo_plugin.bilm.pretraining.checkpoints import CheckpointSettings, RunFiles
 
 
 def names(folder):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import INITIAL_ACCUMULATOR, restore_adagrad
-from elmo_plugin.bilm.training.vocabulary import check_fraction, check_least
+from elmo_plugin.bilm.pretraining.vocabulary import check_fraction, check_least
 
 # Optimizers by their names in configs, each with its default arguments.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from elmo_plugin.bilm.training.stop_request import WARNINGS
-from elmo_plugin.bilm.training.streams import StreamBatch, StreamPosition, TokenStreams
-from elmo_plugin.bilm.training.token_types import TokenTypes
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, check_least, count_targets
+from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
+from elmo_plugin.bilm.pretraining.streams import StreamBatch, StreamPosition, TokenStreams
+from elmo_plugin.bilm.pretraining.token_types import TokenTypes
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, check_least, count_targets
 
 Positions = tuple[StreamPosition | None, StreamPosition | None]
 

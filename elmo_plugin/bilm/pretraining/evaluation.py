@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.loader import BatchPair
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.loader import BatchPair
 
 
 def sum_of_losses(

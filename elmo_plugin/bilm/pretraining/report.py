@@ -11,8 +11,8 @@ from typing import Any
 from tqdm import tqdm
 
 from elmo_plugin.bilm.files.stderr import stderr
-from elmo_plugin.bilm.training.language_model import LanguageModel
-from elmo_plugin.bilm.training.settings import LoopSettings, Progress, Step
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.settings import LoopSettings, Progress, Step
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from torch.distributed.rendezvous import rendezvous
 from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import locked_folder
-from elmo_plugin.bilm.training import config as configs
-from elmo_plugin.bilm.training.checkpoints import points_in, read_object
-from elmo_plugin.bilm.training.language_model import make_language_model
-from elmo_plugin.bilm.training.loop import Pretraining
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.vocabulary import WordVocabulary, word_counts
+from elmo_plugin.bilm.pretraining import config as configs
+from elmo_plugin.bilm.pretraining.checkpoints import points_in, read_object
+from elmo_plugin.bilm.pretraining.language_model import make_language_model
+from elmo_plugin.bilm.pretraining.loop import Pretraining
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, word_counts
 
 CONFIG = "config.json"
 # Files that AllenNLP writes before the run begins.

@@ -10,8 +10,8 @@ bitwise identical rows.
 import torch
 import torch.distributed as dist
 
-from elmo_plugin.bilm.training.processes import Processes
-from elmo_plugin.bilm.training.softmax import WordSoftmax
+from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 
 
 def all_reduce_rows(

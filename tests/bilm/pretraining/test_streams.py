@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from elmo_plugin.bilm.training import streams as module
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.streams import StreamPosition, TokenStreams
-from elmo_plugin.bilm.training.token_types import TokenTypes
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining import streams as module
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.streams import StreamPosition, TokenStreams
+from elmo_plugin.bilm.pretraining.token_types import TokenTypes
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 VOCABULARY = WordVocabulary([*SPECIAL_WORDS, "a", "b", "c", "d", "e"])
 
@@ -116,12 +116,12 @@ def test_unreadable_bytes_are_an_error_with_file_and_line(text, num_workers):
 
 SIGNALLED = """
 import multiprocessing, os, signal, sys
-from elmo_plugin.bilm.training.loader import StreamLoader
-from elmo_plugin.bilm.training.vocabulary import SPECIAL_WORDS, WordVocabulary
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 words = WordVocabulary([*SPECIAL_WORDS, "a"])
 pairs = StreamLoader([sys.argv[1]], 2, num_steps=3, num_workers=1).pairs(words, endless=True)
-from elmo_plugin.bilm.training.stop_request import WARNINGS
+from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
 for number in (signal.SIGTERM, *WARNINGS):
     signal.signal(number, lambda *_: None)
 for _ in range(9):

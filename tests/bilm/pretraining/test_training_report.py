@@ -2,8 +2,8 @@
 
 import logging
 
-from elmo_plugin.bilm.training import report
-from elmo_plugin.bilm.training.settings import Step
+from elmo_plugin.bilm.pretraining import report
+from elmo_plugin.bilm.pretraining.settings import Step
 
 
 def test_the_time_of_the_whole_run_is_logged_once(tmp_path, monkeypatch, caplog):
