@@ -198,7 +198,7 @@ class CompiledHighway(CompiledLinear):
         """Return the outputs, which have the shape of `rows`."""
         outputs = torch.empty_like(rows)
         library.function("highway", self._number_format)(
-            *self.arguments, library.pointer(rows), outputs.data_ptr(), len(rows),
+            *self.arguments, library.pointer(rows), outputs.data_ptr(), None, len(rows),
             library.num_threads(),
         )  # fmt: skip
         return outputs
@@ -389,9 +389,9 @@ class CompiledLstm(FrozenLstm):
         outputs = hidden.new_empty(len(inputs), layer.dim)
         self._run_layer(
             ctypes.byref(layer),
-            *map(library.pointer, (inputs, hidden, cell, outputs)),
+            *map(library.pointer, (inputs, hidden, cell, outputs)), None, None,
             (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes),
-            tuning.INPUT_PRODUCT_ELEMENTS, library.num_threads(),
+            library.num_threads(),
         )  # fmt: skip
         if (layer.dim, layer.width) != (dim, cell_size):
             return outputs[:, :dim], hidden[:, :dim], cell[:, :cell_size]

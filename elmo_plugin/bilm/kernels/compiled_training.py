@@ -68,11 +68,11 @@ class CompiledLstmTraining(torch.autograd.Function):
         # Cloned, because the kernel overwrites them with the final state.
         hidden, cell = (state.clone() for state in start)
         outputs = inputs.new_empty(len(inputs), one.dim)
-        # In blocks of 32 columns, see `lstm_training.h`.
-        activations = on_large_pages((len(inputs), 4 * one.width), torch.float32)
-        cells = on_large_pages((len(inputs), one.width), torch.float32)
+        # In blocks of 32 columns, see `lstm.h`.
+        activations = _memory((len(inputs), 4 * one.width), getattr(torch, number_format))
+        cells = _memory((len(inputs), one.width), torch.float32)
         pointers = map(library.pointer, (inputs, hidden, cell, outputs, activations, cells))
-        library.function("train_forward", number_format)(
+        library.function("lstm_layer", number_format)(
             ctypes.byref(one.layer), *pointers, *one.steps, library.num_threads()
         )
         dim, cell_size = tensors[5].shape[1], tensors[6].shape[1]
@@ -98,10 +98,8 @@ class CompiledLstmTraining(torch.autograd.Function):
             for each, needed in zip(operands, ctx.needs_input_grad)
         ]
         shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * one.width + 2 * one.dim
-        # Large memory is returned after the pass; small memory is scratch, which is kept.
-        large = math.prod(shape) > tuning.MOST_SCRATCH
-        memory = on_large_pages(shape, torch.float32) if large else None
-        library.function("train_backward", ctx.number_format)(
+        memory = _memory(shape, torch.float32)
+        library.function("lstm_backward", ctx.number_format)(
             ctypes.byref(one.layer), _pointers(saved), _pointers([memory, rows[1], *gradients]),
             *one.steps, library.num_threads(),
         )  # fmt: skip
@@ -112,6 +110,13 @@ class CompiledLstmTraining(torch.autograd.Function):
             ),
             *[None] * 6,
         )
+
+
+def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return memory, which glibc reuses if it is small: new memory takes time to clear."""
+    if math.prod(shape) * dtype.itemsize > tuning.MOST_REUSED:
+        return on_large_pages(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def _pointers(tensors: Any) -> Any:
@@ -196,9 +201,10 @@ class CompiledLinearTraining(torch.autograd.Function):
         *tensors, ctx.number_format = arguments
         one = _Affine(tensors)
         outputs = one.rows.new_empty(len(one.rows), len(one.weight))
-        library.function("train_linear", ctx.number_format)(
-            *one.arguments, outputs.data_ptr(), *outputs.shape, library.num_threads()
-        )
+        library.function("linear", ctx.number_format)(
+            *one.arguments, one.rows.data_ptr(), outputs.data_ptr(), *outputs.shape,
+            library.num_threads(),
+        )  # fmt: skip
         ctx.save_for_backward(*tensors)
         return _narrowed(outputs, len(tensors[1]))
 
@@ -229,8 +235,8 @@ class CompiledHighwayTraining(torch.autograd.Function):
             torch.empty_like(one.rows),
             one.rows.new_empty(len(one.rows), len(one.weight)),
         )
-        library.function("train_highway", ctx.number_format)(
-            *one.arguments, outputs.data_ptr(), gates.data_ptr(), len(outputs),
+        library.function("highway", ctx.number_format)(
+            *one.arguments, one.rows.data_ptr(), outputs.data_ptr(), gates.data_ptr(), len(outputs),
             library.num_threads(),
         )  # fmt: skip
         ctx.save_for_backward(*tensors, gates)
@@ -265,8 +271,8 @@ class _Affine:
         self.rows = padded_rows(rows, self.weight.shape[1]).contiguous()
         self._bias = None if bias is None else padded_vector(bias, blocks)
         self.arguments = (
-            self.weight.data_ptr(), self.weight.shape[1],
-            None if self._bias is None else self._bias.data_ptr(), self.rows.data_ptr(),
+            self.weight.data_ptr(), self.weight.shape[1], True,
+            None if self._bias is None else self._bias.data_ptr(),
         )  # fmt: skip
 
     def gradients(self, needed: Sequence[bool]) -> list[torch.Tensor | None]:

@@ -50,6 +50,12 @@ struct Float32 {
   static Sums reload(const float*) { return broadcast(0.0f); }
   static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
+
+  static void pack(const float* from, int64_t dim, float* to, float*) { memcpy(to, from, dim * sizeof(float)); }
+  // Converts 32 packed numbers to float32.
+  static void unpack(const float* from, float* to) { memcpy(to, from, COLUMNS * sizeof(float)); }
+  // Packs 32 numbers as one row of a panel's lanes.
+  static void pack_row(const float* from, float* panel, int64_t row) { memcpy(panel + row * COLUMNS, from, COLUMNS * sizeof(float)); }
 };
 
 struct Int16 {
@@ -229,18 +235,25 @@ struct BFloat16 {
     }
   }
 
-  // Packs 32 numbers of two rows into the lanes of a panel.
-  static void pack_pair(const float* first, const float* second, float* to) {
-    for (int j = 0; j < COLUMNS; j += LANES) {
+  static void unpack(const float* from, float* to) {
+    uint16_t numbers[COLUMNS];
+    memcpy(numbers, from, sizeof numbers);
+    for (int j = 0; j < COLUMNS; ++j) to[j] = with_bits(static_cast<int32_t>(static_cast<uint32_t>(numbers[j]) << 16));
+  }
+
+  static void pack_row(const float* from, float* panel, int64_t row) {
+    float* const lanes = panel + row / PER_LANE * COLUMNS;
 #if defined(__AVX512BF16__)
-      const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(first + j)));
-      const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(second + j)));
-      store(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-#else
-      const bfloat16x8_t low = vcvtq_low_bf16_f32((float32x4_t)load(first + j)), high = vcvtq_low_bf16_f32((float32x4_t)load(second + j));
-      store(to + j, vzip1q_s16((int16x8_t)low, (int16x8_t)high));
-#endif
+    const __mmask32 half = row % 2 ? 0xaaaaaaaa : 0x55555555;
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      const __m512i numbers = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(from + j)));
+      _mm512_mask_storeu_epi16(lanes + j, half, row % 2 ? _mm512_slli_epi32(numbers, 16) : numbers);
     }
+#else
+    float packed[COLUMNS / PER_LANE];
+    pack(from, COLUMNS, packed, nullptr);
+    for (int j = 0; j < COLUMNS; ++j) reinterpret_cast<uint16_t*>(lanes)[PER_LANE * j + row % 2] = reinterpret_cast<uint16_t*>(packed)[j];
+#endif
   }
 };
 
@@ -287,10 +300,7 @@ struct Rows {
 
   // Writes 32 numbers of a row, from `column` on, and packs them, in a format whose rows have no parameters.
   void put(int64_t row, int64_t column, const float* from) const {
-    if constexpr (PACKED)
-      Format::pack(from, COLUMNS, numbers(row) + column / Format::PER_LANE, nullptr);
-    else
-      write(row, column, from, COLUMNS);
+    Format::pack(from, COLUMNS, PACKED ? numbers(row) + column / Format::PER_LANE : at(row, column), nullptr);
   }
 
   void pack(int64_t row) const {

@@ -1,7 +1,7 @@
 // The entry points of a variant of the library.
 //
 // The caller pads widths to multiples of 32. Weights are packed into panels, in the number format that the entry point is named for, or row-major: those
-// of training, and in float32 those with `row_major`.
+// with `row_major`, and all of a layer that trains, whose forward pass saves something for its backward pass.
 
 #include "lstm_training.h"
 #include "token_layer.h"
@@ -21,51 +21,37 @@ ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t out
   return DONE;
 }
 
-#define FROZEN(FORMAT, TYPE)                                                                                                              \
-  ENTRY(lstm_layer_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes,   \
-                             int64_t steps, int64_t elements, int threads) {                                                              \
-    return run_layer<TYPE>(*layer, inputs, hidden, cell, outputs, sizes, steps, elements, threads);                                       \
-  }                                                                                                                                       \
+#define FORWARD(FORMAT, TYPE)                                                                                                             \
   ENTRY(convolution_##FORMAT)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs,        \
                               int32_t* places, int threads) {                                                                             \
     return run_convolution<TYPE>(*layer, ids, count, num_characters, outputs, places, threads);                                           \
   }                                                                                                                                       \
   ENTRY(highway_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,        \
-                          int64_t count, int threads) {                                                                                   \
-    return run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, threads);                                 \
+                          float* saved, int64_t count, int threads) {                                                                     \
+    return run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, saved, count, threads);                          \
   }                                                                                                                                       \
   ENTRY(linear_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,         \
                          int64_t count, int64_t output_dim, int threads) {                                                                \
-    return run_linear(Weight<TYPE>{weight, dim, row_major != 0}, false, bias, inputs, outputs, count, output_dim, threads);               \
-  }
+    return run_linear(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, output_dim, threads);                      \
+  }                                                                                                                                       \
+  ENTRY(lstm_layer_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations,     \
+                             float* cells, const int64_t* sizes, int64_t steps, int threads)
 
-FROZEN(float32, Float32)
-FROZEN(int16, Int16)
-FROZEN(int8, Int8)
-#if defined(HAS_BFLOAT16)
-FROZEN(bfloat16, BFloat16)
-#endif
+#define FROZEN(FORMAT, TYPE)                                                                                                              \
+  FORWARD(FORMAT, TYPE) { return run_layer<TYPE, false>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads); }
 
 #define TRAINED(FORMAT, TYPE)                                                                                                             \
-  ENTRY(train_forward_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations,  \
-                                float* cells, const int64_t* sizes, int64_t steps, int threads) {                                         \
-    return train_forward<TYPE>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                         \
+  FORWARD(FORMAT, TYPE) {                                                                                                                 \
+    const auto run = activations ? run_layer<TYPE, true> : run_layer<TYPE, false>;                                                        \
+    return run(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                                         \
   }                                                                                                                                       \
-  ENTRY(train_backward_##FORMAT)(const Layer* layer, const Saved* saved, const Gradients* grad, const int64_t* sizes, int64_t steps,      \
-                                 int threads) {                                                                                           \
-    return train_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                            \
-  }                                                                                                                                       \
-  ENTRY(train_linear_##FORMAT)(const float* weight, int64_t dim, const float* bias, const float* inputs, float* outputs, int64_t count,   \
-                               int64_t output_dim, int threads) {                                                                         \
-    return run_linear(Weight<TYPE>{weight, dim, true}, true, bias, inputs, outputs, count, output_dim, threads);                          \
+  ENTRY(lstm_backward_##FORMAT)(const Layer* layer, const Saved* saved, const Gradients* grad, const int64_t* sizes, int64_t steps,       \
+                                int threads) {                                                                                            \
+    return lstm_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                             \
   }                                                                                                                                       \
   ENTRY(linear_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs,                       \
                                   const LinearGradients* grad, int64_t count, int64_t output_dim, int threads) {                          \
     return linear_backward<TYPE>(weight, dim, inputs, grad_outputs, *grad, count, output_dim, threads);                                   \
-  }                                                                                                                                       \
-  ENTRY(train_highway_##FORMAT)(const float* weight, int64_t dim, const float* bias, const float* inputs, float* outputs, float* saved,   \
-                                int64_t count, int threads) {                                                                             \
-    return run_highway<TYPE, true>(Weight<TYPE>{weight, dim, true}, bias, inputs, outputs, count, threads, saved);                        \
   }                                                                                                                                       \
   ENTRY(highway_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,  \
                                    const LinearGradients* grad, int64_t count, int threads) {                                             \
@@ -73,6 +59,8 @@ FROZEN(bfloat16, BFloat16)
   }
 
 TRAINED(float32, Float32)
+FROZEN(int16, Int16)
+FROZEN(int8, Int8)
 #if defined(HAS_BFLOAT16)
 TRAINED(bfloat16, BFloat16)
 #endif

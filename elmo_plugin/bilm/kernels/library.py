@@ -38,7 +38,7 @@ PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
-ABI = 1
+ABI = 2
 
 # Size of a block that `block_hashes` hashes.
 HASHED_BYTES = 1 << 16
@@ -46,16 +46,13 @@ HASHED_BYTES = 1 << 16
 _POINTER, _COUNT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ARGUMENTS: dict[str, list[Any]] = {
     "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
-    "lstm_layer": [*[_POINTER] * 6, _COUNT, _COUNT, _INT],
-    "train_forward": [*[_POINTER] * 8, _COUNT, _INT],
-    "train_backward": [*[_POINTER] * 4, _COUNT, _INT],
-    "train_linear": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
+    "lstm_layer": [*[_POINTER] * 8, _COUNT, _INT],
+    "lstm_backward": [*[_POINTER] * 4, _COUNT, _INT],
     "linear_backward": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
-    "train_highway": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
     "highway_backward": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
     "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _INT],
     "convolution_backward": [_POINTER, _POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _INT],
-    "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _INT],
+    "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 4, _COUNT, _INT],
     "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
 }
 

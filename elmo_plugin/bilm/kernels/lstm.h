@@ -16,6 +16,32 @@ constexpr int64_t panel_size(int64_t dim) {
   return dim / Format::PER_LANE * COLUMNS + Format::SCALES;
 }
 
+// Size of a packed weight of shape `(output_dim, dim)`, in floats.
+template <class Format>
+constexpr int64_t weight_size(int64_t output_dim, int64_t dim) {
+  return output_dim / COLUMNS * panel_size<Format>(dim);
+}
+
+// Packs a row-major weight of shape `(output_dim, dim)` in a format without scales, and returns `panels`.
+template <class Format>
+const float* pack_weight(const Team& team, const float* weight, int64_t output_dim, int64_t dim, float* panels) {
+  team.each(output_dim / COLUMNS, [&](int64_t number, int) {
+    const float* rows = weight + number * COLUMNS * dim;
+    float* panel = panels + number * panel_size<Format>(dim);
+    if constexpr (Format::PER_LANE == 1) {
+      pack_panel(rows, dim, dim, panel);
+    } else {
+      constexpr int64_t LANES_AT_ONCE = COLUMNS / Format::PER_LANE;
+      alignas(LINE) float lanes[COLUMNS * LANES_AT_ONCE];
+      for (int64_t k = 0; k < dim; k += COLUMNS, panel += LANES_AT_ONCE * COLUMNS) {
+        for (int64_t row = 0; row < COLUMNS; ++row) Format::pack(rows + row * dim + k, COLUMNS, lanes + row * LANES_AT_ONCE, nullptr);
+        pack_panel(lanes, LANES_AT_ONCE, LANES_AT_ONCE, panel);
+      }
+    }
+  });
+  return panels;
+}
+
 // A frozen weight, shape `(output_dim, dim)`.
 template <class Format>
 struct Weight {
@@ -51,22 +77,34 @@ void pack_rows(const Team& team, const Rows<Format>& rows, int64_t count) {
   if constexpr (Rows<Format>::PACKED) team.each(count, [&](int64_t row, int) { rows.pack(row); });
 }
 
+// Numbers of rows in blocks of 32 columns, shape `(columns / 32, count, 32)`, in a format without scales.
+template <class Format>
+struct Blocks {
+  float* data;
+  int64_t count;
+
+  float* at(int64_t row, int64_t column) const { return data + (column / COLUMNS * count + row) * (COLUMNS / Format::PER_LANE); }
+  void put(int64_t row, int64_t column, const float* from) const { Format::pack(from, COLUMNS, at(row, column), nullptr); }
+  void get(int64_t row, int64_t column, float* to) const { Format::unpack(at(row, column), to); }
+};
+
 // Applies the gates to 32 cells of a row. `sums` holds products of the state weight, 32 for each of `i, f, g, o`; `added` those of the input weight.
-// If `SAVES`, it overwrites `added` with the gates' activations.
+// If `SAVES`, it overwrites `sums` with the gates' activations.
 template <bool SAVES>
-__attribute__((noinline)) void apply_gates(const float* sums, float* added, int64_t added_stride, float* cell, float* gated, float clip) {
+__attribute__((noinline)) void apply_gates(float* sums, const float* added, int64_t added_stride, const float* bias, int64_t width, float* cell,
+                                           float* gated, float clip) {
 #pragma omp simd
   for (int64_t j = 0; j < COLUMNS; ++j) {
-    float i = sums[j] + added[j];
-    float f = sums[COLUMNS + j] + added[added_stride + j];
-    float g = sums[2 * COLUMNS + j] + added[2 * added_stride + j];
-    float o = sums[3 * COLUMNS + j] + added[3 * added_stride + j];
+    float i = sums[j] + (added[j] + bias[j]);
+    float f = sums[COLUMNS + j] + (added[added_stride + j] + bias[width + j]);
+    float g = sums[2 * COLUMNS + j] + (added[2 * added_stride + j] + bias[2 * width + j]);
+    float o = sums[3 * COLUMNS + j] + (added[3 * added_stride + j] + bias[3 * width + j]);
     gated[j] = lstm_gates(i, f, g, o, cell[j], clip);
     if (SAVES) {
-      added[j] = i;
-      added[added_stride + j] = f;
-      added[2 * added_stride + j] = g;
-      added[3 * added_stride + j] = o;
+      sums[j] = i;
+      sums[COLUMNS + j] = f;
+      sums[2 * COLUMNS + j] = g;
+      sums[3 * COLUMNS + j] = o;
     }
   }
 }
@@ -88,7 +126,7 @@ inline int64_t count_rows(const int64_t* sizes, int64_t steps) {
   return count;
 }
 
-// Computes `inputs W^T + bias` in the shape `(4 * width / 32, count, 32)`, in which the columns that a step reads together are contiguous.
+// Computes `inputs W^T` in the shape `(4 * width / 32, count, 32)`, in which the columns that a step reads together are contiguous.
 template <class Format>
 void multiply_inputs(const Team& team, const Layer& layer, const float* inputs, int64_t count, float* outputs, float* scratch) {
   const int64_t max_rows = minimum(count, BLOCK_ROWS);
@@ -100,10 +138,7 @@ void multiply_inputs(const Team& team, const Layer& layer, const float* inputs, 
     team.ranges(4 * layer.width / COLUMNS, [&](int64_t begin, int64_t end, int) {
       [[maybe_unused]] const Tiles tiles;
       for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        float* output = outputs + column * count + start * COLUMNS;
-        weight.multiply_by(rows, size, column, output, COLUMNS);
-        for (int64_t row = 0; row < size; ++row)
-          for (int64_t j = 0; j < COLUMNS; ++j) output[row * COLUMNS + j] += layer.bias[column + j];
+        weight.multiply_by(rows, size, column, outputs + column * count + start * COLUMNS, COLUMNS);
       }
     });
   }
@@ -129,11 +164,11 @@ int64_t steps_scratch(const Layer& layer, int64_t max_rows, int threads) {
 }
 
 // Runs `steps` steps from the input products of their `count` rows; step `t` has `sizes[t]` rows. `hidden`, shape `(sizes[0], dim)`, and `cell` hold
-// the states before the first step, and on return those after each row's last step. If `SAVES`, the gates' activations overwrite `products`, and new
-// cells are written to `cells`, shape `(width / 32, count, 32)`.
-template <class Format, bool SAVES = false>
-void run_steps(const Team& team, const Layer& layer, float* products, int64_t count, float* hidden, float* cell, float* outputs, const int64_t* sizes,
-               int64_t steps, float* scratch, float* cells = nullptr) {
+// the states before the first step, and on return those after each row's last step. If `SAVES`, the gates' activations and new cells are written to
+// blocks, from row `start` on.
+template <class Format, bool SAVES>
+void run_steps(const Team& team, const Layer& layer, const float* products, int64_t count, float* hidden, float* cell, float* outputs,
+               const int64_t* sizes, int64_t steps, float* scratch, const Blocks<Format>& activations, const Blocks<Float32>& cells, int64_t start) {
   const int64_t width = layer.width, dim = layer.dim, max_rows = sizes[0];
   const Rows<Format> before{scratch, max_rows, dim};
   const Rows<Format> gated{scratch + Rows<Format>::size(max_rows, dim), max_rows, width};
@@ -146,16 +181,19 @@ void run_steps(const Team& team, const Layer& layer, float* products, int64_t co
     const int64_t size = sizes[step], staying = step + 1 < steps ? sizes[step + 1] : 0;
     team.ranges(width / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
       [[maybe_unused]] const Tiles tiles;
-      float* const sums = all_sums + thread * max_rows * WIDE;
+      float* const all = all_sums + thread * max_rows * WIDE;
       for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        multiply<GATES>(before, size, state.panels(column, width), sums, WIDE);
+        multiply<GATES>(before, size, state.panels(column, width), all, WIDE);
         for (int64_t row = 0; row < size; ++row) {
-          float* added = products + row * COLUMNS + column * count;
-          for (int64_t gate = 0; gate < 4; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
+          const float* added = products + row * COLUMNS + column * count;
+          for (int64_t gate = 0; gate < GATES; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
           prefetch_columns(cell + (row + PREFETCH_ROWS) * width + column);
-          float* own = cell + row * width + column;
-          apply_gates<SAVES>(sums + row * WIDE, added, gate_stride, own, gated.at(row, column), layer.cell_clip);
-          if (SAVES) memcpy(cells + row * COLUMNS + column * count, own, COLUMNS * sizeof(float));
+          float *own = cell + row * width + column, *sums = all + row * WIDE;
+          apply_gates<SAVES>(sums, added, gate_stride, layer.bias + column, width, own, gated.at(row, column), layer.cell_clip);
+          if constexpr (SAVES) {
+            for (int64_t gate = 0; gate < GATES; ++gate) activations.put(start + row, gate * width + column, sums + gate * COLUMNS);
+            cells.put(start + row, column, own);
+          }
         }
       }
     });
@@ -174,31 +212,45 @@ void run_steps(const Team& team, const Layer& layer, float* products, int64_t co
     });
     pack_rows(team, before, staying);
     products += size * COLUMNS;
-    if (SAVES) cells += size * COLUMNS;
+    start += size;
     outputs += size * dim;
   }
 }
 
 // Runs an LSTM layer over packed rows, shape `(count, input_dim)`; `outputs` has shape `(count, dim)`. Input products are computed for several steps
-// at a time, about `elements` numbers.
-template <class Format>
-Status run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, const int64_t* sizes, int64_t steps,
-               int64_t elements, int threads) {
+// at a time. If `SAVES`, all weights are row-major, and `activations` and `cells` get what the backward pass needs.
+template <class Format, bool SAVES>
+Status run_layer(const Layer& layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations, float* cells,
+                 const int64_t* sizes, int64_t steps, int threads) {
   const Team team(threads);
-  const int64_t max_rows = maximum(elements / (4 * layer.width), steps > 0 ? sizes[0] : 0);
-  const int64_t count = count_rows(sizes, steps), max_size = steps > 0 ? sizes[0] : 0, at_once = minimum(count, max_rows);
+  const int64_t count = count_rows(sizes, steps), max_size = steps > 0 ? sizes[0] : 0, max_rows = maximum(BLOCK_ROWS, max_size);
+  const int64_t at_once = minimum(count, max_rows), gates = GATES * layer.width, products_size = at_once * gates;
+  // Float32 products with the input weight, which is large, pack it part by part.
+  constexpr bool PACKS_INPUT = SAVES && Rows<Format>::PACKED;
+  const int64_t state_size = SAVES ? weight_size<Format>(gates, layer.dim) : 0, projection_size = SAVES ? weight_size<Format>(layer.dim, layer.width) : 0;
+  const int64_t input_size = PACKS_INPUT ? weight_size<Format>(gates, layer.input_dim) : 0;
   const int64_t inputs_size = Rows<Format>::size(minimum(at_once, BLOCK_ROWS), layer.input_dim);
-  const int64_t steps_size = steps_scratch<Format>(layer, max_size, team.threads);
-  const int64_t products_size = round_up(at_once * 4 * layer.width, LINE / 4);
-  float* const products = elmo_scratch(products_size + maximum(inputs_size, steps_size));
+  float* const products = elmo_scratch(products_size + state_size + projection_size + input_size +
+                                       maximum(inputs_size, steps_scratch<Format>(layer, max_size, team.threads)));
   if (products == nullptr) return NO_MEMORY;
+  float *const state = products + products_size, *const projection = state + state_size, *const input = projection + projection_size;
+  Layer own = layer;
+  if constexpr (SAVES) {
+    own.state = pack_weight<Format>(team, layer.state, gates, layer.dim, state);
+    own.projection = pack_weight<Format>(team, layer.projection, layer.dim, layer.width, projection);
+  }
+  if constexpr (PACKS_INPUT) {
+    own.input = pack_weight<Format>(team, layer.input, gates, layer.input_dim, input);
+    own.row_major = 0;
+  }
+  int64_t start = 0;
   for (int64_t step = 0, next; step < steps; step = next) {
     int64_t rows = 0;
     for (next = step; next < steps && (next == step || rows + sizes[next] <= max_rows); ++next) rows += sizes[next];
-    multiply_inputs<Format>(team, layer, inputs, rows, products, products + products_size);
-    run_steps<Format>(team, layer, products, rows, hidden, cell, outputs, sizes + step, next - step, products + products_size);
-    inputs += rows * layer.input_dim;
-    outputs += rows * layer.dim;
+    multiply_inputs<Format>(team, own, inputs + start * own.input_dim, rows, products, input + input_size);
+    run_steps<Format, SAVES>(team, own, products, rows, hidden, cell, outputs + start * own.dim, sizes + step, next - step, input + input_size,
+                             {activations, count}, {cells, count}, start);
+    start += rows;
   }
   return DONE;
 }

@@ -93,18 +93,18 @@ Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t cou
 }
 
 // Packs inputs, shape `(count, weight.dim)`, some rows at a time, and calls `block(weight, rows, size, start, scratch)` after each time. `scratch` has
-// room for `more_per_row` floats for each row and thread. If `output_dim` is given, the weight has so many rows, is row-major, and is packed first.
+// room for `more_per_row` floats for each row and thread. A row-major weight, with `output_dim` rows, is packed first where products cannot read it.
 template <class Format, class Block>
 Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
-               const Block& block) {
-  const int64_t dim = weight.dim, packed_size = output_dim / COLUMNS * panel_size<Format>(dim);
+                 const Block& block) {
+  constexpr bool MAY_PACK = Rows<Format>::PACKED && Format::SCALES == 0;
+  const int64_t dim = weight.dim, packed_size = MAY_PACK && weight.row_major ? weight_size<Format>(output_dim, dim) : 0;
   const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
   float* const packed = elmo_scratch(packed_size + size_of_rows + team.threads * max_rows * more_per_row);
   if (packed == nullptr) return NO_MEMORY;
   const Rows<Format> rows{packed + packed_size, max_rows, dim};
-  if (output_dim > 0) {
-    pack_weight<Format>(team, weight.data, output_dim, dim, packed);
-    weight = {packed, dim, false};
+  if constexpr (MAY_PACK) {
+    if (weight.row_major) weight = {pack_weight<Format>(team, weight.data, output_dim, dim, packed), dim, false};
   }
   for (int64_t start = 0; start < count; start += max_rows) {
     const int64_t size = minimum(count - start, max_rows);
@@ -115,62 +115,62 @@ Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, co
 }
 
 // Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
-// gate. If `SAVES`, it is row-major, and `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate.
-template <class Format, bool SAVES = false>
-Status run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int threads,
-                 float* saved = nullptr) {
+// gate. `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate, unless it is null.
+template <class Format>
+Status run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, float* saved, int64_t count, int threads) {
   const Team team(threads);
   const int64_t dim = whole.dim;
   constexpr int64_t BOTH = 2 * COLUMNS;
   const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
     team.ranges(dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
       [[maybe_unused]] const Tiles tiles;
-      float* const products = all_products + thread * rows.count * BOTH;
+      float* const all = all_products + thread * rows.count * BOTH;
       for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
         if (weight.row_major) {
-          weight.multiply_by(rows, size, column, products, BOTH);
-          weight.multiply_by(rows, size, dim + column, products + COLUMNS, BOTH);
+          weight.multiply_by(rows, size, column, all, BOTH);
+          weight.multiply_by(rows, size, dim + column, all + COLUMNS, BOTH);
         } else {
-          multiply<2>(rows, size, weight.panels(column, dim), products, BOTH);
+          multiply<2>(rows, size, weight.panels(column, dim), all, BOTH);
         }
         for (int64_t row = 0; row < size; ++row) {
-          const float* x = inputs + (start + row) * dim + column;
-          float* output = outputs + (start + row) * dim + column;
+          const int64_t place = (start + row) * dim + column;
+          const float* x = inputs + place;
+          float *transforms = all + row * BOTH, *gates = transforms + COLUMNS;
 #pragma omp simd
           for (int64_t j = 0; j < COLUMNS; ++j) {
-            const float sum = products[row * BOTH + j] + bias[column + j];
-            const float transform = sum < 0.0f ? 0.0f : sum;
-            const float gate = sigmoid(products[row * BOTH + COLUMNS + j] + bias[dim + column + j]);
-            output[j] = __builtin_fmaf(gate, x[j] - transform, transform);
-            if (SAVES) {
-              saved[(start + row) * 2 * dim + column + j] = transform;
-              saved[(start + row) * 2 * dim + dim + column + j] = gate;
-            }
+            const float sum = transforms[j] + bias[column + j], transform = sum < 0.0f ? 0.0f : sum;
+            const float gate = sigmoid(gates[j] + bias[dim + column + j]);
+            outputs[place + j] = __builtin_fmaf(gate, x[j] - transform, transform);
+            transforms[j] = transform;
+            gates[j] = gate;
           }
+          for (int64_t half = 0; half < 2 && saved; ++half)
+            memcpy(saved + (2 * (start + row) + half) * dim + column, transforms + half * COLUMNS, COLUMNS * sizeof(float));
         }
       }
     });
   };
-  return over_rows<Format>(team, whole, SAVES ? 2 * dim : 0, inputs, count, BOTH, block);
+  return over_rows<Format>(team, whole, 2 * dim, inputs, count, BOTH, block);
 }
 
-// Computes `inputs W^T + bias`, shape `(count, output_dim)`. If `packs`, the weight is row-major, and packed first.
+// Computes `inputs W^T + bias`, shape `(count, output_dim)`.
 template <class Format>
-Status run_linear(const Weight<Format>& whole, bool packs, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim,
-                int threads) {
+Status run_linear(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim, int threads) {
   const Team team(threads);
-  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float*) {
-    team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int) {
+  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
+    team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
       [[maybe_unused]] const Tiles tiles;
+      float* const products = all_products + thread * rows.count * COLUMNS;
       for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        float* output = outputs + start * output_dim + column;
-        weight.multiply_by(rows, size, column, output, output_dim);
-        for (int64_t row = 0; row < size; ++row)
-          for (int64_t j = 0; j < COLUMNS; ++j) output[row * output_dim + j] += bias ? bias[column + j] : 0.0f;
+        weight.multiply_by(rows, size, column, products, COLUMNS);
+        for (int64_t row = 0; row < size; ++row) {
+          float* output = outputs + (start + row) * output_dim + column;
+          for (int64_t j = 0; j < COLUMNS; ++j) output[j] = products[row * COLUMNS + j] + (bias ? bias[column + j] : 0.0f);
+        }
       }
     });
   };
-  return over_rows<Format>(team, whole, packs ? output_dim : 0, inputs, count, 0, block);
+  return over_rows<Format>(team, whole, output_dim, inputs, count, COLUMNS, block);
 }
 
 // --- gradients ---
@@ -178,27 +178,23 @@ Status run_linear(const Weight<Format>& whole, bool packs, const float* bias, co
 // Computes the gradients of a highway layer. `saved` holds what its forward pass saved.
 template <class Format>
 Status highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
-                      const LinearGradients& grad, int64_t count, int threads) {
-  const Team team(threads);
-  const int64_t padded = round_up(count, COLUMNS), output_dim = 2 * dim;
-  float* const blocks = elmo_scratch(output_dim * padded + linear_scratch<Format>(team.threads, count, output_dim, dim));
-  if (blocks == nullptr) return NO_MEMORY;
-  team.each(count, [&](int64_t row, int) {
-    for (int64_t column = 0; column < dim; column += COLUMNS) {
-      const int64_t place = row * dim + column;
-      const float *transform = saved + 2 * row * dim + column, *gate = transform + dim;
-      float *grad_transform = blocks + column * padded + row * COLUMNS, *grad_gate = grad_transform + dim * padded;
+                        const LinearGradients& grad, int64_t count, int threads) {
+  const auto output = [&](int64_t row, int64_t column, float* values) {
+    const bool is_gate = column >= dim;
+    const int64_t place = row * dim + column - (is_gate ? dim : 0);
+    const float *transform = saved + place + row * dim, *gate = transform + dim, *x = inputs + place, *gradient = grad_outputs + place;
 #pragma omp simd
-      for (int64_t j = 0; j < COLUMNS; ++j) {
-        const float g = gate[j], t = transform[j], gradient = grad_outputs[place + j];
-        grad_transform[j] = t > 0.0f ? gradient * (1.0f - g) : 0.0f;
-        grad_gate[j] = gradient * (inputs[place + j] - t) * g * (1.0f - g);
-        if (grad.inputs) grad.inputs[place + j] = gradient * g;
-      }
+    for (int64_t j = 0; j < COLUMNS; ++j) {
+      const float g = gate[j], t = transform[j];
+      const float of_transform = t > 0.0f ? gradient[j] * (1.0f - g) : 0.0f, of_gate = gradient[j] * (x[j] - t) * g * (1.0f - g);
+      values[j] = is_gate ? of_gate : of_transform;
     }
-  });
-  linear_gradients<Format>(team, blocks, inputs, count, weight, output_dim, dim, grad, true, blocks + output_dim * padded);
-  return DONE;
+  };
+  const auto finish = [&](int64_t row, int64_t column, float* values) {
+    const float *gate = saved + (2 * row + 1) * dim + column, *gradient = grad_outputs + row * dim + column;
+    for (int64_t j = 0; j < COLUMNS; ++j) values[j] = __builtin_fmaf(gradient[j], gate[j], values[j]);
+  };
+  return linear_gradients<Format>(weight, 2 * dim, dim, inputs, count, grad, threads, output, finish);
 }
 
 // Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.

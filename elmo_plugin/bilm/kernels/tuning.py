@@ -43,8 +43,8 @@ MOST_EXACT = 1 << 19
 # Size of the token cache: enough for 30,000 tokens of the Original biLM.
 TOKEN_CACHE_BYTES = 64 << 20
 
-# Elements of an LSTM layer's backward pass that are kept as scratch for the next pass: 32 MB.
-MOST_SCRATCH = 1 << 23
+# Bytes of an allocation that glibc keeps, once freed, for a later one.
+MOST_REUSED = 32 << 20
 
 # Columns per Triton program: 128 threads with 16 bytes of float32 each. An estimate, not measured.
 BLOCK = 512

@@ -101,11 +101,11 @@ struct Entries {
 // The entry points that train.
 struct Trained {
   const char* format;
-  decltype(&train_forward_float32_portable) forward;
-  decltype(&train_backward_float32_portable) backward;
-  decltype(&train_linear_float32_portable) linear;
+  decltype(&lstm_layer_float32_portable) forward;
+  decltype(&lstm_backward_float32_portable) backward;
+  decltype(&linear_float32_portable) linear;
   decltype(&linear_backward_float32_portable) linear_backward;
-  decltype(&train_highway_float32_portable) highway;
+  decltype(&highway_float32_portable) highway;
   decltype(&highway_backward_float32_portable) highway_backward;
 };
 
@@ -113,8 +113,8 @@ struct Trained {
   { #FORMAT, PER_LANE, lstm_layer_##FORMAT##_portable, convolution_##FORMAT##_portable, highway_##FORMAT##_portable, linear_##FORMAT##_portable }
 #define TRAINS(FORMAT)                                                                                                                    \
   {                                                                                                                                       \
-    #FORMAT, train_forward_##FORMAT##_portable, train_backward_##FORMAT##_portable, train_linear_##FORMAT##_portable,                     \
-        linear_backward_##FORMAT##_portable, train_highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable                      \
+    #FORMAT, lstm_layer_##FORMAT##_portable, lstm_backward_##FORMAT##_portable, linear_##FORMAT##_portable,                     \
+        linear_backward_##FORMAT##_portable, highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable                      \
   }
 const Entries FLOAT32 = ENTRIES(float32, 1), INT16 = ENTRIES(int16, 2), INT8 = ENTRIES(int8, 4);
 const Trained TRAINED_FLOAT32 = TRAINS(float32);
@@ -137,26 +137,28 @@ void run_lstm(const Entries& one, const LstmShape& shape, bool row_major) {
   const Floats bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim, 3.0f);
   Floats hidden = random_floats(most * dim), cell = random_floats(most * width), outputs(count * dim);
   const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, row_major, 0.8f, 0.2f};
-  one.lstm_layer(&layer, inputs.data(), hidden.data(), cell.data(), outputs.data(), shape.sizes.data(), shape.sizes.size(), 40 * width, threads);
+  one.lstm_layer(&layer, inputs.data(), hidden.data(), cell.data(), outputs.data(), nullptr, nullptr, shape.sizes.data(), shape.sizes.size(), threads);
   print("lstm_layer", one.format, {outputs, hidden, cell});
 }
 
 void train_lstm(const Trained& one, const LstmShape& shape) {
   const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
   const Floats input = random_floats(4 * width * shape.input_dim, 0.1f), state_weight = random_floats(4 * width * dim, 0.1f);
-  const Floats projection = random_floats(dim * width, 0.1f), bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim);
-  const Floats hidden = random_floats(most * dim), cell = random_floats(most * width), grad_outputs = random_floats(count * dim);
+  const Floats projection = random_floats(dim * width, 0.1f), bias = random_floats(4 * width);
+  Floats inputs = random_floats(count * shape.input_dim), hidden = random_floats(most * dim), cell = random_floats(most * width);
+  const Floats grad_outputs = random_floats(count * dim);
   Floats last_hidden = hidden, last_cell = cell, outputs(count * dim), activations(count * 4 * width), cells(count * width);
   const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, 1, 0.8f, 0.3f};
   one.forward(&layer, inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data(), shape.sizes.data(),
               shape.sizes.size(), threads);
-  print("train_forward", one.format, {outputs, last_hidden, last_cell, activations, cells});
+  print("lstm_layer", one.format, {outputs, last_hidden, last_cell, cells});
   const Saved saved{inputs.data(), hidden.data(), cell.data(), outputs.data(), activations.data(), cells.data()};
   Floats to_inputs(inputs.size()), to_input(input.size()), to_state(state_weight.size()), to_bias(bias.size()), to_projection(projection.size());
-  const Gradients grad{nullptr,         grad_outputs.data(), to_inputs.data(),    to_input.data(),
+  Floats memory((count + 31) / 32 * 32 * (5 * width + 2 * dim));
+  const Gradients grad{memory.data(),   grad_outputs.data(), to_inputs.data(),    to_input.data(),
                        to_state.data(), to_bias.data(),      to_projection.data()};
   one.backward(&layer, &saved, &grad, shape.sizes.data(), shape.sizes.size(), threads);
-  print("train_backward", one.format, {to_inputs, to_input, to_state, to_bias, to_projection});
+  print("lstm_backward", one.format, {to_inputs, to_input, to_state, to_bias, to_projection});
 }
 
 void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_major) {
@@ -166,7 +168,7 @@ void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_ma
   Floats outputs(shape.count * shape.output_dim), carried(inputs.size());
   one.linear(linear.data(), shape.dim, row_major, bias.data(), inputs.data(), outputs.data(), shape.count, shape.output_dim, threads);
   print("linear", one.format, {outputs});
-  one.highway(highway.data(), shape.dim, row_major, highway_bias.data(), inputs.data(), carried.data(), shape.count, threads);
+  one.highway(highway.data(), shape.dim, row_major, highway_bias.data(), inputs.data(), carried.data(), nullptr, shape.count, threads);
   print("highway", one.format, {carried});
 }
 
@@ -177,13 +179,13 @@ void train_linear_layers(const Trained& one, const LinearShape& shape) {
   const Floats grad_carried = random_floats(count * dim);
   Floats outputs(count * output_dim), carried(inputs.size()), saved(2 * inputs.size()), to_inputs(inputs.size());
   Floats to_linear(linear.size()), to_bias(bias.size()), to_highway(highway.size()), to_highway_bias(highway_bias.size());
-  one.linear(linear.data(), dim, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
-  print("train_linear", one.format, {outputs});
+  one.linear(linear.data(), dim, true, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
+  print("linear", one.format, {outputs});
   const LinearGradients of_linear{to_inputs.data(), to_linear.data(), to_bias.data()};
   one.linear_backward(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
   print("linear_backward", one.format, {to_inputs, to_linear, to_bias});
-  one.highway(highway.data(), dim, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
-  print("train_highway", one.format, {carried, saved});
+  one.highway(highway.data(), dim, true, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
+  print("highway", one.format, {carried, saved});
   const LinearGradients of_highway{to_inputs.data(), to_highway.data(), to_highway_bias.data()};
   one.highway_backward(highway.data(), dim, inputs.data(), saved.data(), grad_carried.data(), &of_highway, count, threads);
   print("highway_backward", one.format, {to_inputs, to_highway, to_highway_bias});

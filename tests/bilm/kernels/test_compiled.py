@@ -125,23 +125,20 @@ def test_a_nan_stays_in_its_row(variant, number_format):
 
 
 @each_format_of_each_variant
-def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(
-    variant, number_format, monkeypatch
-):
+def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(variant, number_format):
     """Nor on how many steps' input products are taken at a time."""
     torch.manual_seed(0)
     weights = random_weights(dim=256)
-    inputs, sizes, hidden, memory = random_start([37] * 3, weights)
+    inputs, sizes, hidden, memory = random_start([37] * 8, weights)  # seven steps, then one
     threads = torch.get_num_threads()
     with library.use_variant(variant):
         cell = CompiledLstm(weights, number_format)
     together = cell(inputs, sizes, hidden, memory)
-    monkeypatch.setattr(tuning, "INPUT_PRODUCT_ELEMENTS", 1)
     try:
         for count, row in zip(itertools.cycle([1, 2, 3, 5]), range(37)):
             torch.set_num_threads(count)
             one = slice(row, row + 1)
-            alone = cell(inputs[row::37], [1] * 3, hidden[one], memory[one])
+            alone = cell(inputs[row::37], [1] * 8, hidden[one], memory[one])
             assert torch.equal(alone[0], together[0][row::37])
             assert torch.equal(alone[1], together[1][one])
             assert torch.equal(alone[2], together[2][one])

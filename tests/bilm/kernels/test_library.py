@@ -108,7 +108,7 @@ FAULTS = [
     "SUM_LANES = 64>SUM_LANES = 4096",
     "32750.0f / parameters[0]>32000.0f / parameters[0]",
     "sizes[step + 1] : 0>sizes[step + 1] : size",
-    "] += layer.bias[column + j]>] += layer.bias[j]",
+    "layer.bias + column, width>layer.bias, width",
 ]
 
 
@@ -219,13 +219,11 @@ def test_missing_memory_is_an_error():
     """For scratch space and for a packed weight; afterwards the layer works."""
     program = """
 import resource
-from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.compiled import on_large_pages
-many = torch.randn(40_000, 64), [1] * 40_000, start[2][:1], start[3][:1]
+many = torch.randn(40_000, 64), [40_000], *(one[:1].repeat(40_000, 1) for one in start[2:])
 used = 1024 * int(next(line for line in open("/proc/self/status") if "VmSize" in line).split()[1])
 resource.setrlimit(resource.RLIMIT_AS, (used + (60 << 20), -1))
-tuning.INPUT_PRODUCT_ELEMENTS = 1 << 40
-for act in (lambda: layer(*many), lambda: on_large_pages((1 << 28,), torch.float32)):
+for act in (lambda: layer._run(*many), lambda: on_large_pages((1 << 28,), torch.float32)):
     try:
         act()
         print("memory")
