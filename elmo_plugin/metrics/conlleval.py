@@ -88,6 +88,8 @@ class Conlleval(Metric):
         a tag's prefix is not in the encoding, or a gold id is not below the number of tags.
     """
 
+    supports_distributed = True
+
     def __init__(
         self,
         vocabulary: Vocabulary,

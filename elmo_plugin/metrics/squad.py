@@ -46,6 +46,8 @@ class SquadEmAndF1(Metric):
     Registered as a `Metric` with name "squad".
     """
 
+    supports_distributed = True
+
     def __init__(self) -> None:
         self.reset()
 

@@ -143,6 +143,8 @@ class SrlEvalScorer(Metric):
         Roles that are not counted; usually `["V"]`, since the predicate is part of the input.
     """
 
+    supports_distributed = True
+
     def __init__(
         self,
         srl_eval_path: str = DEFAULT_SRL_EVAL_PATH,

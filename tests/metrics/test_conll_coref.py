@@ -1,7 +1,5 @@
 import pytest
 import torch
-from allennlp.training.metrics import Metric
-from process_group import in_processes
 
 from elmo_plugin.metrics.conll_coref import (
     ConllCorefScores,
@@ -139,25 +137,3 @@ def test_a_span_that_is_its_own_antecedent():
         ConllCorefScores()(*one, [{"clusters": []}])
     ConllCorefScores(allow_singletons=True)(*one, [{"clusters": []}])
     assert antecedents_to_clusters(*(part[0] for part in one)) == [[(0, 0)]]
-
-
-def _distributed(rank, size, batches, expected):
-    metric, recall = ConllCorefScores(), MentionRecall()
-    for one in batches[rank::size]:
-        metric(*one)
-        recall(one[0], one[3])
-    assert (*metric.get_metric(), recall.get_metric()) == pytest.approx(expected)
-
-
-def test_distributed_figures_are_those_of_one_process():
-    batches = [batch(gold, predicted) for gold, predicted, *_ in BY_HAND]
-    metric, recall = ConllCorefScores(), MentionRecall()
-    for one in batches:
-        metric(*one)
-        recall(one[0], one[3])
-    expected = (*metric.get_metric(), recall.get_metric())
-    assert min(expected) > 0.3
-    in_processes(2, _distributed, batches, expected)
-    assert Metric.by_name("conll_coref_scores") is ConllCorefScores
-    assert ConllCorefScores.supports_distributed
-    assert MentionRecall.supports_distributed

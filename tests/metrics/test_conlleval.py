@@ -8,7 +8,6 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.training.metrics import SpanBasedF1Measure
-from process_group import in_processes
 
 from elmo_plugin.metrics.conlleval import Conlleval
 
@@ -191,19 +190,3 @@ def test_errors():
 def test_a_type_with_the_name_of_a_sum_is_an_error(name):
     with pytest.raises(ConfigurationError, match=f"spans of the type '{name}', the name of a sum"):
         Conlleval(vocabulary(["O", f"B-{name}"]))
-
-
-def sums_over_processes(rank, size):
-    vocab = vocabulary(["O", "B-PER"])
-    metric = Conlleval(vocab)
-    pair = (["B-PER", "O"], ["B-PER", "O"] if rank else ["O", "B-PER"])
-    metric(*tensors(vocab, [pair]))
-    assert metric.get_metric(reset=True) == {
-        f"{key}-{name}": 0.5
-        for key in ("precision", "recall", "f1-measure")
-        for name in ("overall", "PER")
-    }
-
-
-def test_distributed_processes_get_the_score_of_all():
-    in_processes(2, sums_over_processes)

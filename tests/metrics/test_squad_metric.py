@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 from allennlp.training.metrics import Metric
-from process_group import in_processes
 
 from elmo_plugin.metrics.squad import SquadEmAndF1, exact_match, f1
 
@@ -52,16 +51,3 @@ def test_a_question_without_answers_counts_as_wrong():
 def test_predictions_and_questions_must_be_as_many():
     with pytest.raises(ValueError, match="found 2 predictions, expected 1"):
         SquadEmAndF1()(["a", "b"], [["a"]])
-
-
-def averages_over_processes(rank, size):
-    metric = SquadEmAndF1()
-    # Three questions in the one process, one in the other.
-    metric(*((["mill"], [["river"]]) if rank else (["mill"] * 3, [["mill"]] * 3)))
-    assert metric.get_metric(reset=True) == (0.75, 0.75)
-    metric([], [])
-    assert metric.get_metric() == (0.0, 0.0)
-
-
-def test_distributed_processes_get_the_score_of_all():
-    in_processes(2, averages_over_processes)

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from make_srl_eval import EXPECTED, cases, run_script
-from process_group import in_processes
 
 from elmo_plugin.metrics.srl_eval import (
     SrlEvalScorer,
@@ -183,24 +182,6 @@ def test_sentences_without_predicate_are_not_counted():
     scorer([None], [["a", "b"]], [["(A0*", "*)"]], [["*", "*"]])
     assert scorer.get_metric()["precision-overall"] == 0.0
     assert counts_of(scorer) == {}
-
-
-def add_half(rank, size, batch, expected):
-    scorer = SrlEvalScorer(ignore_classes=["V"])
-    # One process sees roles that the other never does.
-    scorer(*map(list, zip(*batch[rank::size], strict=True)))
-    metrics = scorer.get_metric()
-    assert metrics == expected
-
-
-def test_distributed_counts_are_those_of_one_process():
-    batch = cases(10, 40)
-    batch[0] = (0, ["w"], ["(RARE*)"], ["(RARE*)"])
-    whole = SrlEvalScorer(ignore_classes=["V"])
-    whole(*map(list, zip(*batch, strict=True)))
-    expected = whole.get_metric()
-    assert expected["f1-measure-RARE"] == 1.0
-    in_processes(2, add_half, batch, expected)
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,6 @@ def assert_same_instances(expected, found):
         assert {key: our["metadata"][key] for key in metadata} == metadata
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize("kind", ["squad", "squad1"])
-def test_instances_are_the_same(kind, arguments):
-    assert_same_instances(*both_read(kind, **arguments))
-
-
 @pytest.mark.parametrize("arguments", [*({**one, "no_answer_token": ""} for one in ARGUMENTS), {}])
 def test_instances_of_squad2_are_the_same_but_for_the_width_of_no_answer(arguments):
     """The peer's offsets give its text's width to "no answer", which is not in the passage."""

@@ -191,28 +191,3 @@ def test_word_pieces_take_a_given_indexer(bert):
     assert "tags" not in instance.fields
     assert "gold_tags" not in instance["metadata"].metadata
     instance.index_fields(Vocabulary())
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("split", ["train", "dev", "test"])
-def test_instances_are_those_of_allennlp_models(split):
-    stock = pytest.importorskip("allennlp_models.structured_prediction")
-    same(stock.SrlReader(), SrlReader(), str(EXAMPLES / split), more_than=60)
-
-
-@pytest.mark.peers
-def test_word_pieces_are_those_of_allennlp_models(bert):
-    stock = pytest.importorskip("allennlp_models.structured_prediction")
-    readers = (stock.SrlReader(bert_model_name=bert), SrlReader(bert_model_name=bert))
-    same(*readers, str(EXAMPLES / "dev"), more_than=60)
-
-
-def same(stock, ours, path, more_than):
-    expected, found = list(stock.read(path)), list(ours.read(path))
-    assert len(found) == len(expected) > more_than
-    for mine, theirs in zip(found, expected, strict=True):
-        assert mine.fields.keys() == theirs.fields.keys()
-        assert mine["tokens"].tokens == theirs["tokens"].tokens
-        assert mine["tags"].labels == theirs["tags"].labels
-        assert mine["verb_indicator"].labels == theirs["verb_indicator"].labels
-        assert mine["metadata"].metadata == theirs["metadata"].metadata
