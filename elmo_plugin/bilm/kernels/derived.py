@@ -165,7 +165,7 @@ def derived(
 
     parameters : `Sequence[torch.Tensor]`
         All tensors that the value depends on. Nothing is cached if there are none, as in a replica
-        made by `DataParallel`, or if one is no `torch.nn.Parameter`, such as a pruned weight.
+        made by `DataParallel`, or if one is no dense `torch.nn.Parameter`, such as a pruned weight.
     what : `tuple[Hashable, ...]`
         Name of the value, followed by every setting that it depends on.
     make : `Callable[[], Derived]`
@@ -194,7 +194,9 @@ def _is_current(record: _Record, entry: _Entry, parameters: Sequence[torch.Tenso
 def _make(
     parameters: Sequence[torch.Tensor], what: tuple[Hashable, ...], make: Callable[[], Any]
 ) -> Any:
-    if not parameters or not all(isinstance(one, torch.nn.Parameter) for one in parameters):
+    if not parameters or not all(
+        isinstance(one, torch.nn.Parameter) and one.layout is torch.strided for one in parameters
+    ):
         return make()
     before = getattr(_own_access, "busy", False)
     _own_access.busy = True

@@ -26,6 +26,8 @@ VERIFICATION = "allennlp.confidence_checks.normalization_bias_verification"
 _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
+# `Affine(weight, bias)` in half the time.
+_affine: Any = functools.partial(tuple.__new__, Affine)
 _BIASES: dict[bool, set[Any]] = {True: TENSORS, False: {type(None)}}
 _hooks = itemgetter(*torch_private.HOOKS)
 _state = itemgetter(*torch_private.HOOKS, "_parameters")
@@ -54,12 +56,11 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
             and not (forward_hooks or pre_hooks or backward_hooks or backward_pre_hooks)
             and _members(kind).isdisjoint(own)
             and type(layer) is kind
-            and type(weight) in TENSORS
-            and weight.layout is torch.strided
+            and (type(weight) is WatchedParameter or _is_dense(weight))
             and type(bias) in _BIASES[has_bias]
             and (kind is not torch.nn.Conv1d or _settings(own) == _USUAL_SETTINGS)
         ):
-            affines.append(Affine(weight, bias))
+            affines.append(_affine((weight, bias)))
         elif (found := _computed_affine(layer, kind, has_bias)) is not None:
             affines.append(found)
         else:
@@ -76,8 +77,7 @@ def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | No
             hook(layer, ())
         weight, bias = layer.weight, layer.bias
         if torch.compiler.is_exporting() or (
-            type(weight) in TENSORS
-            and weight.layout is torch.strided
+            _is_dense(weight)
             and type(bias) in _BIASES[has_bias]
             and (kind is not torch.nn.Conv1d or _settings(layer.__dict__) == _USUAL_SETTINGS)
         ):
@@ -87,11 +87,15 @@ def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | No
     return None
 
 
+def _is_dense(weight: Any) -> bool:
+    return type(weight) in TENSORS and weight.layout is torch.strided
+
+
 def is_plain(layer: torch.nn.Module, kind: type[Any]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
-    if torch.compiler.is_exporting() or (
-        _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__)
-    ):
+    if _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__):
+        return True
+    if torch.compiler.is_exporting():
         return True
     say_slower(f"a {kind.__name__} was replaced or hooked")
     return False

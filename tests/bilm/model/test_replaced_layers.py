@@ -311,11 +311,12 @@ def test_the_primed_state_is_of_the_layers_as_they_are(change):
     assert torch.equal(found, bilm.start_states([0])[0].hidden)
 
 
-def test_sparse_weights_compute_as_dense_ones():
+@pytest.mark.parametrize("state", ["carry", "primed"])
+def test_sparse_weights_compute_as_dense_ones(state):
     bilm = random_bilm().requires_grad_(False)
+    bilm.state = state
     expected = bilm(batch_to_ids(BATCHES[0]))["activations"]
-    bilm.state = "carry"
-    bilm.lstm.policy.states = None
+    bilm.reset_states()
     for name in LINEARS:
         layer = bilm.get_submodule(name)
         layer.weight = torch.nn.Parameter(layer.weight.to_sparse_csr(), requires_grad=False)
