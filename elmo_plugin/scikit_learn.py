@@ -78,8 +78,8 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
 
 def _texts(X: Any) -> Iterable[Any]:
     """Return the items of `X`, or of its only column if it is a DataFrame or a 2-D array."""
-    if isinstance(X, str):
-        raise ValueError(f"found the string {X[:80]!r} for a list of texts, expected [text]")
+    if isinstance(X, str) or getattr(X, "ndim", 1) == 0:
+        raise ValueError(f"found the string {str(X)[:80]!r} for a list of texts, expected [text]")
     columns = getattr(X, "columns", None)
     if columns is not None:  # iterating over a DataFrame would give column names
         if len(columns) != 1:

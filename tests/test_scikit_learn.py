@@ -88,6 +88,8 @@ def test_a_table_with_one_column_is_its_texts(bilm_files):
         ValueError, match=r"X has the columns \['text', 'number'\], expected a sing"
     ):
         ElmoTransformer(**bilm_files).fit_transform(frame)
+    with pytest.raises(ValueError, match="found the string 'a b' for a list of texts"):
+        ElmoTransformer(**bilm_files).fit_transform(numpy.array("a b"))
     with pytest.raises(ValueError, match="X has 2 columns, expected a single one of texts"):
         ElmoTransformer(**bilm_files).fit_transform(numpy.array([["a b", "c"], ["d", "e"]]))
     frame["text"] = [*TEXTS[:2], None, "Yes"]

@@ -64,17 +64,17 @@ class AlternatingLstm(StackedAlternatingLstm):
         """
         if not isinstance(inputs, PackedSequence):
             raise ConfigurationError(f"inputs are {type(inputs)}, a PackedSequence is needed")
-        if initial_state is not None and initial_state[0].size(0) != self.num_layers:
+        num_layers = len(self.lstm_layers)
+        if initial_state is not None and initial_state[0].size(0) != num_layers:
             raise ConfigurationError(
-                f"initial_state has {initial_state[0].size(0)} layers, "
-                f"the encoder has {self.num_layers}"
+                f"initial_state has {initial_state[0].size(0)} layers, the encoder has {num_layers}"
             )
         data, batch_sizes, sorted_indices, unsorted_indices = inputs
         if initial_state is not None and sorted_indices is not None:
             hidden, memory = (state.index_select(1, sorted_indices) for state in initial_state)
             initial_state = (hidden, memory)
         final_states = []
-        for index in range(self.num_layers):
+        for index in range(num_layers):
             layer: Any = getattr(self, f"layer_{index}")
             state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
             data, final_state = _run_layer(layer, data, batch_sizes, state)

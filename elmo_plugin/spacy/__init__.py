@@ -79,7 +79,7 @@ def similarity(item: Doc | Span | Token, other: Doc | Span | Token) -> float:
     `ValueError`
         If `item` or `other` has no ELMo vectors.
     """
-    return _cosine(_mean(item), _mean(other))
+    return _cosine(_sum(item), _sum(other))
 
 
 def hook_similarity(doc: Doc) -> None:
@@ -106,7 +106,7 @@ def _cosine(first: Any, second: Any) -> float:
     return float(first @ second / norm) if norm else 0.0
 
 
-def _mean(item: Any) -> Any:
+def _sum(item: Any) -> Any:
     layers = None
     if isinstance(item, (Doc, Span, Token)):
         layers = vectors_of(item)
@@ -115,7 +115,8 @@ def _mean(item: Any) -> Any:
             layers = item.tensor
     if layers is None:
         raise ValueError(f"{item!r} has no ELMo vectors, expected text that 'elmo' has read")
-    return layers.reshape(-1, layers.shape[-1]).mean(axis=0)
+    # The cosine of sums is that of means, and an empty Doc or span has a sum.
+    return layers.reshape(-1, layers.shape[-1]).sum(axis=0, dtype=float)
 
 
 if not Doc.has_extension("elmo"):

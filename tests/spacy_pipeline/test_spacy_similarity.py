@@ -84,8 +84,12 @@ def test_after_a_file_the_extension_holds_and_hooks_are_set_again(docs, way):
     assert read[1].similarity(docs[1][3]) == expected
 
 
+@pytest.mark.filterwarnings("error")
 def test_white_space_is_like_nothing(docs):
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo")
     blank = nlp(Doc(nlp.vocab, words=["a", "\n"]))
     assert blank[1].similarity(blank[0]) == 0.0
+    for empty in (nlp(""), blank[:0], blank[:0].as_doc()):
+        assert empty.similarity(blank) == blank.similarity(empty) == 0.0
+        assert empty.similarity(blank[0]) == empty._.elmo_similarity(blank) == 0.0
