@@ -1,16 +1,14 @@
 """
 Speed and memory of a training step of a tagger that also trains its biLM.
 
-    python -m benchmarks.fine_tuning stock|ours|operators OPTIONS WEIGHTS
+    python -m benchmarks.fine_tuning stock|ours|operators OPTIONS WEIGHTS STEPS
 
 `operators` is ours without the C++ library. The tagger is AllenNLP's or our ELMo with
 `requires_grad`, a linear layer and cross-entropy. It is trained with Adam on batches of 32
 sentences of 10 to 30 tokens. The program prints JSON: seconds of a step (median of a few, after one
-warm-up step), losses, and memory in MB (2^20 bytes). `before` is the memory before the model is
-built, `peak` the maximum after that. AllenNLP is always imported.
-
-For `ours`, `share` is that of the product rate in the last step's forward and backward pass: the
-products of the plain definition over their time, relative to the best `torch.mm`.
+warm-up step) and of its forward and backward pass, losses, and memory in MB (2^20 bytes). `before`
+is the memory before the model is built, `peak` the maximum after that. AllenNLP is always imported.
+For `ours` it adds the GFLOP of both passes in the plain definition, and the rate of `torch.mm`.
 """
 
 import contextlib
@@ -28,16 +26,25 @@ from benchmarks.processes import in_process, memory_before, status
 from benchmarks.rounds import MatrixRate, counted_flops
 from benchmarks.workload import Sentences
 from elmo_plugin.bilm.kernels import library
-from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 
 BATCH_SIZE, STEPS, NUM_TAGS = 32, 3, 9
 CANDIDATES = ("stock", "operators", "ours")
 
 
-def measure(which: str, files: tuple[str, str], threads: int) -> dict[str, Any]:
-    """Measure one of `CANDIDATES` in a new process, and return what it prints."""
-    return in_process("fine_tuning", which, *files, threads=threads)
+def run(files: tuple[str, str], threads: int, steps: int = STEPS) -> dict[str, Any]:
+    """
+    Measure each of `CANDIDATES` in a new process; return what they print. `share` is that of the
+    product rate: the products of the plain definition over the time of both passes, relative to
+    the rate of `torch.mm`.
+    """
+    found = {
+        which: in_process("fine_tuning", which, *files, steps, threads=threads)
+        for which in CANDIDATES
+    }
+    for one in found.values():
+        one["share"] = found["ours"]["gflop"] / one["passes"] / found["ours"]["gflops"]
+    return found
 
 
 class Tagger:
@@ -64,33 +71,28 @@ class Tagger:
 
 
 def main() -> None:
-    which, *files = sys.argv[1:]
+    which, *files, steps = sys.argv[1:]
     sentences = Sentences()
     before = memory_before()
     with library.use_variant(library.NONE) if which == "operators" else contextlib.nullcontext():
-        found = _measure(Tagger(StockElmo if which == "stock" else Elmo, files), sentences)
-    found.update(before=before, peak=status("VmHWM"))
-    if which == "ours":
-        flops = counted_flops(lambda: found["tagger"].passes(found["ids"]))
-        rate = MatrixRate(time.perf_counter)()
-        found["share"] = 1e-9 * flops / found["passes"] / rate
-    print(json.dumps({key: found[key] for key in found if key not in ("tagger", "ids")}))
-
-
-def _measure(tagger: Tagger, sentences: Sentences) -> dict[str, Any]:
-    times, passes, losses = [], [], []
-    for _ in range(1 + STEPS):
-        ids = batch_to_ids(sentences.tokens(BATCH_SIZE))
-        start = time.perf_counter()
-        tagger.optimizer.zero_grad()  # before the forward pass, like AllenNLP's trainer
-        losses.append(tagger.passes(ids))
-        passes.append(time.perf_counter() - start)
-        tagger.optimizer.step()
-        times.append(time.perf_counter() - start)
-    seconds = statistics.median(times[1:])
-    return {
-        "seconds": seconds, "passes": passes[-1], "losses": losses, "tagger": tagger, "ids": ids,
+        tagger = Tagger(StockElmo if which == "stock" else Elmo, files)
+        times, passes, losses = [], [], []
+        for _ in range(1 + int(steps)):
+            ids = sentences.batch(BATCH_SIZE)
+            start = time.perf_counter()
+            tagger.optimizer.zero_grad()  # before the forward pass, like AllenNLP's trainer
+            losses.append(tagger.passes(ids))
+            passes.append(time.perf_counter() - start)
+            tagger.optimizer.step()
+            times.append(time.perf_counter() - start)
+    found = {
+        "seconds": statistics.median(times[1:]), "passes": statistics.median(passes[1:]),
+        "losses": losses, "before": before, "peak": status("VmHWM"),
     }  # fmt: skip
+    if which == "ours":
+        found["gflop"] = 1e-9 * counted_flops(lambda: tagger.passes(ids))
+        found["gflops"] = MatrixRate(time.perf_counter)()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -13,21 +13,32 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.processes import in_process, status
 
 BATCHES = 3
+BATCH_SIZE = 64
 # The peak varies by up to a tenth between processes; the result is the median of several.
 PROCESSES = 3
+# Dtypes measured with AllenNLP imported, and without.
+DTYPES = {
+    "quick": (("float32",), ("float32", "int8")),
+    "full": (("float32", "int8"), ("float32", "float16", "bfloat16", "int8")),
+}
 
 
-def measure(
-    which: str, files: tuple[str, str], batch_size: int, processes: int, allennlp: bool = False
-) -> dict[str, float]:
+def run(files: tuple[str, str], quick: bool) -> dict[str, Any]:
     """Measure memory in new processes, one after another; return medians in MB."""
-    arguments = [which, *files, batch_size, *["--allennlp"] * allennlp]
-    found = [in_process("memory", *arguments) for _ in range(processes)]
-    return {key: statistics.median(one[key] for one in found) for key in found[0]}
+    with_allennlp, alone = DTYPES["quick" if quick else "full"]
+    cases = {"stock": ["stock"], **{dtype: [dtype] for dtype in alone}}
+    cases.update({f"{dtype}, AllenNLP imported": [dtype, "--allennlp"] for dtype in with_allennlp})
+    results = {}
+    for name, (which, *flags) in cases.items():
+        arguments = which, *files, BATCH_SIZE, *flags
+        found = [in_process("memory", *arguments) for _ in range(1 if quick else PROCESSES)]
+        results[name] = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    return results
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ processes use the cores.
     python -m benchmarks.noisy_neighbours
 
 On a busy machine, a thread that spins while it waits may take the core of the thread that it waits
-for. PyTorch reads its thread settings when it is imported, so each measurement runs in a new
-process. Our ELMo runs with this package's settings, AllenNLP's with PyTorch's defaults.
+for. PyTorch reads its thread settings when it is imported, so AllenNLP's ELMo runs in a process of
+its own, with PyTorch's defaults, and ours in another, with this package's settings.
 """
 
 import contextlib
@@ -24,7 +24,10 @@ from typing import Any
 from benchmarks.processes import in_process
 
 # AllenNLP's ELMo and ours, on one sentence; steps that train ours.
-CANDIDATES = ("stock", "float32", "int8", "fine-tuning step", "pretraining step")
+STOCK, OURS = ("stock",), ("float32", "int8", "fine-tuning step", "pretraining step")
+CANDIDATES = (*STOCK, *OURS)
+# Busy processes of others.
+LOADS = ("quiet", "one busy process", "one a core")
 # Number of runs, enough to meet the scheduler's worst case.
 RUNS = 10
 WARM_UP_RUNS = 2
@@ -43,22 +46,20 @@ def busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
-def run(files: tuple[str, str], threads: int, runs: int = RUNS) -> dict[str, Any]:
-    """
-    Return seconds in a nested dictionary: by load, by candidate, and by `median` or `worst`. The
-    loads are no busy process, one busy process, and one busy process per core.
-    """
-    cores = len(os.sched_getaffinity(0))
+def run(files: tuple[str, str], threads: int, loads: tuple[str, ...] = LOADS) -> dict[str, Any]:
+    """Return seconds in a nested dictionary: by load, by candidate, by `median` or `worst`."""
+    counts = {"quiet": 0, "one busy process": 1, "one a core": len(os.sched_getaffinity(0))}
     found: dict[str, Any] = {}
-    for name, count in (("quiet", 0), ("one busy process", 1), ("one a core", cores)):
-        with busy_processes(count):
-            found[name] = {which: _measure(which, files, threads, runs) for which in CANDIDATES}
+    for load in loads:
+        with busy_processes(counts[load]):
+            times: dict[str, list[float]] = {}
+            for each in (STOCK, OURS):
+                times.update(in_process("noisy_neighbours", *files, RUNS, *each, threads=threads))
+        found[load] = {
+            which: {"median": statistics.median(one), "worst": max(one)}
+            for which, one in times.items()
+        }
     return found
-
-
-def _measure(which: str, files: tuple[str, str], threads: int, runs: int) -> dict[str, float]:
-    times = in_process("noisy_neighbours", which, *files, runs, threads=threads)
-    return {"median": statistics.median(times), "worst": max(times)}
 
 
 def rows(found: dict[str, Any]) -> list[list[str]]:
@@ -70,16 +71,19 @@ def rows(found: dict[str, Any]) -> list[list[str]]:
     return [header, *cells]
 
 
-def _child(which: str, options: str, weights: str, runs: str) -> None:
-    if which != "stock":
+def _child(options: str, weights: str, runs: str, *candidates: str) -> None:
+    if candidates != STOCK:
         import elmo_plugin  # noqa: F401 (before torch, so that its waiting threads sleep soon)
-    work = _work(which, (options, weights))
-    times = []
-    for _ in range(WARM_UP_RUNS + int(runs)):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    print(json.dumps(times[WARM_UP_RUNS:]))
+    found = {}
+    for which in candidates:
+        work = _work(which, (options, weights))
+        times = []
+        for _ in range(WARM_UP_RUNS + int(runs)):
+            start = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - start)
+        found[which] = times[WARM_UP_RUNS:]
+    print(json.dumps(found))
 
 
 def _work(which: str, files: tuple[str, str]) -> Callable[[], Any]:

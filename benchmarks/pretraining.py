@@ -34,7 +34,7 @@ OPTIONS = ElmoOptions(128, 512, 2, 16, FILTERS[:5], 1)
 def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
     """Return a replacement of `LstmCellWithProjection.forward` that relies on autograd."""
 
-    def forward(inputs: torch.Tensor, batch_sizes: Any, hidden: Any, memory: Any) -> Any:
+    def forward(inputs: torch.Tensor, batch_sizes: Any, hidden: Any, memory: Any, *_: Any) -> Any:
         hoisted = cell.input_linearity(inputs).split(list(batch_sizes))
         outputs = []
         for products in hoisted:

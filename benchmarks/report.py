@@ -22,17 +22,6 @@ BARS = {
     ("small", 32, "bfloat16 warm"): 12.0,
     ("original", 64, "float32 cold, without the library"): 2.0,
 }
-# Target fractions of the machine's peak throughput; same keys as above.
-SHARES = {
-    ("original", 64, "float32 cold"): 0.65,
-    ("original", 64, "float32 warm"): 0.70,
-    ("original", 1, "float32 warm"): 0.80,
-    ("original", 1, "float16 warm"): 0.70,
-    ("original", 1, "int8 warm"): 0.60,
-    ("original", 64, "int8 warm"): 0.55,
-    ("original", 256, "float32 warm"): 0.80,
-    ("small", 32, "float32 warm"): 0.60,
-}
 PRETRAINING_BARS = {"ours": "1.3", "ours, bfloat16": "2.0"}
 # Least shares of the product rate in training.
 TRAINING_SHARES = {"fine-tuning": "70%", "ours": "75%", "ours, bfloat16": "55%"}
@@ -52,29 +41,16 @@ def markdown(results: dict[str, Any]) -> str:
         f"Python {machine['python']}, torch {machine['torch']}; {results['clock']} time. "
         f"`torch.mm`: {rates} GFLOP/s.",
         "Random weights of the released shapes, sentences of 10 to 30 tokens, Zipf words. Ratio: "
-        "how many times faster than `allennlp.modules.elmo` in the same round. Share: of the speed "
-        "that this machine's best products, or its rate of reading each step's weights, allow "
-        "(`benchmarks/limit.py`); at most: where inputs' products and steps take turns, as they "
-        "must. Bars are the least ratio and the least share that were promised.",
+        "how many times faster than `allennlp.modules.elmo` in the same round. Share: the products "
+        "of the plain definition over the time, relative to the rate of `torch.mm` in float32 in "
+        "the same run, which our products exceed on some processors; one sentence waits for "
+        f"memory. Bars are what was promised. The run took {results['minutes']:.1f} minutes.",
         "",
-        *_rates(results),
     ]
     for case in results["inference"]:
         lines += _inference(case)
-    lstm = results["lstm"]
+    neighbours = noisy_neighbours.rows(results["noisy_neighbours"])
     lines += [
-        "## LSTM layers alone, Original, batch 64, float32",
-        "",
-        f"{lstm['gflops']:.0f} GFLOP/s, {lstm['share_of_torch.mm']:.0%} of `torch.mm` in the same "
-        "rounds (bar: 85%).",
-        "",
-        "## First batch of one sentence, Original (weights are laid out)",
-        "",
-        *table(
-            ["dtype", "first, s", "later, s"],
-            [[one["dtype"], f"{one['first']:.3f}", f"{one['later']:.3f}"]
-             for one in results["preparation"]],
-        ),
         "## Peak memory, Original, batch 64 (MB; bar: 0.75 of stock)",
         "",
         *_memory(results["memory"]),
@@ -84,7 +60,7 @@ def markdown(results: dict[str, Any]) -> str:
         "Busy single-threaded processes of others run meanwhile; ten runs. Bar of the steps: the "
         "worst with one a core is at most three times the quiet median.",
         "",
-        *_noisy_neighbours(results["noisy_neighbours"]),
+        *table(neighbours[0], neighbours[1:]),
         *_extraction(results["extraction"]),
         "## Startup, seconds of a process",
         "",
@@ -97,13 +73,8 @@ def markdown(results: dict[str, Any]) -> str:
         *_epochs(results["ner_epoch"]),
         "## Pretraining step, 512/128, batch 128, unroll 20, 50,000 words, 2,048 negatives",
         "",
-        *_candidates(results["pretraining"], lambda name: PRETRAINING_BARS.get(name, "")),
-        "Shares of the product rate, in the step's dtype: "
-        + ", ".join(
-            f"{name} {one['share']:.0%} (bar: {TRAINING_SHARES.get(name, 'none')})"
-            for name, one in results["pretraining"]["candidates"].items()
-        )
-        + ".",
+        *_candidates(results["pretraining"], PRETRAINING_BARS, TRAINING_SHARES),
+        "Shares are those of the product rate in the step's dtype.",
         f"Losses differ by {results['pretraining']['difference']['loss']:.1e}, gradients by "
         f"{results['pretraining']['difference']['largest_gradient']:.1e} at most.",
         "",
@@ -111,56 +82,29 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _rates(results: dict[str, Any]) -> list[str]:
-    """Return a table of the machine's GEMM and memory read throughput, which limit the biLM."""
-    rows = [
-        [dtype, ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())]
-        for dtype, rates in results["products"].items()
-    ]
-    lines = table(["products", "GFLOP/s at best, by library"], rows)
-    reading = ", ".join(
-        f"{int(size) / 2**20:.1f} MB {median:.0f} ({least:.0f} to {most:.0f})"
-        for size, (median, least, most) in results["reading"].items()
-    )
-    return [
-        *lines,
-        f"Reading as many bytes again and again, GB/s, before each round: {reading}.",
-        "Steps of one sentence whose weights lie in one core's own cache, GB/s: "
-        + ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in results["own_cache"].items())
-        + ".",
-        "",
-    ]
-
-
 def _inference(case: dict[str, Any]) -> list[str]:
     key = case["shape"], case["batch_size"]
-    rows = []
-    for name, one in case["candidates"].items():
-        shares = [f"{one[what]:.0%}" if what in one else "" for what in ("share", "share_at_most")]
-        least = SHARES.get((*key, name))
-        ratios = [f"{one[what]:.2f}" for what in ("ratio", "least", "most")]
-        rows.append([name, f"{one['seconds']:.4f}", *ratios, str(BARS.get((*key, name), "")),
-                     *shares, "" if least is None else f"{least:.0%}"])  # fmt: skip
+    bars = {name: BARS.get((*key, name), "") for name in case["candidates"]}
     deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
-    stock = f"Stock: {case['stock_gflops']:.0f} GFLOP/s. " if "stock_gflops" in case else ""
-    other = "stock" if stock else "float32, with which ratios are too"
+    other = "stock" if "stock" in bars else "float32, with which ratios are too"
     return [
         f"## {case['shape'].capitalize()}, batch {case['batch_size']}",
         "",
-        *table(["", "median, s", "ratio", "least", "most", "bar", "share", "at most", "bar"], rows),
-        f"{stock}Largest deviation from {other}: {deviations}. `torch.mm`: median "
+        *_candidates(case, bars, {}),
+        f"Largest deviation from {other}: {deviations}. `torch.mm`: median "
         f"{case['torch.mm_gflops']['median']:.0f}, least {case['torch.mm_gflops']['least']:.0f} "
         f"GFLOP/s; {case['rounds']} rounds kept, {case['repeated_rounds']} repeated.",
         "",
     ]
 
 
-def _candidates(case: dict[str, Any], bar: Any) -> list[str]:
+def _candidates(case: dict[str, Any], bars: dict[str, Any], shares: dict[str, str]) -> list[str]:
     return table(
-        ["", "median, s", "ratio", "least", "most", "bar"],
+        ["", "median, s", "ratio", "least", "most", "bar", "share", "bar"],
         [
             [name, f"{one['seconds']:.4f}", *(f"{one[k]:.2f}" for k in ("ratio", "least", "most")),
-             bar(name)]
+             str(bars.get(name, "")), f"{one['share']:.0%}" if "share" in one else "",
+             shares.get(name, "")]
             for name, one in case["candidates"].items()
         ],
     )  # fmt: skip
@@ -183,7 +127,7 @@ def _fine_tuning(found: dict[str, Any]) -> list[str]:
     rows = [
         [name, f"{one['seconds']:.3f}", f"{stock['seconds'] / one['seconds']:.2f}",
          f"{one['peak']:.0f}", f"{one['peak'] / stock['peak']:.2f}",
-         f"{one['share']:.0%}" if "share" in one else ""]
+         f"{one['share']:.0%}"]
         for name, one in found.items()
     ]  # fmt: skip
     return [
@@ -191,15 +135,10 @@ def _fine_tuning(found: dict[str, Any]) -> list[str]:
         "",
         *table(["", "median, s", "ratio", "peak, MB", "of stock's", "share"], rows),
         f"Bars: a ratio of {FINE_TUNING_BARS[0]}, {FINE_TUNING_BARS[1]} of stock's peak, a share "
-        f"of {TRAINING_SHARES['fine-tuning']}. `operators`: ours without the library. Share: "
-        "products of the plain definition over the time of both passes, relative to `torch.mm`.",
+        f"of {TRAINING_SHARES['fine-tuning']} of both passes. `operators`: ours without the "
+        "library.",
         "",
     ]
-
-
-def _noisy_neighbours(found: dict[str, Any]) -> list[str]:
-    header, *rows = noisy_neighbours.rows(found)
-    return table(header, rows)
 
 
 def _extraction(found: dict[str, Any]) -> list[str]:

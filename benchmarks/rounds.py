@@ -16,9 +16,8 @@ from elmo_plugin.bilm.kernels.backend import use_backend
 from elmo_plugin.bilm.kernels.machine import model_name
 
 # A round is repeated if `torch.mm` runs slower than its best rate by more than this fraction. There
-# are at most MOST_REPEATS times as many repeats as rounds.
+# are at most as many repeats as rounds.
 TOLERATED_DROP = 0.1
-MOST_REPEATS = 3
 
 Clock = Callable[[], float]
 
@@ -90,7 +89,7 @@ def in_turn(
         found = {name: seconds(work, clock) for name, work in works.items()}
         after = rate()
         best = max(best, before, after)
-        if min(before, after) < (1 - TOLERATED_DROP) * best and repeated < MOST_REPEATS * rounds:
+        if min(before, after) < (1 - TOLERATED_DROP) * best and repeated < rounds:
             repeated += 1
             continue
         kept += 1

@@ -21,14 +21,14 @@ COMMANDS = {
 }
 
 
-def run(threads: int) -> dict[str, float]:
+def run(threads: int, tries: int = TRIES) -> dict[str, float]:
     """Return the seconds that each command takes, as the minimum of a few runs."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     found = {}
     with tempfile.TemporaryDirectory() as elsewhere:
         for name, (command, here) in COMMANDS.items():
             times = []
-            for _ in range(TRIES):
+            for _ in range(tries):
                 start = time.perf_counter()
                 subprocess.run(
                     [sys.executable, *command], check=True, capture_output=True,
