@@ -74,15 +74,8 @@ def machine_of(bilm: BiLm) -> dict[str, str]:
 @dataclass
 class ShardEmbedder:
     """
-    Computes shards of a plan, and writes their Parquet files.
-
-    # Parameters
-
-    plan : `Plan`
-    folder : `Path`
-        The output folder, valid on every machine of the run.
-    root : `Path`
-        The folder to which relative names of input files refer, valid on every machine too.
+    Computes shards of a plan, and writes their Parquet files to `folder`. Relative names of input
+    files refer to `root`. Both folders are valid on every machine of the run.
     """
 
     plan: Plan

@@ -60,17 +60,7 @@ def part_metadata(plan: Plan, number: int) -> dict[str, Any]:
 
 
 class PartWriter:
-    """
-    Writer of one shard's Parquet file.
-
-    # Parameters
-
-    path : `Path`
-        The file to write.
-    plan : `Plan`
-    number : `int`
-        Number of the shard.
-    """
+    """Writer of the Parquet file of shard `number` of a plan."""
 
     def __init__(self, path: Path, plan: Plan, number: int) -> None:
         arrow, parquet = pyarrow_modules()

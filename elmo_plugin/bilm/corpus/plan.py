@@ -93,18 +93,8 @@ class PlannedBiLm(NamedTuple):
 @dataclass(frozen=True)
 class Plan:
     """
-    Plan of a corpus: settings, biLM, input files and shards.
-
-    # Parameters
-
-    settings : `CorpusSettings`
-    bilm : `PlannedBiLm`
-    machine : `dict[str, str]`
-        Description of the machine that wrote the plan, see `machine_of`.
-    files : `list[InputFile]`
-        Input files, in order.
-    shards : `list[Shard]`
-        Shards to compute.
+    Plan of a corpus: settings, biLM, input files in order, and shards to compute. `machine`
+    describes the machine that wrote the plan, see `machine_of`.
     """
 
     settings: CorpusSettings

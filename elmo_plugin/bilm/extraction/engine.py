@@ -150,15 +150,7 @@ class _Spawn(multiprocessing.context.SpawnContext):
 
 
 class LocalWorker(ProcessPoolExecutor):
-    """
-    Worker on this machine: a spawned process, since a fork after PyTorch has run may hang.
-
-    # Parameters
-
-    job : `bytes`
-    threads : `int`
-        See `start_worker`.
-    """
+    """Worker on this machine: a spawned process, since a fork after PyTorch has run may hang."""
 
     def __init__(self, job: bytes, threads: int) -> None:
         self._context = _Spawn()
@@ -182,15 +174,7 @@ class LocalWorker(ProcessPoolExecutor):
 
 @dataclass
 class LocalWorkers:
-    """
-    Starts workers as processes of this machine.
-
-    # Parameters
-
-    job : `bytes`
-    threads : `int`
-        See `start_worker`.
-    """
+    """Starts workers as processes of this machine; see `start_worker`."""
 
     job: bytes
     threads: int

@@ -66,15 +66,7 @@ class Parts:
     """
     The parts in the folder of a run. A part's file has the number of tokens of each sentence, the
     sentences as lines of JSON, their vectors, and in state `"carry"` the LSTM states at its end.
-
-    # Parameters
-
-    folder : `Path`
-    wanted : `Extraction`
-    num_layers : `int`
-        Number of stored layers per token.
-    dim : `int`
-        The `embedding_dim`.
+    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`.
     """
 
     folder: Path

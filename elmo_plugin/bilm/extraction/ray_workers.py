@@ -15,15 +15,7 @@ def ray_module() -> Any:
 
 
 class ShardActor:
-    """
-    Process of a Ray cluster in which `start_worker` has run.
-
-    # Parameters
-
-    job : `bytes`
-    threads : `int`
-        See `start_worker`.
-    """
+    """Process of a Ray cluster in which `start_worker` has run."""
 
     def __init__(self, job: bytes, threads: int) -> None:
         start_worker(job, threads)
@@ -34,14 +26,7 @@ class ShardActor:
 
 
 class RayWorker:
-    """
-    Worker of a Ray cluster, as its driver sees it.
-
-    # Parameters
-
-    actor : `Any`
-        Handle of the `ShardActor`.
-    """
+    """Worker of a Ray cluster, as its driver sees it: a handle of a `ShardActor`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

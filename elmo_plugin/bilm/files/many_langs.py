@@ -24,7 +24,6 @@ from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ACTIVATIONS
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
 TOKENS, LSTM = "token_embedder.pkl", "encoder.pkl"
@@ -90,23 +89,11 @@ def many_langs_options(folder: Path) -> ManyLangsOptions:
     if sizes.value("token_embedder.char_dim", int) == 0:
         need = "a width; a model of words without characters is not supported"
         raise sizes.error("token_embedder.char_dim", 0, need)
-    activation = sizes.value("token_embedder.activation", str)
-    if activation not in ACTIVATIONS:
-        raise sizes.error("token_embedder.activation", activation, f"one of {ACTIVATIONS}")
-    filters = sizes.filters("token_embedder.filters")
-    widest = max(3, *(width for width, _ in filters))
     word_dim = sizes.count("token_embedder.word_dim", least=0)
     options = ManyLangsOptions(
-        projection_dim=sizes.count("encoder.projection_dim"),
-        cell_size=sizes.count("encoder.dim"),
+        **sizes.sizes("encoder", "token_embedder"),
         num_layers=sizes.count("encoder.n_layers", most=MOST_LAYERS),
         char_embedding_dim=sizes.count("token_embedder.char_dim"),
-        filters=filters,
-        num_highways=sizes.count("token_embedder.n_highway", least=0, most=MOST_LAYERS),
-        num_characters=sizes.count("token_embedder.max_characters_per_token", widest),
-        activation=activation,
-        cell_clip=sizes.clip("encoder.cell_clip"),
-        projection_clip=sizes.clip("encoder.proj_clip"),
         num_embeddings=len(_read_ids(folder / CHARACTERS)),
         num_words=len(_read_ids(folder / WORDS)) if word_dim else 0,
         word_dim=word_dim,

@@ -71,29 +71,16 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
     is unusable, or the biLM would have more than 2**32 parameters.
     """
     reader = OptionsReader(options, source)
-    filters = reader.filters("char_cnn.filters")
     # bilm-tf writes 261 (256 bytes and 5 special characters) for training, and 262 for prediction
     # (with the padding id 0). The weight file has 261 rows in both cases.
     if (number := reader.value("char_cnn.n_characters", int, default=262)) not in (261, 262):
         need = "261 or 262 (UTF-8 bytes and five marks; no other set has a released format)"
         raise reader.error("char_cnn.n_characters", number, need)
-    activation = reader.value("char_cnn.activation", str, default="relu")
-    if activation not in ACTIVATIONS:
-        raise reader.error("char_cnn.activation", activation, f"one of {ACTIVATIONS}")
-    # A token needs room for its two boundary characters and a byte, and for the widest filter.
-    widest = max(3, *(width for width, _ in filters))
     found = ElmoOptions(
-        projection_dim=reader.count("lstm.projection_dim"),
-        cell_size=reader.count("lstm.dim"),
+        **reader.sizes("lstm", "char_cnn"),
         num_layers=reader.count("lstm.n_layers", most=MOST_LAYERS, default=1),
         char_embedding_dim=reader.count("char_cnn.embedding.dim"),
-        filters=filters,
-        num_highways=reader.count("char_cnn.n_highway", least=0, most=MOST_LAYERS, default=0),
-        num_characters=reader.count("char_cnn.max_characters_per_token", widest, default=50),
-        activation=activation,
         use_skip_connections=reader.value("lstm.use_skip_connections", bool, default=False),
-        cell_clip=reader.clip("lstm.cell_clip"),
-        projection_clip=reader.clip("lstm.proj_clip"),
     )
     if "many_langs" in options:
         found = ManyLangsOptions(
@@ -246,6 +233,25 @@ class OptionsReader:
         if len(pairs) > MOST_LAYERS:
             raise self.error(key, pairs, f"at most {MOST_LAYERS} pairs")
         return tuple((width, number) for width, number in pairs)
+
+    def sizes(self, lstm: str, tokens: str) -> dict[str, Any]:
+        """Return the fields of `ElmoOptions` that have the same keys in all configs of biLMs."""
+        filters = self.filters(f"{tokens}.filters")
+        activation = self.value(f"{tokens}.activation", str, default="relu")
+        if activation not in ACTIVATIONS:
+            raise self.error(f"{tokens}.activation", activation, f"one of {ACTIVATIONS}")
+        # A token needs room for its two boundary characters and a byte, and for the widest filter.
+        widest = max(3, *(width for width, _ in filters))
+        return {
+            "projection_dim": self.count(f"{lstm}.projection_dim"),
+            "cell_size": self.count(f"{lstm}.dim"),
+            "cell_clip": self.clip(f"{lstm}.cell_clip"),
+            "projection_clip": self.clip(f"{lstm}.proj_clip"),
+            "filters": filters,
+            "activation": activation,
+            "num_highways": self.count(f"{tokens}.n_highway", 0, MOST_LAYERS, default=0),
+            "num_characters": self.count(f"{tokens}.max_characters_per_token", widest, default=50),
+        }
 
     def clip(self, key: str) -> float | None:
         """Return the limit at which values are clipped; `None` if the key is missing, null or 0."""

@@ -12,12 +12,6 @@ class ManyLangsOptions(ElmoOptions):
 
     # Parameters
 
-    projection_dim, cell_size, num_layers, char_embedding_dim, num_highways, num_characters : `int`
-    cell_clip, projection_clip : `Optional[float]`
-    use_skip_connections : `bool`
-    filters : `tuple[tuple[int, int], ...]`
-    activation : `str`
-        See `ElmoOptions`.
     num_embeddings : `int`
         Number of characters in `char.dic`.
     num_words : `int`, optional (default = `0`)
