@@ -64,3 +64,7 @@ def run(args: argparse.Namespace) -> None:
     except Exception as error:  # anything that a model's code may raise
         raise ValueError(f"{output} does not run: {type(error).__name__}: {error}") from error
     print(f"checked: {checked}")
+    packages = "".join(
+        f" --include-package {one}" for one in ("elmo_plugin", *args.include_package)
+    )
+    print(f"to train it: allennlp train {output} -s FOLDER{packages}")

@@ -38,6 +38,7 @@ PRINTED = """--- mine.jsonnet
 - 10
 + 522
 checked: one batch of the data's first instances was run with embedded: FINITE
+to train it: allennlp train mine_elmo.jsonnet -s FOLDER --include-package elmo_plugin
 """.replace("FINITE", "loss and gradients are finite").replace(
     "READER", "the reader also gives each token's characters, beside its own indexers"
 )
