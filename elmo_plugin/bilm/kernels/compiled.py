@@ -5,6 +5,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -139,35 +140,28 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
+def _fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
+    """Return the fields of a C struct, given the names of its pointers, counts and floats."""
+    kinds = (pointers, ctypes.c_void_p), (counts, ctypes.c_int64), (floats, ctypes.c_float)
+    return [(name, kind) for names, kind in kinds for name in names.split()]
+
+
 # --- the token layer -----------------------------------------------------------------------------
 
 
 class _Convolution(ctypes.Structure):
     """C struct `Convolution` of `token_layer.h`."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("filters", "bias", "embedding", "widths")),
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                "num_filters", "depth", "char_embedding_dim", "widest", "padding_id", "is_tanh",
-            )
-        ),
-    )  # fmt: skip
+    _fields_ = _fields(
+        "filters bias embedding widths",
+        "num_filters depth char_embedding_dim widest padding_id is_tanh",
+    )
 
 
 class CompiledLinear:
     """
-    Linear layer `rows W^T + b` with frozen weights.
-
-    # Parameters
-
-    affine : `Affine`
-        Float32 weight and bias, on the CPU.
-    number_format : `str`
-        Number format of both operands of the product, as in `PackedWeight`.
-    blocks : `int`, optional (default = `1`)
-        Number of equal blocks of the weight's rows, each padded separately, as in `PackedWeight`.
+    Linear layer `rows W^T + b` with a frozen float32 weight and bias, on the CPU. `number_format`
+    and `blocks` are as in `PackedWeight`.
     """
 
     def __init__(self, affine: Affine, number_format: str, blocks: int = 1) -> None:
@@ -301,22 +295,8 @@ class CompiledTokenLayer:
 
     def __call__(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        Compute token vectors.
-
-        # Parameters
-
-        character_ids : `torch.Tensor`
-            Int64, shape `(num_rows, num_characters)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_rows, projection_dim)`.
-
-        # Raises
-
-        `IndexError`
-            If a character id has no embedding.
+        Return token vectors, shape `(num_rows, projection_dim)`, from int64 character ids, shape
+        `(num_rows, num_characters)`. Raise an `IndexError` if one has no embedding.
         """
         self._convolutions.check(character_ids)
         parts = character_ids.contiguous().split(tuning.TOKENS_AT_ONCE_IN_LIBRARY)
@@ -336,24 +316,15 @@ class CompiledTokenLayer:
 class Layer(ctypes.Structure):
     """C struct `Layer` of `lstm.h`."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("input", "bias", "state", "projection")),
-        *((name, ctypes.c_int64) for name in ("width", "dim", "input_dim", "row_major")),
-        *((name, ctypes.c_float) for name in ("cell_clip", "projection_clip")),
+    _fields_ = _fields(
+        "input bias state projection", "width dim input_dim row_major", "cell_clip projection_clip"
     )
 
 
 class CompiledLstm(FrozenLstm):
     """
     LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights. One C++ call runs
-    all steps.
-
-    # Parameters
-
-    weights : `LstmWeights`
-        Float32, on the CPU. They must not change (see `derived.py`).
-    number_format : `str`
-        Number format of the factors in matrix products, as in `PackedWeight`.
+    all steps. Weights are float32, on the CPU; `number_format` is as in `PackedWeight`.
     """
 
     def __init__(self, weights: LstmWeights, number_format: str) -> None:

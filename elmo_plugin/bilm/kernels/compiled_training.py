@@ -25,14 +25,8 @@ from elmo_plugin.bilm.kernels.lstm_training import definition
 
 class _Layer:
     """
-    Padded operands of a layer's passes in the library.
-
-    # Parameters
-
-    tensors : `tuple[torch.Tensor, ...]`
-        Inputs, the four weights of `LstmWeights`, hidden states and cell states.
-    batch_sizes, clips
-        As in `Backend.lstm_layer`, and the two clips.
+    Padded operands of a layer's passes in the library. `tensors` are inputs, the four weights of
+    `LstmWeights`, hidden states and cell states; `clips` that of the cell and of the projection.
     """
 
     def __init__(self, tensors: Any, batch_sizes: Any, *clips: float | None) -> None:
@@ -93,23 +87,14 @@ class CompiledLstmTraining(torch.autograd.Function):
         rows = [padded_rows(each, one.dim).contiguous() for each in (outputs, grad_outputs)]
         saved = (*one.rows, rows[0], activations, cells)
         operands = one.rows[0], *one.weights[:2], one.bias, one.weights[2]
-        gradients = [
-            torch.empty_like(each) if needed else None
-            for each, needed in zip(operands, ctx.needs_input_grad)
-        ]
+        gradients = _memory_of(operands, ctx.needs_input_grad)
         shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * one.width + 2 * one.dim
         memory = _memory(shape, torch.float32)
         library.function("lstm_backward", ctx.number_format)(
             ctypes.byref(one.layer), _pointers(saved), _pointers([memory, rows[1], *gradients]),
             *one.steps, library.num_threads(),
         )  # fmt: skip
-        return (
-            *(
-                None if grad is None else _cut(grad, like, blocks)
-                for grad, like, blocks in zip(gradients, tensors, (1, 4, 4, 4, 1))
-            ),
-            *[None] * 6,
-        )
+        return *_without_padding(gradients, tensors, (1, 4, 4, 4, 1)), *[None] * 6
 
 
 def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -129,12 +114,24 @@ def _narrowed(rows: torch.Tensor, width: int) -> torch.Tensor:
     return rows if rows.shape[1] == width else rows[:, :width].clone()
 
 
-def _cut(padded: torch.Tensor, like: torch.Tensor, blocks: int) -> torch.Tensor:
-    """Return a gradient without the padding of each of its blocks of rows."""
-    if padded.shape == like.shape:
-        return padded
-    places = (slice(None), *(slice(size) for size in (len(like) // blocks, *like.shape[1:])))
-    return padded.unflatten(0, (blocks, -1))[places].flatten(0, 1)
+def _memory_of(operands: Sequence[Any], needed: Sequence[bool]) -> list[torch.Tensor | None]:
+    """Return memory for the gradients that are needed."""
+    return [
+        torch.empty_like(one) if one is not None and need else None
+        for one, need in zip(operands, needed)
+    ]
+
+
+def _without_padding(
+    gradients: Sequence[Any], tensors: Sequence[torch.Tensor], blocks: Sequence[int]
+) -> Iterator[torch.Tensor | None]:
+    """Yield gradients in the shape of `tensors`; each of their blocks of rows was padded."""
+    for grad, like, count in zip(gradients, tensors, blocks):
+        if grad is None or grad.shape == like.shape:
+            yield grad
+            continue
+        places = (slice(None), *(slice(size) for size in (len(like) // count, *like.shape[1:])))
+        yield grad.unflatten(0, (count, -1))[places].flatten(0, 1)
 
 
 # --- linear layers and the token layer -----------------------------------------------------------
@@ -167,7 +164,7 @@ def training_linear(
     with without_autocast(rows.device):
         rows = rows.to(weight.dtype)
         if number_format is not None:
-            return CompiledLinearTraining.apply(rows, weight, bias, number_format)
+            return CompiledAffineTraining.apply(rows, weight, bias, number_format, "linear")
         return TrainingLinear.apply(rows, weight, bias, training_dtype)
 
 
@@ -192,101 +189,60 @@ def trained_format(like: torch.Tensor, training_dtype: str | None) -> str | None
     return training_dtype if training_dtype in known else "float32"
 
 
-class CompiledLinearTraining(torch.autograd.Function):
-    """`functional.linear` with a hand-written gradient."""
+class CompiledAffineTraining(torch.autograd.Function):
+    """`functional.linear`, or a layer of `reference.highways`, with a hand-written gradient."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        """Return the outputs. Arguments: rows, weight, bias (or `None`) and number format."""
-        *tensors, ctx.number_format = arguments
-        one = _Affine(tensors)
-        outputs = one.rows.new_empty(len(one.rows), len(one.weight))
-        library.function("linear", ctx.number_format)(
-            *one.arguments, one.rows.data_ptr(), outputs.data_ptr(), *outputs.shape,
-            library.num_threads(),
+        """
+        Return the outputs. Arguments: rows, weight, bias (or `None`), number format, and
+        `"linear"` or `"highway"`.
+        """
+        *tensors, ctx.number_format, ctx.kind = arguments
+        rows, weight, bias = _padded_affine(tensors, ctx.kind)
+        is_highway, both = ctx.kind == "highway", rows.new_empty(len(rows), len(weight))
+        outputs = torch.empty_like(rows) if is_highway else both
+        results = (outputs, both) if is_highway else (outputs,)
+        shape = outputs.shape[:1] if is_highway else outputs.shape
+        library.function(ctx.kind, ctx.number_format)(
+            weight.data_ptr(), weight.shape[1], True, None if bias is None else bias.data_ptr(),
+            rows.data_ptr(), *map(library.pointer, results), *shape, library.num_threads(),
         )  # fmt: skip
-        ctx.save_for_backward(*tensors)
-        return _narrowed(outputs, len(tensors[1]))
+        ctx.save_for_backward(*tensors, *results[1:])
+        return _narrowed(outputs, tensors[0 if is_highway else 1].shape[is_highway])
 
     @staticmethod
-    @hand_written(lambda ctx, saved: (functional.linear, saved))
+    @hand_written(
+        lambda ctx, saved: (_highway if ctx.kind == "highway" else functional.linear, saved[:3])
+    )
     def backward(ctx: Any, grad_outputs: torch.Tensor) -> tuple[Any, ...]:
         """Return the gradients of rows, weight and bias."""
-        tensors = ctx.saved_tensors
-        one = _Affine(tensors)
-        grad_outputs = padded_rows(grad_outputs, len(one.weight)).contiguous()
-        gradients = one.gradients(ctx.needs_input_grad)
-        library.function("linear_backward", ctx.number_format)(
-            *one.arguments[:2], one.rows.data_ptr(), grad_outputs.data_ptr(), _pointers(gradients),
-            *grad_outputs.shape, library.num_threads(),
+        saved = ctx.saved_tensors  # with gradient checkpointing they can be read only once
+        tensors, gates = saved[:3], saved[3:]
+        operands = rows, weight, _ = _padded_affine(tensors, ctx.kind)
+        grad_outputs = padded_rows(grad_outputs, (rows.shape[1] if gates else len(weight)))
+        grad_outputs = grad_outputs.contiguous()
+        gradients = _memory_of(operands, ctx.needs_input_grad)
+        library.function(f"{ctx.kind}_backward", ctx.number_format)(
+            weight.data_ptr(), weight.shape[1],
+            *map(library.pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
+            *grad_outputs.shape[: 1 if gates else 2], library.num_threads(),
         )  # fmt: skip
-        return *one.cut(gradients, tensors), None
-
-
-class CompiledHighwayTraining(torch.autograd.Function):
-    """A layer of `reference.highways` with a hand-written gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        """Return the outputs. Arguments: rows, weight, bias and number format."""
-        *tensors, ctx.number_format = arguments
-        one = _Affine(tensors, blocks=2)
-        outputs, gates = (
-            torch.empty_like(one.rows),
-            one.rows.new_empty(len(one.rows), len(one.weight)),
-        )
-        library.function("highway", ctx.number_format)(
-            *one.arguments, one.rows.data_ptr(), outputs.data_ptr(), gates.data_ptr(), len(outputs),
-            library.num_threads(),
-        )  # fmt: skip
-        ctx.save_for_backward(*tensors, gates)
-        return _narrowed(outputs, tensors[0].shape[1])
-
-    @staticmethod
-    @hand_written(lambda ctx, saved: (_highway, saved[:3]))
-    def backward(ctx: Any, grad_outputs: torch.Tensor) -> tuple[Any, ...]:
-        """Return the gradients of rows, weight and bias."""
-        *tensors, gates = ctx.saved_tensors
-        one = _Affine(tensors, blocks=2)
-        grad_outputs = padded_rows(grad_outputs, one.rows.shape[1]).contiguous()
-        gradients = one.gradients(ctx.needs_input_grad)
-        library.function("highway_backward", ctx.number_format)(
-            *one.arguments[:2], one.rows.data_ptr(), library.pointer(gates),
-            grad_outputs.data_ptr(), _pointers(gradients), len(grad_outputs), library.num_threads(),
-        )  # fmt: skip
-        return *one.cut(gradients, tensors), None
+        blocks = 2 if gates else 1
+        return *_without_padding(gradients, tensors, (1, blocks, blocks)), None, None
 
 
 def _highway(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return reference.highways(rows, [lambda x: functional.linear(x, weight, bias)])
 
 
-class _Affine:
-    """Padded operands of a linear layer: rows, weight and bias, which may be `None`."""
-
-    def __init__(self, tensors: Sequence[Any], blocks: int = 1) -> None:
-        rows, weight, bias = tensors
-        self._blocks = blocks
-        self.weight = padded(weight.detach(), blocks)
-        self.rows = padded_rows(rows, self.weight.shape[1]).contiguous()
-        self._bias = None if bias is None else padded_vector(bias, blocks)
-        self.arguments = (
-            self.weight.data_ptr(), self.weight.shape[1], True,
-            None if self._bias is None else self._bias.data_ptr(),
-        )  # fmt: skip
-
-    def gradients(self, needed: Sequence[bool]) -> list[torch.Tensor | None]:
-        """Return memory for the gradients that are needed."""
-        operands = self.rows, self.weight, self._bias
-        return [
-            torch.empty_like(one) if one is not None and need else None
-            for one, need in zip(operands, needed)
-        ]
-
-    def cut(self, gradients: Sequence[Any], tensors: Sequence[Any]) -> Iterator[Any]:
-        """Yield the gradients without padding."""
-        for grad, like, blocks in zip(gradients, tensors, (1, self._blocks, self._blocks)):
-            yield None if grad is None else _cut(grad, like, blocks)
+def _padded_affine(tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
+    """Return rows, weight and bias (or `None`), padded for the library."""
+    rows, weight, bias = tensors
+    blocks = 2 if kind == "highway" else 1
+    weight = padded(weight.detach(), blocks)
+    rows = padded_rows(rows, weight.shape[1]).contiguous()
+    return rows, weight, None if bias is None else padded_vector(bias, blocks)
 
 
 class CompiledConvolutionTraining(torch.autograd.Function):
@@ -361,7 +317,7 @@ def trained_token_layer(
         number_format,
     )  # fmt: skip
     for one in weights.highways:
-        rows = CompiledHighwayTraining.apply(rows, *one, number_format)
+        rows = CompiledAffineTraining.apply(rows, *one, number_format, "highway")
     if weights.projection is None:
         return rows
-    return CompiledLinearTraining.apply(rows, *weights.projection, number_format)
+    return CompiledAffineTraining.apply(rows, *weights.projection, number_format, "linear")

@@ -76,19 +76,8 @@ def _differentiable_gradients(
 
 def weight_gradient(grad_products: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """
-    Return the gradient of a weight `W` from the gradient of its products `rows W^T`.
-
-    # Parameters
-
-    grad_products : `torch.Tensor`
-        Shape `(num_rows, output_dim)`.
-    rows : `torch.Tensor`
-        Shape `(num_rows, input_dim)`.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
+    Return the gradient of a weight `W`, shape `(output_dim, input_dim)`, from that of its products
+    `rows W^T`, shape `(num_rows, output_dim)`.
     """
     if not len(rows):  # oneDNN refuses an empty matrix
         return rows.new_zeros(grad_products.shape[1], rows.shape[1])

@@ -131,13 +131,8 @@ def description() -> str:
 
 def function(name: str, *types: str) -> Callable[..., None]:
     """
-    Return a C function of the current variant of the library (`kernels.cpp`).
-
-    # Parameters
-
-    name : `str`
-    types : `str`
-        Suffixes of the C function's name: number formats, such as `"int8"`.
+    Return a C function of the current variant of the library (`kernels.cpp`). `types` are suffixes
+    of its name: number formats, such as `"int8"`.
     """
     found = variant()
     assert found is not None

@@ -24,15 +24,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 class FusedLstm(SteppedLstm):
-    """
-    Frozen LSTM layer that runs a fused kernel in each step.
-
-    # Parameters
-
-    weights : `LstmWeights`
-    prepack : `Prepack`
-        As in `SteppedLstm`, whose `input_product_elements` is the third argument.
-    """
+    """Frozen LSTM layer that runs a fused kernel in each step; arguments as in `SteppedLstm`."""
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
         super().__init__(weights, prepack, *sizes)
@@ -80,16 +72,8 @@ class FusedTrainingSteps(TrainingSteps):
 
 def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
     """
-    Return whether fused kernels exist for these dtypes and work on this device.
-
-    # Parameters
-
-    like : `torch.Tensor`
-        Any tensor with the device and dtype of weights and cell states.
-    product_dtype : `torch.dtype`
-        Dtype of the matrix products.
-    training : `bool`
-        Whether gradients are needed.
+    Return whether fused kernels exist and work, with products in `product_dtype`, where weights
+    and cell states have the device and dtype of `like`. `training` says if gradients are needed.
     """
     return (
         like.is_cuda

@@ -153,13 +153,7 @@ class PlainLstm(SteppedLstm):
     On a CPU, PyTorch's sigmoid is several times faster than its tanh. Since
     `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. For this, the candidate's
     pre-activation, the stored cell state and the projection weight are doubled. Doubling causes no
-    rounding error.
-
-    # Parameters
-
-    weights : `LstmWeights`
-    prepack : `Prepack`
-        As in `SteppedLstm`, whose `input_product_elements` is the third argument.
+    rounding error. Arguments are as in `SteppedLstm`.
     """
 
     def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:

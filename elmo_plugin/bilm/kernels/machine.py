@@ -113,12 +113,8 @@ def _hold_team(path: str, num_threads: int, ready: threading.Event) -> None:
 @functools.cache
 def cpu_quota(root: Path = CGROUP) -> int | None:
     """
-    Return the container's CPU quota as a number of CPUs, rounded up; `None` for no quota.
-
-    # Parameters
-
-    root : `Path`, optional (default = `CGROUP`)
-        Mount point of the container's control group.
+    Return the container's CPU quota as a number of CPUs, rounded up; `None` for no quota. `root` is
+    the mount point of its control group.
     """
     try:
         if (root / "cpu.max").is_file():

@@ -101,14 +101,7 @@ class ExactLinear(LinearKernel):
 
 
 class BFloat16Linear(LinearKernel):
-    """
-    Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight.bfloat16().float())
@@ -119,14 +112,7 @@ class BFloat16Linear(LinearKernel):
 
 
 class Int8Linear(LinearKernel):
-    """
-    Product of rows and a weight, both quantized to int8, each row with a scale of its own.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both quantized to int8, each row with a scale of its own."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int8(weight.float())
@@ -147,11 +133,6 @@ class DynamicInt8Linear(Int8Linear):
     """
     `Int8Linear` on a CPU, by PyTorch's dynamic quantized product. That has one scale for all rows,
     which two more rows set to 1: so integers stay themselves, and rows stay independent.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -181,14 +162,7 @@ def has_dynamic_int8() -> bool:
 
 
 class Int16Linear(LinearKernel):
-    """
-    Product of rows and a weight, both quantized to int16, each row with a scale of its own.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-    """
+    """Product of rows and a weight, both quantized to int16, each row with a scale of its own."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         integers, self._scales = weight_in_int16(weight)

@@ -31,13 +31,8 @@ DEFINITIONS: dict[str, type[LinearKernel]] = {
 
 def wrong_results(formats: tuple[str, ...]) -> list[str]:
     """
-    Run the self-test. Return the names of the results that differ from the definition, such as
-    `"outputs in int8"`.
-
-    # Parameters
-
-    formats : `tuple[str, ...]`
-        Number formats to test.
+    Run the self-test in these number formats. Return the names of the results that differ from the
+    definition, such as `"outputs in int8"`.
     """
     # Weights must not be inference tensors, even if a caller is in inference mode.
     with torch.inference_mode(False), torch.no_grad():
