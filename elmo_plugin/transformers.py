@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import BatchEncoding, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import modeling_outputs as outputs
 from transformers.pipelines import PIPELINE_REGISTRY, TokenClassificationPipeline
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import options_dict, parse_options
@@ -27,10 +28,12 @@ from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID, token_row
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.model.scalar_mix import ScalarMix
-from elmo_plugin.bilm.model.tokens import tokenized_batch
+from elmo_plugin.bilm.model.tokens import check_batch, tokenized_batch
 
 # A word with inner hyphens, apostrophes, points and commas, or another mark.
 WORD_OR_MARK = r"\w+(?:[-'’.,]\w+)*|[^\w\s]"
+# Stands for an empty word, which Rust's tokenizers drop: no text has this code point.
+EMPTY_WORD = "\U0010ffff"
 
 
 class ElmoConfig(PretrainedConfig):
@@ -68,7 +71,7 @@ class ElmoConfig(PretrainedConfig):
         encoder_size: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"pad_token_id": 0, **kwargs})  # the tokenizer's
         if pooling not in ("mean", "max"):
             raise ValueError(f"pooling is {pooling!r}, expected 'mean' or 'max'")
         self.options = options
@@ -148,6 +151,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
         elif hasattr(module, "reset_parameters"):
             module.reset_parameters()
 
+    def _returned(self, found: Any, return_dict: bool | None) -> Any:
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()
+
 
 class ElmoModel(ElmoPreTrainedModel):
     """
@@ -180,6 +188,9 @@ class ElmoModel(ElmoPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        token_type_ids: None = None,
+        inputs_embeds: None = None,
+        output_attentions: bool | None = None,
     ) -> Any:
         """
         Compute the mixed layers of a batch of sentences.
@@ -194,13 +205,25 @@ class ElmoModel(ElmoPreTrainedModel):
             Return the biLM's layers too.
         return_dict : `Optional[bool]`
             If `False`, return a tuple.
+        token_type_ids, inputs_embeds, output_attentions
+            Arguments of other models that ELMo has no use for: `None` or `False`.
 
         # Returns
 
         `BaseModelOutput`
             `last_hidden_state`: the scalar mix, shape `(batch_size, num_tokens, embedding_dim)`,
             zero at padding. `hidden_states`: layers of the same shape, token layer first.
+
+        # Raises
+
+        `ValueError`
+            If an argument that ELMo has no use for is given.
         """
+        if token_type_ids is not None or inputs_embeds is not None or output_attentions:
+            raise ValueError(
+                "token_type_ids, inputs_embeds or output_attentions was given, expected none: ELMo "
+                "reads characters and has no attention"
+            )
         output = BiLmOutput.of(self._elmo_lstm(input_ids * _real(input_ids, attention_mask)))
         (mixed,), *_ = BiLmOutput([self.scalar_mix_0(*output[:2])], output.mask).tokens()
         if output_hidden_states is None:
@@ -209,7 +232,7 @@ class ElmoModel(ElmoPreTrainedModel):
             last_hidden_state=self._dropout(mixed),
             hidden_states=tuple(output.tokens().layers) if output_hidden_states else None,
         )
-        return found.to_tuple() if return_dict is False else found
+        return self._returned(found, return_dict)
 
 
 class _ElmoWithHead(ElmoPreTrainedModel):
@@ -233,12 +256,16 @@ class _ElmoWithHead(ElmoPreTrainedModel):
         labels: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        token_type_ids: None = None,
+        inputs_embeds: None = None,
+        output_attentions: bool | None = None,
     ) -> Any:
         """
         Compute the labels' logits, and the loss if `labels` are given. For the arguments see
         `ElmoModel`; for `labels` and the output see the class.
         """
-        encoded = self.elmo(input_ids, attention_mask, output_hidden_states)
+        unused = token_type_ids, inputs_embeds, output_attentions
+        encoded = self.elmo(input_ids, attention_mask, output_hidden_states, True, *unused)
         vectors, mask = encoded.last_hidden_state, _real(input_ids, attention_mask)
         if self.encoder is not None:
             vectors = functional.pad(vectors, (0, 0, 0, 1))  # an empty text is a row of zeros
@@ -251,7 +278,7 @@ class _ElmoWithHead(ElmoPreTrainedModel):
         logits = self.classifier(self._pooled(vectors * mask, mask))
         loss = None if labels is None else self._loss(logits.float(), labels)
         found = self.output_class(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return found.to_tuple() if return_dict is False else found
+        return self._returned(found, return_dict)
 
 
 class ElmoForTokenClassification(_ElmoWithHead):
@@ -342,6 +369,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
     added_tokens_decoder: dict[int, Any] = {}
     added_tokens_encoder: dict[str, int] = {}
     vocab_size = PADDING_CHARACTER_ID + 1
+    pad_token, pad_token_id = "", 0
+    _warned: dict[str, bool] = {}
 
     def __init__(
         self, num_characters: int = 50, split_punctuation: bool = True, **kwargs: Any
@@ -359,8 +388,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
 
     @property
     def deprecation_warnings(self) -> dict[str, bool]:
-        """New dictionary: collators write into it, and `datasets` hashes what is stored."""
-        return {}
+        """The class's: collators write into it, and `datasets` hashes what an object stores."""
+        return self._warned
 
     @deprecation_warnings.setter
     def deprecation_warnings(self, value: dict[str, bool]) -> None:
@@ -373,7 +402,7 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         *,
         is_split_into_words: bool = False,
         padding: Any = False,
-        truncation: Any = False,
+        truncation: Any = None,
         max_length: int | None = None,
         pad_to_multiple_of: int | None = None,
         return_tensors: Any = None,
@@ -400,8 +429,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         # Raises
 
         `ValueError`
-            If `text_pair` or `return_overflowing_tokens` is given, a word has no text, or
-            `padding_side` is `"left"`.
+            If `text_pair` or `return_overflowing_tokens` is given, a text is no string, a word has
+            no text, or `padding_side` is `"left"`.
         """
         if text_pair is not None or options.get("return_overflowing_tokens"):
             raise ValueError(
@@ -409,16 +438,27 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
                 "single texts of any length"
             )
         _check_side(options.get("padding_side"))
+        if not isinstance(text, str):
+            check_batch(text)
         is_single = isinstance(text, str) or (
             is_split_into_words and all(isinstance(one, str) for one in text)
         )
         texts = [text] if is_single else list(text)
         if is_split_into_words:
             texts = tokenized_batch(texts)
+        for number, one in enumerate([] if is_split_into_words else texts):
+            if not isinstance(one, str):
+                raise ValueError(
+                    f"text {number} is {one!r}, expected a string; give is_split_into_words=True "
+                    "for lists of words"
+                )
         encodings, rows = self._encodings(texts, is_split_into_words)
-        if truncation not in (False, None, "do_not_truncate"):
+        padding, truncation, max_length = self._strategies(
+            padding, truncation, max_length, pad_to_multiple_of
+        )
+        if truncation != "do_not_truncate":
             for one in encodings:
-                one.truncate(min(max_length or self.model_max_length, 1 << 31))
+                one.truncate(min(max_length, 1 << 31), direction=self.truncation_side)
         length = _padded_length(list(map(len, encodings)), padding, max_length, pad_to_multiple_of)
         for one in encodings:
             one.pad(length, pad_id=len(rows) - 1)
@@ -429,9 +469,13 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             data["special_tokens_mask"] = [one.special_tokens_mask for one in encodings]
         if options.get("return_offsets_mapping"):
             data["offset_mapping"] = [one.offsets for one in encodings]
+        if options.get("return_length"):
+            data["length"] = [len(one) for one in encodings]
         if is_single and return_tensors is None:
             return BatchEncoding({key: values[0] for key, values in data.items()}, encodings)
         return self._encoded(data, encodings, return_tensors)
+
+    encode_plus = batch_encode_plus = __call__
 
     def _encodings(self, texts: list[Any], is_split: bool) -> tuple[list[Any], list[list[int]]]:
         """
@@ -439,7 +483,10 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         last row is padding's.
         """
         # Rust has no strings with lone surrogates, which `token_row` drops, too.
-        texts = [[_whole(word) for word in one] if is_split else _whole(one) for one in texts]
+        texts = [
+            [_whole(word) or EMPTY_WORD for word in one] if is_split else _whole(one)
+            for one in texts
+        ]
         backend = Tokenizer(WordLevel({"": 0}, unk_token=""))
         words = texts
         if not is_split:
@@ -451,15 +498,30 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         vocabulary = {word: 0 for sentence in words for word in sentence}
         numbered = {word: number for number, word in enumerate(vocabulary)}
         backend.model = WordLevel(numbered, unk_token="")
-        rows = [*self.convert_tokens_to_ids(list(numbered)), [0] * self.num_characters]
+        spelled = ["" if word == EMPTY_WORD else word for word in numbered]
+        rows = [*self.convert_tokens_to_ids(spelled), [0] * self.num_characters]
         return backend.encode_batch(texts, is_split, add_special_tokens=False), rows
 
     def _encoded(self, data: dict[str, Any], encodings: Any, tensors: Any) -> BatchEncoding:
         if tensors is not None and not any(map(len, data["input_ids"])):
-            # Without a token, the lists do not show the number of characters.
-            shape = len(data["input_ids"]), 0, self.num_characters
-            data["input_ids"] = numpy.zeros(shape, int)
+            # Without a token, the lists show no further dimensions and no integers.
+            ends = {"input_ids": [self.num_characters], "offset_mapping": [2]}
+            for key in {*data} & {*ends, "attention_mask", "special_tokens_mask"}:
+                data[key] = numpy.zeros((len(data[key]), 0, *ends.get(key, [])), int)
         return BatchEncoding(data, encodings, tensor_type=tensors)
+
+    def _strategies(
+        self, padding: Any, truncation: Any, max_length: int | None, multiple: int | None
+    ) -> tuple[Any, Any, Any]:
+        """Return transformers' names of how to pad and truncate, and the length for both."""
+        if padding == "max_length" and max_length is None and self.model_max_length > LARGE_INTEGER:
+            raise ValueError(
+                "padding is 'max_length' without max_length or model_max_length, expected a number"
+            )
+        found = self._get_padding_truncation_strategies(
+            padding or False, truncation, max_length, multiple
+        )
+        return found[:3]
 
     def pad(
         self,
@@ -472,17 +534,21 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
     ) -> BatchEncoding:
         """Pad encoded texts on the right, as collators need it."""
         _check_side(options.get("padding_side"))
-        if not isinstance(encoded_inputs, Mapping):
+        is_single = isinstance(encoded_inputs, Mapping)
+        if not is_single:
             examples = list(encoded_inputs)
-            encoded_inputs = {key: [one[key] for one in examples] for key in examples[0]}
+            keys = examples[0] if examples else self.model_input_names
+            encoded_inputs = {key: [one[key] for one in examples] for key in keys}
         data = dict(encoded_inputs)
         ids = data["input_ids"]
         if return_tensors is None and len(ids) and not isinstance(ids[0], Sequence):
             return_tensors = "pt" if isinstance(ids[0], torch.Tensor) else "np"
-        is_single = len(ids) > 0 and numpy.shape(ids[0]) == (self.num_characters,)
+        if is_single and len(ids):
+            is_single = numpy.shape(ids[0]) == (self.num_characters,)
         if is_single:
             data = {key: [values] for key, values in data.items()}
         lengths = [len(one) for one in data["input_ids"]]
+        padding, _, max_length = self._strategies(padding, None, max_length, pad_to_multiple_of)
         length = _padded_length(lengths, padding, max_length, pad_to_multiple_of)
         if options.get("return_attention_mask") is not False:
             data.setdefault("attention_mask", [[1] * one for one in lengths])
@@ -491,9 +557,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             if key in data:
                 lists = (numpy.asarray(values).tolist() for values in data[key])
                 data[key] = [one + [filler] * (length - len(one)) for one in lists]
-        if is_single:
-            data = {key: values[0] for key, values in data.items()}
-        return self._encoded(data, None, return_tensors)
+        found = self._encoded(data, None, return_tensors)
+        return BatchEncoding({key: found[key][0] for key in found}) if is_single else found
 
     def encode(self, text: Any, text_pair: None = None, **kwargs: Any) -> Any:
         """Return the `input_ids` of a text."""
@@ -527,6 +592,10 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             return [self.decode(one) for one in token_ids]
         return " ".join(self.convert_ids_to_tokens(token_ids))
 
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """Return 0: there are no special tokens."""
+        return 0
+
     def save_vocabulary(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
         """Write nothing: `tokenizer_config.json` holds everything."""
         return ()
@@ -541,17 +610,11 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "ignore").decode("utf-8")
 
 
-def _padded_length(
-    lengths: list[int], padding: Any, max_length: int | None, multiple: int | None
-) -> int:
+def _padded_length(lengths: list[int], padding: str, max_length: int, multiple: int | None) -> int:
     """Return the number of tokens to pad to; 0 for no padding."""
-    if padding in (False, None, "do_not_pad"):
+    if padding == "do_not_pad":
         return 0
-    length = max(lengths, default=0)
-    if padding == "max_length":
-        if max_length is None:
-            raise ValueError("padding is 'max_length' without max_length, expected a number too")
-        length = max_length
+    length = max_length if padding == "max_length" else max(lengths, default=0)
     return -(-length // multiple) * multiple if multiple else length
 
 
@@ -579,7 +642,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             {"word": sentence[start:end], "start": start, "end": end, "is_subword": False}
             for start, end in places
         )
-        return [{**one, "scores": scores[i], "index": i} for i, one in enumerate(found)]
+        return [
+            {**one, "scores": scores[i], "index": i}
+            for i, one in enumerate(found)
+            if not rest[0][i]  # the mask of special tokens: padding
+        ]
 
 
 transformers.AutoConfig.register("elmo", ElmoConfig)

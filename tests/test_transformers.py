@@ -64,6 +64,11 @@ def test_the_model_is_elmo(bilm_files):
     assert torch.equal(found.last_hidden_state, expected)
     assert [tuple(layer.shape) for layer in found.hidden_states] == [(3, 6, 12)] * 3
     assert torch.equal(model(**batch, return_dict=False)[0], expected)
+    unused = {"token_type_ids": None, "inputs_embeds": None, "output_attentions": False}
+    assert torch.equal(model(**batch, **unused)[0], expected)
+    model.config.return_dict = False
+    assert isinstance(model(**batch), tuple)
+    model.config.return_dict = True
     # The mask counts where it has fewer tokens than the ids.
     batch["attention_mask"][2, 2:] = 0
     short = model(**encoded(["Dogs bark"])).last_hidden_state
@@ -195,9 +200,16 @@ def test_what_is_refused(bilm_files):
         ({"return_overflowing_tokens": True}, "of any length"),
         ({"padding_side": "left"}, "expected 'right'"),
         ({"padding": "max_length"}, "without max_length"),
+        ({"text": ["a", 3]}, "text 1 is 3, expected a string"),
+        ({"text": [["a"]]}, "is_split_into_words=True for lists of words"),
+        ({"text": {"text": ["a"]}}, "the batch is {'text': "),
     ):
         with pytest.raises(ValueError, match=match):
-            tokenizer("a", **arguments)
+            tokenizer(**{"text": "a", **arguments})
+    batch = encoded()
+    for given in ({"token_type_ids": batch["attention_mask"]}, {"output_attentions": True}):
+        with pytest.raises(ValueError, match="expected none: ELMo reads characters"):
+            model(**batch, **given)
     with pytest.raises(ValueError, match="expected 'right'"):
         ElmoTokenizer(padding_side="left")
 
@@ -218,25 +230,62 @@ def test_tokens_are_words():
 
 
 def test_words_are_not_split():
-    sentences = [["New York", "is", "big"], ["x.y", "\ud800z"]]
-    found = ElmoTokenizer()(
-        sentences, is_split_into_words=True, padding=True, return_tensors="pt", max_length=9
-    )
+    sentences = [["New York", "", "big"], ["x.y", "\ud800z"], ["\ud800", "a"]]
+    found = ElmoTokenizer()(sentences, is_split_into_words=True, padding=True, return_tensors="pt")
     assert torch.equal(found["input_ids"], batch_to_ids(sentences))
-    assert found["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert found["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0], [1, 1, 0]]
     assert found.word_ids(1) == [0, 1, None]
-    assert ElmoTokenizer().batch_decode(found["input_ids"]) == ["New York is big", "x.y z"]
-    single = ElmoTokenizer()(sentences[0], is_split_into_words=True, truncation=True, max_length=2)
-    assert single.tokens() == ["New York", "is"]
+    assert found.word_ids(0) == [0, 1, 2]
+    assert ElmoTokenizer().batch_decode(found["input_ids"]) == ["New York  big", "x.y z", " a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        ({}, {"truncation": True, "max_length": 2}, "a b"),
+        ({}, {"max_length": 2}, "a b"),
+        ({}, {"truncation": False, "max_length": 2}, "a b c"),
+        ({}, {"truncation": True}, "a b c"),
+        ({}, {"truncation": True, "max_length": 10**30}, "a b c"),
+        ({}, {"truncation": True, "max_length": 0}, ""),
+        ({"model_max_length": 2}, {"truncation": "longest_first"}, "a b"),
+        ({"truncation_side": "left"}, {"truncation": True, "max_length": 2}, "b c"),
+    ],
+)
+def test_truncation_is_that_of_fast_tokenizers(settings, options, words):
+    found = ElmoTokenizer(**settings)(list("abc"), is_split_into_words=True, **options)
+    assert found.tokens() == words.split()
+
+
+def test_other_calls_of_tokenizers():
+    tokenizer = ElmoTokenizer(model_max_length=4)
+    batch = tokenizer(["a b", "c"], padding=True, return_length=True)
+    assert batch["length"] == [2, 2]
+    assert tokenizer.batch_encode_plus(["a b", "c"], padding=True, return_length=True) == batch
+    assert tokenizer.encode_plus("a b") == tokenizer("a b")
+    assert tokenizer("a b", padding="max_length", truncation=True)["attention_mask"] == [1, 1, 0, 0]
+    assert tokenizer.max_len_single_sentence == 4
+    ids = tokenizer("a b c")["input_ids"]
+    if hasattr(tokenizer, "prepare_for_model"):  # until transformers 5
+        found = tokenizer.prepare_for_model(ids, truncation=True, max_length=2)
+        assert found == {"input_ids": ids[:2], "attention_mask": [1, 1]}
 
 
 def test_shapes_without_a_token():
     tokenizer = ElmoTokenizer()
-    assert tokenizer("", return_tensors="pt")["input_ids"].shape == (1, 0, 50)
+    found = tokenizer("", return_tensors="pt", return_offsets_mapping=True)
+    assert found["input_ids"].shape == (1, 0, 50)
+    assert found["offset_mapping"].shape == (1, 0, 2)
+    assert found["attention_mask"].dtype == torch.int64
     empty = [tokenizer(""), tokenizer("")]
     assert tokenizer.pad(empty, return_tensors="pt")["input_ids"].shape == (2, 0, 50)
     some = [tokenizer(""), tokenizer("a")]
     assert tokenizer.pad(some, return_tensors="np")["input_ids"].shape == (2, 1, 50)
+    single = tokenizer.pad(tokenizer(""), padding="max_length", max_length=5, return_tensors="pt")
+    assert single["input_ids"].shape == (5, 50)
+    assert single["attention_mask"].tolist() == [0] * 5
+    assert tokenizer.pad(tokenizer(""), return_tensors="pt")["input_ids"].shape == (0, 50)
+    assert tokenizer.pad([]) == tokenizer([]) == {"input_ids": [], "attention_mask": []}
 
 
 def test_collators_pad():
@@ -324,6 +373,8 @@ def test_pipelines(bilm_files, tmp_path):
         ("again", 9, 14),
     ]
     assert {one["entity"] for one in found} == {"B-X"}
+    texts = ["The cat, again", "", "Cats"]
+    assert [*map(len, tagger(texts, batch_size=3))] == [4, 0, 1]
     for strategy in ("simple", "first"):
         grouped = tagger("The cat", aggregation_strategy=strategy)
         assert [(one["entity_group"], one["word"]) for one in grouped] == [
@@ -333,9 +384,16 @@ def test_pipelines(bilm_files, tmp_path):
     if transformers.__version__ >= "5":
         found = tagger([["New York", "shone"]], is_split_into_words=True)[0]
         assert [(one["word"], one["end"]) for one in found] == [("New York", 8), ("shone", 14)]
-    classifier = ElmoForSequenceClassification.from_bilm(**bilm_files)
-    found = pipeline("text-classification", model=classifier, tokenizer=ElmoTokenizer())(TEXTS)
-    assert {one["label"] for one in found} <= {"LABEL_0", "LABEL_1"}
+        sentences = [["New York", "", "shone"], ["a"]]
+        found = tagger(sentences, is_split_into_words=True, batch_size=2)
+        assert [[one["word"] for one in words] for words in found] == sentences
+    classifier = ElmoForSequenceClassification.from_bilm(**bilm_files).eval()
+    classify = pipeline("text-classification", model=classifier, tokenizer=ElmoTokenizer())
+    alone, together = classify(TEXTS), classify(TEXTS, batch_size=3)
+    assert {one["label"] for one in alone} <= {"LABEL_0", "LABEL_1"}
+    assert [one["score"] for one in together] == pytest.approx([one["score"] for one in alone])
+    features = pipeline("feature-extraction", model=classifier.elmo, tokenizer=ElmoTokenizer())
+    assert [len(one[0]) for one in features(TEXTS, batch_size=3)] == [6, 6, 6]
 
 
 def test_pushed_to_the_hub(bilm_files, tmp_path, monkeypatch):
