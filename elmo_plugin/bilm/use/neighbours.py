@@ -84,7 +84,8 @@ def nearest_neighbours(
         raise ValueError(f"count is {count}, expected 1 or more")
     wanted = query[position].lower()
     target = functional.normalize(_vectors(bilm, [query])[:, 0, position], dim=-1)
-    best: list[_Best] = [_Best(count) for _ in range(len(target))]
+    # In each layer, the nearest neighbours so far by word (token layer) or by text of the line.
+    best: list[dict[str, Neighbour]] = [{} for _ in target]
     line = 0
     for window in windows(sentences, max_tokens):
         numbered = [
@@ -108,45 +109,23 @@ def nearest_neighbours(
                     if not same_word or token.lower() == wanted
                 ]
                 for layer, found in enumerate(best):
-                    scores = similarity[layer][row]
+                    in_line: dict[str, Neighbour] = {}
                     for index in positions:
+                        new = Neighbour(similarity[layer][row][index], number, index, tokens)
                         name = tokens[index] if layer == 0 else text
-                        found.add(name, Neighbour(scores[index], number, index, tokens))
+                        in_line[name] = min(in_line.get(name, new), new, key=_order)
+                    for name, new in in_line.items():
+                        if (known := found.get(name)) is not None:
+                            new = min(known, new, key=_order)
+                            new = new._replace(num_lines=known.num_lines + 1)
+                        found[name] = new
+            best = [
+                dict(sorted(found.items(), key=lambda item: _order(item[1]))[:count])
+                for found in best
+            ]
         if progress is not None:
             progress.update(len(window))
-    return [found.sorted() for found in best]
-
-
-class _Best:
-    """
-    Collector of the `count` nearest neighbours in one layer, with at most one for each name. In the
-    token layer, a neighbour's name is the word; in other layers, it is the text of the whole line.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.by_name: dict[str, Neighbour] = {}
-        self.furthest: tuple[float, int, int] | None = None
-        self.last_line: dict[str, int] = {}  # line in which each name last occurred
-
-    def add(self, name: str, neighbour: Neighbour) -> None:
-        known = self.by_name.get(name)
-        if known is not None:
-            num_lines = known.num_lines + (self.last_line[name] != neighbour.line)
-            nearer = min(known, neighbour, key=_order)
-            self.by_name[name] = nearer._replace(num_lines=num_lines)
-        elif self.furthest is None or _order(neighbour) < self.furthest:
-            self.by_name[name] = neighbour
-        else:
-            return
-        self.last_line[name] = neighbour.line
-        if len(self.by_name) > self.count:
-            del self.by_name[max(self.by_name, key=lambda name: _order(self.by_name[name]))]
-        if len(self.by_name) == self.count:
-            self.furthest = max(map(_order, self.by_name.values()))
-
-    def sorted(self) -> list[Neighbour]:
-        return sorted(self.by_name.values(), key=_order)
+    return [list(found.values()) for found in best]
 
 
 def _order(neighbour: Neighbour) -> tuple[float, int, int]:
