@@ -93,18 +93,6 @@ def tensors_of(values):
     ]
 
 
-def forget(lstm):
-    lstm.reset_states()
-
-
-def forget_some_rows(lstm):
-    lstm.reset_states(torch.tensor([True, False, True]))
-
-
-def set_none(lstm):
-    lstm._states = None
-
-
 def set_a_list_and_assign_items(lstm):
     lstm._states = list(lstm._states)
     for index, states in enumerate(lstm._states):
@@ -117,21 +105,17 @@ def write_in_place(lstm):
     cell.mul_(-0.5)
 
 
-def set_more_rows_than_a_batch_has(lstm):
-    lstm._states = tuple(states.repeat(1, 3, 1) for states in lstm._states)
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        forget,
-        forget_some_rows,
-        set_none,
+        lambda lstm: lstm.reset_states(),
+        lambda lstm: lstm.reset_states(torch.tensor([True, False, True])),
+        lambda lstm: setattr(lstm, "_states", None),
+        lambda lstm: setattr(lstm, "_states", [one.repeat(1, 3, 1) for one in lstm._states]),
         set_a_list_and_assign_items,
         write_in_place,
-        set_more_rows_than_a_batch_has,
     ],
-    ids=lambda change: change.__name__,
+    ids=["forget", "forget some rows", "none", "more rows than a batch has", "items", "in place"],
 )
 def test_what_programs_do_with_the_carried_state(change, files):
     ours, theirs = elmo_pair(files)

@@ -207,58 +207,32 @@ def test_a_damaged_file_is_noticed_and_made_again(content, tmp_path, caplog):
     assert runs == []
 
 
-def a_file(place, other):
-    place.write_text("mine")
-
-
-def a_fifo(place, other):
-    os.mkfifo(place)
-
-
-def a_file_in_its_place(place, other):
-    (place / OWN).mkdir(mode=0o700, parents=True)
-    (place / OWN / "layers.sqlite").mkdir()
-
-
-def a_fifo_in_its_place(place, other):
-    (place / OWN).mkdir(mode=0o700, parents=True)
-    os.mkfifo(place / OWN / "layers.sqlite")
-
-
-def a_link_to_a_folder(place, other):
-    place.mkdir()
-    (place / OWN).symlink_to(other)
-
-
-def a_link_to_a_file(place, other):
-    (place / OWN).mkdir(mode=0o700, parents=True)
-    (other / "mine.txt").write_text("mine")
-    (place / OWN / "layers.sqlite").symlink_to(other / "mine.txt")
-
-
-def a_folder_that_others_write_to(place, other):
-    (place / OWN).mkdir(parents=True)
-    (place / OWN).chmod(0o777)
-
-
 OWN = f"user-{os.geteuid()}"
+NOT_PLAIN = "expected a plain folder and file"
+
+
+def own(place):
+    (place / OWN).mkdir(mode=0o700, parents=True)
+    return place / OWN
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (a_file, "exists"),
-        (a_fifo, "exists"),
-        (a_file_in_its_place, "expected a plain folder and file"),
-        (a_fifo_in_its_place, "expected a plain folder and file"),
-        (a_link_to_a_folder, "expected a plain folder and file"),
-        (a_link_to_a_file, "expected a plain folder and file"),
-        (a_folder_that_others_write_to, "can be written to by others, expected by you alone"),
+        (lambda place, other: place.write_text("mine"), "exists"),
+        (lambda place, other: os.mkfifo(place), "exists"),
+        (lambda place, other: (own(place) / "layers.sqlite").mkdir(), NOT_PLAIN),
+        (lambda place, other: os.mkfifo(own(place) / "layers.sqlite"), NOT_PLAIN),
+        (lambda place, other: (place.mkdir(), (place / OWN).symlink_to(other)), NOT_PLAIN),
+        (lambda place, other: (own(place) / "layers.sqlite").symlink_to(other / "a"), NOT_PLAIN),
+        (lambda place, other: own(place).chmod(0o777), "can be written to by others, expected by"),
     ],
+    ids=["file", "fifo", "folder in it", "fifo in it", "link to a folder", "link in it", "shared"],
 )
 def test_a_run_goes_on_without_a_place_for_the_cache(spoil, message, tmp_path, caplog):
     place, other = tmp_path / "cache", tmp_path / "other"
     other.mkdir()
+    (other / "a").write_text("mine")
     spoil(place, other)
     before = sorted(other.iterdir())
     bilm, cache = frozen(), LayerCache(str(place))
