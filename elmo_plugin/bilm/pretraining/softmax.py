@@ -250,46 +250,27 @@ class WordSoftmax(torch.nn.Module):
         if shared := negatives[0] is negatives[-1]:  # one product has both directions
             outputs, targets = [torch.cat(tuple(outputs))], [torch.cat(tuple(targets))]
             negatives = negatives[:1]
-        candidates = [drawn.ids.to(self.weight.device) for drawn in negatives]
-        all_ids = [*targets, *candidates]
+        ids = [*targets, *(drawn.ids.to(self.weight.device) for drawn in negatives)]
         # One lookup: two, one for each direction, would allocate two gradients as large as the
         # weight.
         rows = (
-            _rows_of(one, torch.cat(all_ids), self.sparse or self.sums_rows)
+            _rows_of(one, torch.cat(ids), self.sparse or self.sums_rows)
             for one in (self.weight, self.bias)
         )
-        weights, biases = (one.split([len(ids) for ids in all_ids]) for one in rows)
-        of_targets, of_candidates = slice(len(targets)), slice(len(targets), None)
-        losses = [
-            self._sampled_losses(*one)
-            for one in zip(
-                outputs, targets, candidates, weights[of_targets], biases[of_targets],
-                weights[of_candidates], biases[of_candidates], negatives,
-            )
-        ]  # fmt: skip
-        losses = list(losses[0].split(sizes)) if shared else losses
+        weights, biases = (one.split([len(part) for part in ids]) for one in rows)
+        losses: list[torch.Tensor] = []
+        for true, (output, drawn) in enumerate(zip(outputs, negatives)):
+            other = len(targets) + true
+            corrections = self.sampler.corrections(ids[true], ids[other], drawn.num_tries)
+            of_true, of_drawn = (one.to(self.bias.dtype) for one in corrections)
+            bias, drawn_bias = biases[true].squeeze(-1) - of_true, biases[other].squeeze(-1)
+            true_logits = (output * weights[true]).sum(dim=-1) + bias
+            found = sampled_losses(
+                output, ids[true], ids[other], true_logits, weights[other], drawn_bias - of_drawn,
+                self.training_dtype, self.fuses,
+            )  # fmt: skip
+            losses += found.split(sizes) if shared else [found]
         return [one.mean() for one in losses]
-
-    def _sampled_losses(
-        self,
-        outputs: torch.Tensor,
-        targets: torch.Tensor,
-        candidates: torch.Tensor,
-        true_weight: torch.Tensor,
-        true_bias: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        negatives: Negatives,
-    ) -> torch.Tensor:
-        """Return the loss of each row, given the softmax's rows for its target and candidates."""
-        assert self.sampler is not None
-        corrections = self.sampler.corrections(targets, candidates, negatives.num_tries)
-        of_true, of_drawn = (one.to(bias.dtype) for one in corrections)
-        true_logits = (outputs * true_weight).sum(dim=-1) + (true_bias.squeeze(-1) - of_true)
-        return sampled_losses(
-            outputs, targets, candidates, true_logits, weight, bias.squeeze(-1) - of_drawn,
-            self.training_dtype, self.fuses,
-        )  # fmt: skip
 
 
 def _rows_of(weight: torch.Tensor, ids: torch.Tensor, sparse: bool) -> torch.Tensor:

@@ -101,11 +101,6 @@ def test_an_empty_corpus_is_an_error_that_names_it(text, contents, endless):
         next(streams(text(*contents)).batches(endless=endless))
 
 
-def test_no_files_is_an_error():
-    with pytest.raises(ValueError, match="no text files"):
-        StreamLoader([], 2)
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_unreadable_bytes_are_an_error_with_file_and_line(text, num_workers):
     paths = text("a b c d\n" * 9, b"a b\nb \xff c\n")
@@ -232,10 +227,19 @@ def test_words_of_all_kinds_are_read(text):
     assert found == {place: ["<S>", *tokens] for place, tokens in expected.items()}
 
 
-@pytest.mark.parametrize("files_at_once", [0, -1])
-def test_a_number_of_files_at_once_that_is_not_positive_is_refused(text, files_at_once):
-    with pytest.raises(ValueError, match=f"files_at_once is {files_at_once}, expected at least 1"):
-        StreamLoader(text("a\n"), 1, files_at_once=files_at_once)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"paths": []}, "no text files to read, expected at least one"),
+        ({"files_at_once": 0}, "files_at_once is 0, expected at least 1"),
+        ({"num_steps": -1}, "num_steps is -1, expected at least 1"),
+        ({"num_characters": 2}, "num_characters is 2, expected at least 3"),
+        ({"num_workers": -1}, "num_workers is -1, expected at least 0"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(ValueError, match=message):
+        StreamLoader(**{"paths": ["a.txt"], "batch_size": 1, **settings})
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
