@@ -147,8 +147,8 @@ def test_a_users_own_model_keeps_gamma_and_the_bilm(bilm_files, tmp_path):
     ids = batch_to_ids([["The", "cat"], ["sat"]])
     model = OwnModel(PretrainedConfig(files=bilm_files)).eval()
     plain = Elmo(**bilm_files, dropout=0.0, state="primed").eval()
-    for key in ("elmo_representations",):
-        assert torch.equal(model.elmo(ids)[key][0], plain(ids)[key][0])
+    found, expected = (one(ids)["elmo_representations"][0] for one in (model.elmo, plain))
+    assert torch.equal(found, expected)
     with torch.no_grad():
         model.elmo.scalar_mixes[0].gamma.fill_(3.0)
     expected = model(ids)

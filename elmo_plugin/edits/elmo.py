@@ -233,21 +233,15 @@ class AddedElmo:
 
     def _protect_from_initializers(self) -> None:
         """Keep the model's initializers from the biLM's weights."""
-        value = {"type": "elmo_token_embedder", "options": _stand_in(self._options)}
-        with_names = TokenEmbedder.from_params(Params(value))
-        names = [
-            f"{prefix}text_field_embedder.token_embedder_elmo.{name}"
-            for prefix in ("", "_")
-            for name, _ in with_names.named_parameters()
-            if BILM in name
-        ]
+        names = [name for name in self._probe.parameters if BILM in name]
+        is_known = len(names) > 0  # else the model was never built
         for one in list(walk(Model, self.config["model"], ("model",))):
             if not one.builds(InitializerApplicator):
                 continue
             prevent = one.value.get("prevent_regexes") or []
             names = [name for name in names if not any(re.search(each, name) for each in prevent)]
             for regex, _ in one.value.get("regexes") or []:
-                if any(re.search(regex, name) for name in names):
+                if not is_known or any(re.search(regex, name) for name in names):
                     reason = f"the initializer of {regex} would overwrite the biLM's weights"
                     self._edit((*one.path, "prevent_regexes"), [*prevent, BILM], reason)
                     break

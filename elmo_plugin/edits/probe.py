@@ -212,6 +212,8 @@ class Probe:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.consumed: set[str] = set()
+        self.parameters: list[str] = []
+        """Names of the parameters of the model that was built last."""
         self._keep: set[str] | None = None
 
     def begin(self, model: Any, batches: list[dict[str, Any]]) -> Outcome:
@@ -233,6 +235,7 @@ class Probe:
             with counter, quick:
                 params = Params(copy.deepcopy(config))
                 model = Model.from_params(params, vocab=self.vocabulary)
+                self.parameters = [name for name, _ in model.named_parameters()]
                 for training in (True, False):
                     model.train(training)
                     for batch in copy.deepcopy(batches):

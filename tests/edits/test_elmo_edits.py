@@ -12,6 +12,7 @@ from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder, TextFieldEmbedder
 from allennlp.modules.backbones import Backbone
+from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
 
 import elmo_plugin.plugin
@@ -49,10 +50,13 @@ class TwoEmbedders(Model):
         others: Optional[TextFieldEmbedder] = None,
         width: int = 7,
         sizes: Optional[List[int]] = None,
+        initializer: Optional[InitializerApplicator] = None,
     ) -> None:
         super().__init__(vocab)
         self.words, self.others = words, others
         self.layer = torch.nn.Linear(*(sizes or (width, 2)))
+        if initializer is not None:
+            initializer(self)
 
     def forward(self, tokens: TextFieldTensors, label=None, metadata=None):
         logits = self.layer(self.words(tokens) + self.others(tokens)).mean(1)
@@ -249,6 +253,18 @@ def test_initializers_keep_off_the_bilm():
             assert bool((parameter == 7).all()) == ("_elmo_lstm" not in name), name
     config["model"]["initializer"]["regexes"] = [["classification.*", "normal"]]
     assert "prevent_regexes" not in AddedElmo(config, "embedded").config["model"]["initializer"]
+
+
+@pytest.mark.parametrize(("regex", "found"), [("^words", True), ("^(?!words|others)", False)])
+def test_initializers_are_compared_with_the_models_own_names(regex, found):
+    model = {
+        "type": "a_model_of_two_embedders",
+        "words": embedder(7),
+        "others": embedder(7),
+        "initializer": {"regexes": [[regex, {"type": "normal"}]]},
+    }
+    added = AddedElmo({**classifier(), "model": model}, "embedded")
+    assert ("prevent_regexes" in added.config["model"]["initializer"]) == found
 
 
 def test_a_width_that_a_layer_refuses_is_named():
