@@ -205,13 +205,6 @@ class WeightsModule(torch.nn.Module):
         """Precision of this module's matrix products."""
         return Precision(self.dtype, self.training_dtype)
 
-    plain_weights: Any = None
-
-    @property
-    def weights(self) -> Any:
-        """Current weights, as an argument for `Backend`; an error if a layer is not plain."""
-        return plain(self.plain_weights)
-
     def forget_derived(self) -> None:
         """
         Free the values derived from the weights. Call it after changing a few elements of a weight

@@ -22,6 +22,7 @@ from elmo_plugin.bilm.kernels.backend import (
     forget_derived,
     highways,
     is_plain,
+    plain,
     plain_affines,
     say_slower,
     trains,
@@ -157,6 +158,9 @@ class CharCnn(WeightsModule):
     # Functions of the convolutions' maxima, and of these and of the highway layers.
     activation = property(attrgetter("_activation"))
     activations = property(attrgetter("_activation", "_highways._activation"))
+
+    # Current weights, as an argument for `Backend`; an error if a layer is not plain.
+    weights = property(lambda self: plain(self.plain_weights))
 
     @property
     def plain_weights(self) -> TokenWeights | None:

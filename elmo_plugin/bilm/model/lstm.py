@@ -23,6 +23,7 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     backend,
     call_lstm_modules,
+    plain,
     plain_affines,
     trains,
 )
@@ -221,6 +222,9 @@ class LstmCellWithProjection(WeightsModule):
             return backend().lstm_layer(*arguments, weights, self.precision)
         layers = self.input_linearity, self.state_linearity, self.state_projection
         return call_lstm_modules(*arguments, LstmModules(*layers, *self.clips))
+
+    # Current weights, as an argument for `Backend`; an error if a layer is not plain.
+    weights = property(lambda self: plain(self.plain_weights))
 
     @property
     def plain_weights(self) -> LstmWeights | None:
