@@ -69,6 +69,19 @@ def test_batches_are_the_sentences_one_by_one(predictor):
     assert [len(result["verbs"]) for result in batch] == [1, 0, 2]
 
 
+def test_the_predicates_of_a_sentence_run_in_one_batch(predictor, monkeypatch):
+    """As AllenNLP's do: with a carried state, other batches would give other vectors."""
+    sizes = []
+    forward = predictor._model.forward_on_instances
+    monkeypatch.setattr(
+        predictor._model,
+        "forward_on_instances",
+        lambda instances: sizes.append(len(instances)) or forward(instances),
+    )
+    predictor.predict_json({"tokens": ["She", "sang", "and", "slept"], "verbs": [0, 1, 3]})
+    assert sizes == [3]
+
+
 @without_model
 def test_verbs_to_be_found_without_a_tagger_are_an_error(predictor):
     for inputs in ({"sentence": "Tom sold it."}, {"tokens": ["Tom", "sold", "it"]}):

@@ -647,6 +647,14 @@ def sentences_kept(folder):
     return sum(len((parts.texts(number) or b"").splitlines()) for number in range(40))
 
 
+def test_parts_are_in_the_order_of_their_numbers(tmp_path):
+    parts = parts_module.Parts(tmp_path, Extraction(), 3, 12)
+    for number in (1_000_000, 999_999, 0):
+        parts.path(number).touch()
+    (tmp_path / "part-12345678").touch()
+    assert [parts.number(path) for path in parts.paths()] == [0, 999_999, 1_000_000]
+
+
 def held_back(lines):
     """All but the last, for which a run waits until it is killed: none is quicker than that."""
     yield from lines[:-1]
