@@ -45,26 +45,6 @@ def test_the_vocabulary_command_replaces_nothing_unasked(shards, tmp_path, capsy
     assert out.read_text().startswith("<S>\n</S>\n<UNK>\nb\n")
 
 
-def test_the_vocabulary_command_names_a_missing_file(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["vocabulary", str(tmp_path / "*.text"), str(tmp_path / "out")])
-    assert "there is no text file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--min-count", "-1"], "min_count is -1, expected at least 1"),
-        (["--max-size", "0"], "max_size is 0, expected at least 3"),
-    ],
-)
-def test_the_vocabulary_command_refuses_what_cannot_be(shards, tmp_path, capsys, options, message):
-    with pytest.raises(SystemExit):
-        main(["vocabulary", str(shards[0]), str(tmp_path / "out"), *options])
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def run(repository, tmp_path_factory):
     params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
