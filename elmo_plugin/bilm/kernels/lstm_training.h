@@ -50,15 +50,19 @@ Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& gr
   const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0;
   const GradientPanels<Format> grad_gates{grad.memory, gates, count}, gated{grad.memory + grad_gates.size(), width, count};
   float *const grad_projected = gated.data + gated.size(), *const previous_outputs = grad_projected + count * dim;
-  // Scratch: the transposed weights and what the steps need; after them, what the products of all rows need.
-  const int64_t input_size = grad.inputs ? weight_size<Format>(input_dim, gates) : 0;
-  const int64_t state_size = weight_size<Format>(dim, gates), projection_size = weight_size<Format>(width, dim);
+  // Scratch: the transposed weights and what the steps need; after them, what the products of all rows need. The transpose of a weight is as large
+  // as its gradient, or smaller, and lies in its memory until the gradient is computed.
+  const int64_t input_size = grad.inputs && !grad.input ? weight_size<Format>(input_dim, gates) : 0;
+  const int64_t state_size = grad.state ? 0 : weight_size<Format>(dim, gates);
+  const int64_t projection_size = grad.projection ? 0 : weight_size<Format>(width, dim);
   const int64_t cell_size = round_up(max_rows * width, LINE / 4), gates_rows_size = Rows<Format>::size(max_rows, gates);
   const int64_t steps_size = cell_size + gates_rows_size + Rows<Format>::size(max_rows, dim) + team.threads * max_rows * WIDE;
-  float* const input =
+  float* const scratch =
       elmo_scratch(maximum(input_size + state_size + projection_size + steps_size, gradient_scratch<Format>(team.threads, count)));
-  if (input == nullptr) return NO_MEMORY;
-  float *const state = input + input_size, *const projection = state + state_size, *const grad_cell = projection + projection_size;
+  if (scratch == nullptr) return NO_MEMORY;
+  float *const input = grad.input ? grad.input : scratch, *const state = grad.state ? grad.state : scratch + input_size;
+  float* const projection = grad.projection ? grad.projection : scratch + input_size + state_size;
+  float* const grad_cell = scratch + input_size + state_size + projection_size;
   const Rows<Format> gates_rows{grad_cell + cell_size, max_rows, gates}, projected_rows{gates_rows.data + gates_rows_size, max_rows, dim};
   float* const all_products = projected_rows.data + Rows<Format>::size(max_rows, dim);
   const Blocks<Format> activations{saved.activations, count};
@@ -128,8 +132,8 @@ Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& gr
     });
   }
 
-  if (grad.input) weight_gradient<Format, true>(team, grad_gates, saved.inputs, input_dim, grad.input, input);
-  if (grad.projection) weight_gradient<Format, false>(team, gated, grad_projected, dim, grad.projection, input);
+  if (grad.input) weight_gradient<Format, true>(team, grad_gates, saved.inputs, input_dim, grad.input, scratch);
+  if (grad.projection) weight_gradient<Format, false>(team, gated, grad_projected, dim, grad.projection, scratch);
   if (!grad.state) return DONE;
   const float* before = saved.hidden;
   float* to = previous_outputs;
@@ -138,7 +142,7 @@ Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& gr
     before = step == 0 ? saved.outputs : before + sizes[step - 1] * dim;
     to += sizes[step] * dim;
   }
-  weight_gradient<Format, true>(team, grad_gates, previous_outputs, dim, grad.state, input);
+  weight_gradient<Format, true>(team, grad_gates, previous_outputs, dim, grad.state, scratch);
   return DONE;
 }
 
