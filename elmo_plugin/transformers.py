@@ -205,7 +205,7 @@ class ElmoModel(ElmoPreTrainedModel):
             Return the biLM's layers too.
         return_dict : `Optional[bool]`
             If `False`, return a tuple.
-        token_type_ids, inputs_embeds, output_attentions
+        token_type_ids, inputs_embeds, output_attentions : `Optional[Any]`
             Arguments of other models that ELMo has no use for: `None` or `False`.
 
         # Returns

@@ -71,6 +71,11 @@ class ScalarMix(torch.nn.Module):
             `mixture_size` tensors of shape `(batch_size, num_tokens, embedding_dim)`.
         mask : `Optional[torch.Tensor]`
             Bool, shape `(batch_size, num_tokens)`; needed with `do_layer_norm`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, num_tokens, embedding_dim)`.
         """
         if len(layers) != self.mixture_size:
             raise ValueError(f"{len(layers)} layers to mix, expected {self.mixture_size}")

@@ -12,7 +12,13 @@ _T = TypeVar("_T")
 
 
 class IndexingReader(DatasetReader):
-    """Reader that attaches the same token indexers to all its text fields."""
+    """
+    Reader that attaches the same token indexers to all its text fields.
+
+    # Parameters
+
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
+    """
 
     def __init__(
         self, token_indexers: Optional[Dict[str, TokenIndexer]] = None, **kwargs: Any
@@ -31,6 +37,10 @@ class ShardingReader(IndexingReader):
     """
     Reader whose `_read` calls `shard_iterable`, before the expensive part, on its items. Each
     process of a distributed run, and each of its data workers, then reads a part of them.
+
+    # Parameters
+
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = single ids as `tokens`)
     """
 
     def __init__(
