@@ -28,7 +28,6 @@ _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 # `Affine(weight, bias)` in half the time.
 _affine: Any = functools.partial(tuple.__new__, Affine)
-_BIASES: dict[bool, set[Any]] = {True: TENSORS, False: {type(None)}}
 _hooks = itemgetter(*torch_private.HOOKS)
 _state = itemgetter(*torch_private.HOOKS, "_parameters")
 _settings = itemgetter("stride", "padding", "dilation", "groups", "padding_mode")
@@ -57,7 +56,7 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
             and _members(kind).isdisjoint(own)
             and type(layer) is kind
             and (type(weight) is WatchedParameter or _is_dense(weight))
-            and type(bias) in _BIASES[has_bias]
+            and (type(bias) in TENSORS if has_bias else bias is None)
             and (kind is not torch.nn.Conv1d or _settings(own) == _USUAL_SETTINGS)
         ):
             affines.append(_affine((weight, bias)))
@@ -78,7 +77,7 @@ def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | No
         weight, bias = layer.weight, layer.bias
         if torch.compiler.is_exporting() or (
             _is_dense(weight)
-            and type(bias) in _BIASES[has_bias]
+            and (type(bias) in TENSORS if has_bias else bias is None)
             and (kind is not torch.nn.Conv1d or _settings(layer.__dict__) == _USUAL_SETTINGS)
         ):
             return Affine(weight, bias)
