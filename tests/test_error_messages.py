@@ -256,7 +256,7 @@ MISTAKES = {
     # Commands.
     "elmo: no input": (
         elmo(text="none.txt"),
-        ["none.txt", "No such file"],
+        ["none.txt", "there is no file or folder"],
     ),
     "elmo: output exists": (
         elmo(output="text.txt"),

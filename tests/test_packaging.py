@@ -97,7 +97,8 @@ def test_an_instruction_set_that_does_not_compile_is_named(tmp_path):
     compiler = tmp_path / "compiler"
     compiler.write_text(
         "#!/bin/sh\n"
-        'case "$*" in *mamx-tile*) echo "file:1: error: unknown option" >&2; exit 1;; esac\n'
+        'case "$*" in -dumpmachine) echo x86_64-linux-gnu; exit;; '
+        '*mamx-tile*) echo "file:1: error: unknown option" >&2; exit 1;; esac\n'
         'while [ "$1" != -o ]; do shift; done; echo compiled > "$2"\n'
     )
     compiler.chmod(0o755)

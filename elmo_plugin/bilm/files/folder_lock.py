@@ -29,6 +29,8 @@ def locked_folder(folder: Path, wait: bool = False) -> Iterator[None]:
         lock = FileLock(path, timeout=-1 if wait else 0, fallback_to_soft=False).acquire()
     except Timeout as error:
         raise ValueError(f"{folder} is in use by another process, expected none") from error
+    except FileNotFoundError as error:  # removed since `is_dir`
+        raise FileNotFoundError(f"there is no folder {folder}") from error
     except OSError as error:
         raise ValueError(f"{folder} cannot be locked: {error}; expected another folder") from error
     with lock:

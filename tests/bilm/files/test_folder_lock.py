@@ -2,8 +2,10 @@ import errno
 import fcntl
 import os
 import signal
+from unittest.mock import Mock
 
 import pytest
+from filelock import FileLock
 
 from elmo_plugin.bilm.files.folder_lock import NAME, locked_folder
 
@@ -109,4 +111,10 @@ def test_a_missing_folder_is_not_made(tmp_path):
         pytest.raises(FileNotFoundError, match="there is no folder"),
         locked_folder(tmp_path / "a"),
     ):
+        pass
+
+
+def test_a_folder_that_is_removed_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=FileNotFoundError))
+    with pytest.raises(FileNotFoundError, match="there is no folder"), locked_folder(tmp_path):
         pass
