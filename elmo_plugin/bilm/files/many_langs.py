@@ -18,7 +18,7 @@ from elmo_plugin.bilm.files.options import (
     check_size,
     read_json,
 )
-from elmo_plugin.bilm.files.plain_tensors import converted, plain_tensor, plain_tensors
+from elmo_plugin.bilm.files.plain_tensors import plain_tensor, plain_tensors
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
@@ -139,9 +139,9 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
         for key, targets in parameters.items():
             # A tensor of the file may be several parameters, concatenated along the last dimension.
             shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))
-            new = plain_tensor(tensors, key, shape, folder / name)
+            new = plain_tensor(tensors, key, shape, folder / name, targets[0].dtype)
             for target, part in zip(targets, new.split([one.shape[-1] for one in targets], dim=-1)):
-                target.copy_(converted(part, target, key, folder / name))
+                target.copy_(part)
         if unused := sorted(map(str, tensors.keys() - parameters.keys())):
             raise ValueError(
                 f"{folder / name}: the sizes in the config have no place for "

@@ -88,10 +88,15 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
 
 
 def plain_tensor(
-    tensors: dict[str, Any], key: str, shape: tuple[int, ...], path: str | Path
+    tensors: dict[str, Any],
+    key: str,
+    shape: tuple[int, ...],
+    path: str | Path,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """
-    Check the type, shape and values of the tensor `key` among a file's tensors, and return it.
+    Check the type, shape and values of the tensor `key` among a file's tensors, and return it, in
+    `dtype` if that is given.
 
     `path` is the file's name in error messages. Raise a `ValueError` if the tensor is missing,
     does not have `shape`, is not a plain floating point tensor, or holds NaN or infinity.
@@ -112,14 +117,12 @@ def plain_tensor(
         raise ValueError(
             f"{path}: {key} has shape {tuple(found.shape)}, the options require {shape}"
         )
-    return converted(found, found, key, path)
+    return converted(found, dtype or found.dtype, key, path)
 
 
-def converted(
-    values: torch.Tensor, parameter: torch.Tensor, key: str, path: str | Path
-) -> torch.Tensor:
-    """Convert values of the file's tensor `key` to a parameter's dtype; they must be finite."""
-    new = values.to(parameter.dtype)
+def converted(values: torch.Tensor, dtype: torch.dtype, key: str, path: str | Path) -> torch.Tensor:
+    """Convert values of the file's tensor `key` to another dtype; they must be finite."""
+    new = values.to(dtype)
     if not torch.isfinite(new).all():
         raise ValueError(
             f"{path}: {key} holds NaN or infinity, or more than {new.dtype} can hold, expected "

@@ -14,7 +14,7 @@ import torch
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.plain_tensors import converted, plain_tensor
+from elmo_plugin.bilm.files.plain_tensors import plain_tensor
 from elmo_plugin.bilm.kernels.backend import check_plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -83,5 +83,5 @@ def read_safetensors(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tenso
             )
         for name, parameter in expected.items():
             shape = tuple(parameter.shape)
-            values = plain_tensor({name: file.get_tensor(name)}, name, shape, path)
-            yield parameter, converted(values, parameter, name, path)
+            found = {name: file.get_tensor(name)}
+            yield parameter, plain_tensor(found, name, shape, path, parameter.dtype)

@@ -110,7 +110,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
             array = dataset[...].astype(float_type, copy=False)
             checksum = checksum_of(entry.key, array, checksum)
             for target, values in entry.put(array):
-                yield target, converted(torch.from_numpy(values), target, entry.key, path)
+                yield target, converted(torch.from_numpy(values), target.dtype, entry.key, path)
         written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(
