@@ -171,22 +171,25 @@ class BiLm(WeightsModule):
         """Stored token vectors by word id; `None` before `cache_vocabulary`."""
         return self._word_embedding
 
-    def _boundary(self, number: int) -> torch.Tensor | None:
-        """Return the vector of a sentence boundary that goes with `word_embedding`."""
-        if self._word_embedding is None or self._boundaries[number] is not None:
-            return self._boundaries[number]
-        with (
-            torch.no_grad()
-        ):  # as in AllenNLP; computed at each use, because the weights may change
-            return self.token_vectors(self._token_class.boundaries)[number]
+    def _boundary_vectors(self) -> Sequence[Any]:
+        """Return the vectors of both boundaries: those assigned, or of a cached vocabulary."""
+        given = self._boundaries
+        if self._word_embedding is None or all(one is not None for one in given):
+            return given
+        # Without gradient, as in AllenNLP; computed at each use, because the weights may change.
+        with torch.no_grad():
+            computed = self.token_vectors(self._token_class.boundaries)
+        return [new if one is None else one for one, new in zip(given, computed)]
 
     # AllenNLP's names, which programs written for its `_ElmoBiLm` read and set.
     _requires_grad = property(trains)
     _bos_embedding = property(
-        lambda self: self._boundary(0), lambda self, vector: self._boundaries.__setitem__(0, vector)
+        lambda self: self._boundary_vectors()[0],
+        lambda self, vector: self._boundaries.__setitem__(0, vector),
     )
     _eos_embedding = property(
-        lambda self: self._boundary(1), lambda self, vector: self._boundaries.__setitem__(1, vector)
+        lambda self: self._boundary_vectors()[1],
+        lambda self, vector: self._boundaries.__setitem__(1, vector),
     )
 
     @run_eagerly
@@ -235,7 +238,7 @@ class BiLm(WeightsModule):
         ids, mask = with_boundaries(word_inputs, lengths, begin, end)
         rows = ids[mask]
         vectors = words(rows.clamp(max=begin - 1))
-        for number, boundary in ((begin, self._bos_embedding), (end, self._eos_embedding)):
+        for number, boundary in zip((begin, end), self._boundary_vectors()):
             vectors = torch.where((rows == number).unsqueeze(1), boundary, vectors)
         return self.run_vectors(vectors, mask, start)
 
