@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any
 
+import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
@@ -15,7 +16,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
 # Types whose `repr` shows the whole value.
-SETTINGS = (bool, int, float, str, tuple, type(None))
+SETTINGS = (bool, int, float, str, tuple, type(None), numpy.generic)
 
 
 def fingerprint(bilm: BiLm) -> str:
@@ -27,7 +28,9 @@ def fingerprint(bilm: BiLm) -> str:
     it must not change between versions. If the vectors depend on more, such as a hook or the mask
     of a pruned weight, every hash is another, so that nothing is resumed.
     """
-    digest = hashlib.blake2b(_sizes(bilm).encode(), digest_size=16)
+    sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
+    # NumPy's numbers count as Python's.
+    digest = hashlib.blake2b(json.dumps(sizes, default=float).encode(), digest_size=16)
     if not is_covered(bilm):
         digest.update(os.urandom(16))
     # A tied weight counts at each of its places: which weights are tied changes the vectors.
@@ -65,7 +68,7 @@ class WeightsDigest:
         settings = [_settings(one) for one in bilm.modules()]
         named = list(bilm.named_parameters(remove_duplicate=False))
         shapes = [(name, one.dtype, tuple(one.shape)) for name, one in named]
-        about = repr((_sizes(bilm), bilm.state, activation, settings, shapes, WARM_UP_TEXT))
+        about = repr((bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT))
         parameters = [one for _, one in named]
         if certain:
             in_doubt(parameters)
@@ -82,11 +85,6 @@ def is_covered(bilm: BiLm) -> bool:
     return depends_on_parameters_alone(bilm) and all(
         one.plain_weights is not None for one in layers
     )
-
-
-def _sizes(bilm: BiLm) -> str:
-    """Return options and changed settings in JSON; a clip may be a tensor or of NumPy's types."""
-    return json.dumps([options_dict(bilm.options), bilm.dtype, *_assigned(bilm)], default=float)
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:
