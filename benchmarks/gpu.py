@@ -1,6 +1,6 @@
 """
-Speed and memory of the biLM on a GPU: frozen, with the fused LSTM steps of
-`bilm/kernels/lstm_fused.py` and with plain PyTorch; and pretraining by the steps of `elmo-plugin
+Speed and memory of the biLM on a GPU. The frozen biLM runs with the fused LSTM steps of
+`bilm/kernels/lstm_fused.py` and with plain PyTorch. Pretraining takes the steps of `elmo-plugin
 pretrain`, with and without a CUDA graph.
 
     python -m benchmarks.gpu --quick                # three batch sizes, few rounds

@@ -70,8 +70,8 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
     if `path` is a ZIP file.
 
     Without `with_weights`, the weights are not unpacked, nor the softmax without `with_softmax`.
-    Raises a `ValueError` if the ZIP file is damaged, does not hold exactly one biLM, has a path out
-    of the folder, or a file that unpacks to far more than its size.
+    Raises a `ValueError` if the ZIP file is damaged or does not hold exactly one biLM. The same if
+    an entry's path leads out of the folder, or the ZIP unpacks to far more than its size.
     """
     if path.is_dir():
         yield path

@@ -150,10 +150,13 @@ def derived(
     """
     Return the cached result of `make`; call `make` again when a parameter has changed.
 
-    These changes are noticed: a step of any `torch.optim.Optimizer`, in-place operations that
-    PyTorch's version counter counts, writes after an access of `data`, `detach()`, `numpy()` or a
-    view by a method (not by a function, as `torch.narrow(weight, ...)`), a new tensor in `.data`,
-    another parameter, device or dtype.
+    These changes are noticed:
+
+    * a step of any `torch.optim.Optimizer`;
+    * in-place operations that PyTorch's version counter counts;
+    * writes after an access of `data`, `detach()`, `numpy()` or a view, by a method: a view by a
+      function, as `torch.narrow(weight, ...)`, is not seen;
+    * a new tensor in `.data`, another parameter, device or dtype.
 
     A write through a view that was taken before the last use is not counted. On a CPU, a few
     elements of each weight are therefore compared as well, which detects a write to a whole tensor;

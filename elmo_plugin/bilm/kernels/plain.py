@@ -126,7 +126,7 @@ def check_no_hooks(module: torch.nn.Module, kind: type[Any]) -> None:
 
 
 def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return a module and all modules within it; `torch.nn.Module.modules` takes ten times long."""
+    """Return a module and all modules within it; `torch.nn.Module.modules` is ten times slower."""
     found = [module]
     for one in found:  # grows
         found += filter(None, one.__dict__["_modules"].values())

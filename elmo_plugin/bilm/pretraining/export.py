@@ -25,6 +25,7 @@ from elmo_plugin.bilm.files.safetensors_file import (
     config_files,
     save_safetensors,
 )
+from elmo_plugin.bilm.files.text import counted
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -211,7 +212,7 @@ def _card_of_a_checkpoint(
     if progress := state.get("progress"):
         card |= {"epochs": progress["epochs"], "batches_of_the_next": progress["batches"]}
         card |= {"steps": progress["steps"], "metrics": progress["metrics"]}
-        where = f"after {card['epochs']} epochs, step {card['steps']}"
+        where = f"after {counted(card['epochs'], 'epoch')}, step {card['steps']}"
     return card, f"the checkpoint {path.name} ({where}) of a run that {ended}"
 
 
