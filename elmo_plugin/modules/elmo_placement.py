@@ -70,11 +70,12 @@ class ElmoPlacement(torch.nn.Module):
         )
 
     def embed(
-        self, tokens: TextFieldTensors, text_field_embedder: Any, elmo: Any
+        self, tokens: TextFieldTensors, *embedders: Any
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """
-        Embed one text field by the model's present embedders; the biLM runs only once. `tokens`
-        holds the output of each token indexer by name. If the model has `elmo`,
+        Embed one text field; the biLM runs only once. `embedders` are the model's present text
+        field embedder and `elmo`, by default those of the last call. `tokens` holds the output of
+        each token indexer by name. If the model has `elmo`,
         `tokens["elmo"]["elmo_tokens"]` holds character ids, shape `(batch_size, num_tokens,
         num_characters)`. All other entries go to `text_field_embedder`.
 
@@ -89,7 +90,7 @@ class ElmoPlacement(torch.nn.Module):
             `elmo_characters`; or if `elmo` is the only token indexer, but ELMo is not placed at the
             input.
         """
-        self._embedders = (text_field_embedder, elmo)
+        self._embedders = text_field_embedder, elmo = embedders or self._embedders
         if elmo is None:
             return text_field_embedder(tokens), None
         if "elmo" not in tokens:
@@ -126,7 +127,7 @@ class ElmoPlacement(torch.nn.Module):
         `torch.Tensor`
             Shape `(batch_size, num_tokens, input_dim)`.
         """
-        return inputs if torch.is_tensor(inputs) else self.embed(inputs, *self._embedders)[0]
+        return inputs if torch.is_tensor(inputs) else self.embed(inputs)[0]
 
     @staticmethod
     def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:

@@ -106,6 +106,7 @@ def test_an_indexer_of_another_type_is_named(files):
     elmo = elmo_plugin.Elmo(**files)
     no_words = BasicTextFieldEmbedder({})
     placement = ElmoPlacement(elmo, no_words, use_input_elmo=True)
-    with pytest.raises(ConfigurationError, match=said):
-        placement.embed(wrong, no_words, elmo)
+    for embedders in [(), (no_words, elmo)]:  # a model need not name them
+        with pytest.raises(ConfigurationError, match=said):
+            placement.embed(wrong, *embedders)
     assert embedder({"elmo": {"elmo_tokens": batch_to_ids([["a", "b"]])}}).shape == (1, 2, 12)
