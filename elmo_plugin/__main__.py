@@ -64,11 +64,14 @@ def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
 
 
 class _Version(argparse.Action):
-    """Action of `--version` that prints version and kernels. Only this action imports PyTorch."""
+    """Action of `--version` that prints the version, and the kernels for this processor."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         library = import_module("elmo_plugin.bilm.kernels.library")
-        print(f"{parser.prog} {__version__}, {library.description()}")
+        try:
+            print(f"{parser.prog} {__version__}, {library.description()}")
+        except ValueError as error:  # of the variable that names a variant
+            parser.error(str(error))
         parser.exit()
 
 

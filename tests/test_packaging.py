@@ -86,11 +86,22 @@ def test_a_release_is_in_the_changelog_and_the_citation():
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
-def test_version_names_the_kernels_that_run(capsys):
-    with pytest.raises(SystemExit) as done:
+def test_version_names_the_kernels_and_does_not_wait_for_torch(monkeypatch, capsys):
+    program = """
+import sys
+from elmo_plugin.__main__ import main
+try:
+    main(["--version"])
+finally:
+    assert "torch" not in sys.modules
+"""
+    printed = run("-c", program, cwd=ROOT).strip()
+    assert printed.endswith(f"{__version__}, {library.description()}")
+    assert library.variant() is None or f"kernels for {library.variant()}, " in printed
+    monkeypatch.setenv(library.VARIABLE, "pentium")
+    with pytest.raises(SystemExit):
         main(["--version"])
-    assert done.value.code == 0
-    assert capsys.readouterr().out.strip().endswith(f"{__version__}, {library.description()}")
+    assert "ELMO_PLUGIN_ISA is 'pentium', expected" in capsys.readouterr().err
 
 
 def test_an_instruction_set_that_does_not_compile_is_named(tmp_path):

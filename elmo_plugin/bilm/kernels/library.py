@@ -12,16 +12,18 @@ import hashlib
 import json
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from elmo_plugin.bilm.kernels import machine
+
+if TYPE_CHECKING:  # `elmo-plugin --version` need not wait for PyTorch
+    import torch
 
 # Environment variable that sets the variant: one of `VARIANTS`, or `none` for PyTorch's operators.
 VARIABLE = "ELMO_PLUGIN_ISA"
@@ -56,7 +58,8 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
 }
 
-_DEFAULT_THREADS = torch.get_num_threads()
+# PyTorch's own number of threads. Kernels import PyTorch before this file.
+_DEFAULT_THREADS = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
 _override: ContextVar[str | None] = ContextVar("variant", default=None)
 # Variant under self-test, which must run although it has not passed yet.
 _tested: ContextVar[str | None] = ContextVar("tested variant", default=None)
@@ -120,10 +123,10 @@ def trained_formats() -> tuple[str, ...]:
 
 
 def description() -> str:
-    """Return a one-line description of the kernels that run here, to show to users."""
-    name = variant()
+    """Return a one-line description of the kernels that are built for this processor."""
+    name = _built(_override.get() or os.environ.get(VARIABLE))
     if name is not None:
-        return f"kernels for {name}"
+        return f"kernels for {name}, if they pass a self-test at first use"
     if not MANIFEST.is_file():
         return f"PyTorch's operators ({PATH.parent} has no compiled kernels)"
     return "PyTorch's operators"
@@ -145,8 +148,10 @@ def is_loaded() -> bool:
     return wanted != NONE and _library() is not None
 
 
-def block_hashes(octets: torch.Tensor) -> torch.Tensor:
+def block_hashes(octets: "torch.Tensor") -> "torch.Tensor":
     """Return an int64 hash of each block of 64 KiB of a contiguous uint8 tensor on the CPU."""
+    import torch
+
     hashes = torch.empty(-(-octets.numel() // HASHED_BYTES), dtype=torch.int64, device="cpu")
     loaded = _library()
     assert loaded is not None
@@ -156,7 +161,7 @@ def block_hashes(octets: torch.Tensor) -> torch.Tensor:
     return hashes
 
 
-def pointer(tensor: torch.Tensor) -> int:
+def pointer(tensor: "torch.Tensor") -> int:
     """
     Return the address of a tensor's first element.
 
@@ -181,12 +186,18 @@ def num_threads() -> int:
     Return the number of threads for a kernel: PyTorch's number of threads. The container's CPU
     quota limits it, unless the user has chosen the number.
     """
-    found = torch.get_num_threads()
+    found = sys.modules["torch"].get_num_threads()
     return machine.within_quota(found) if found == _DEFAULT_THREADS else found
 
 
 @functools.cache
 def _variant(wanted: str | None) -> str | None:
+    found = _built(wanted)
+    return found if found is None or _passes_self_test(found) else None
+
+
+def _built(wanted: str | None) -> str | None:
+    """Return the variant to use, if it passes its self-test."""
     if wanted == NONE:
         return None
     if wanted and wanted not in VARIANTS:
@@ -197,12 +208,13 @@ def _variant(wanted: str | None) -> str | None:
             f"{VARIABLE} is {wanted!r}, which this processor or this build does not have; expected "
             f"one of {(*runnable, NONE)}"
         )
-    found = next(iter([wanted] if wanted and runnable else runnable), None)
-    return found if found is None or _passes_self_test(found) else None
+    return next(iter([wanted] if wanted and runnable else runnable), None)
 
 
 @functools.cache
 def _passes_self_test(name: str) -> bool:
+    import torch
+
     from elmo_plugin.bilm.kernels.self_test import wrong_results
 
     token = _tested.set(name)
