@@ -1,7 +1,8 @@
 """Cases that several tests share, which of them are quick, and a comparison of nested results."""
 
 import pytest
-from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
+import torch
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 
 def first_quick(names, cases, count=1, **more):
@@ -19,6 +20,16 @@ def first_quick(names, cases, count=1, **more):
     return pytest.mark.parametrize(names, values, **more)
 
 
+class Fading(torch.nn.Module):
+    """Parametrization that gives another weight at each use, as one with noise does."""
+
+    uses = 0
+
+    def forward(self, weight):
+        self.uses += 1
+        return weight * 0.97**self.uses
+
+
 def each_reweighting(test):
     """Run with functions that make a layer compute its weight from others."""
     cases = [
@@ -26,6 +37,7 @@ def each_reweighting(test):
         weight_norm,
         spectral_norm,
         parametrizations.spectral_norm,
+        lambda layer: parametrize.register_parametrization(layer, "weight", Fading()),
     ]
     quiet = pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
     return quiet(pytest.mark.parametrize("reweight", cases)(test))

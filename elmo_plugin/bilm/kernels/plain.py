@@ -10,6 +10,8 @@ from operator import itemgetter
 from typing import Any, cast
 
 import torch
+from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -41,8 +43,8 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
     Return the current weight and bias of each linear or convolution layer. Where one is not plain,
     log why, and return `None`: the caller must then call the layers.
 
-    Pruned, weight-normed, spectral-normed and parametrized layers are plain here: their weight is
-    computed as a call of the layer would compute it.
+    Layers that PyTorch prunes, normalizes or parametrizes are plain here, if their weight is the
+    same at each use: it is computed as a call of the layer would compute it.
     """
     is_usual = _of_all_modules() is None
     affines = []
@@ -159,7 +161,7 @@ def _members(kind: type[Any]) -> frozenset[str]:
     return frozenset(dir(kind)) | {"weight", "bias", "_char_embedding_weights"}
 
 
-def _not_plain(layer: torch.nn.Module, kind: type[Any]) -> str | None:
+def _not_plain(layer: Any, kind: type[Any]) -> str | None:
     """Return why a layer is not plain; `None` if it is, except that its weight is computed."""
     cls, own = type(layer), layer.__dict__
     is_parametrized = (
@@ -172,6 +174,9 @@ def _not_plain(layer: torch.nn.Module, kind: type[Any]) -> str | None:
     forward, pre, *others = _hooks(own)
     if any(others) or not _only_verify(forward) or not all(map(_only_reweights, pre.values())):
         return f"a {kind.__name__} has hooks"
+    computing = [*pre.values(), *(layer.parametrizations.modules() if is_parametrized else ())]
+    if any(_may_vary(one, layer.training) for one in computing):
+        return f"a {kind.__name__} computes its weight anew at each use"
     if not own.keys().isdisjoint(dir(kind)):
         return f"a {kind.__name__} has a method of its own"
     return None
@@ -188,6 +193,20 @@ def _only_verify(hooks: dict[int, Any]) -> bool:
 def _only_reweights(hook: Any) -> bool:
     calls = [kind.__call__ for kind in _REWEIGHT]
     return isinstance(hook, _REWEIGHT) and type(hook).__call__ in calls
+
+
+def _may_vary(computing: Any, training: bool) -> bool:
+    """
+    Return whether a hook or parametrization that computes a weight may give another one at each use
+    in a call: one that is not of PyTorch, and in training a spectral norm, which iterates.
+    """
+    kind = type(computing)
+    if isinstance(computing, _REWEIGHT):
+        return training and isinstance(computing, SpectralNorm)
+    if kind in (ParametrizationList, torch.nn.ModuleDict):
+        return False
+    buffers = any(True for _ in computing.buffers())
+    return kind.__module__ != parametrizations.__name__ or (computing.training and buffers)
 
 
 def _of_all_modules() -> str | None:

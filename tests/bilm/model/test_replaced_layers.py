@@ -24,6 +24,7 @@ from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from elmo_plugin.bilm.use.scoring import LanguageScorer
+from tests.cases import Fading
 from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, write
 
 IDS = batch_to_ids(BATCHES[2])
@@ -357,6 +358,10 @@ def reweighted(layer, how):
             "weight norm": lambda: weight_norm(layer),
             "spectral norm": lambda: spectral_norm(layer),
             "parametrized": lambda: parametrize.register_parametrization(layer, "weight", Scale()),
+            "another at each use": lambda: parametrize.register_parametrization(
+                layer, "weight", Fading()
+            ),
+            "new spectral norm": lambda: parametrizations.spectral_norm(layer),
             "new weight norm": lambda: parametrizations.weight_norm(layer),
         }[how]()
 
@@ -364,14 +369,19 @@ def reweighted(layer, how):
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
 @pytest.mark.parametrize("name", [CALLED[0], *LINEARS[:5]])
 @pytest.mark.parametrize(
-    "how",
-    ["pruned", "custom pruning", "weight norm", "spectral norm", "parametrized", "new weight norm"],
-)
-def test_computed_weights_follow_what_they_are_computed_from(files, name, how):
+    ("how", "training"),
+    [
+        *((how, False) for how in ("pruned", "custom pruning", "weight norm", "new weight norm")),
+        *((how, True) for how in ("spectral norm", "new spectral norm", "another at each use")),
+        ("spectral norm", False), ("parametrized", False),
+    ],
+)  # fmt: skip
+def test_computed_weights_follow_what_they_are_computed_from(files, name, how, training):
+    """In training, a spectral norm iterates at each use."""
     ours, theirs = elmo_pair(files, requires_grad=True)
     for elmo in (ours, theirs):
         reweighted(elmo._elmo_lstm.get_submodule(name), how)
-        elmo.eval()  # in training, spectral norm iterates at each call
+        elmo.train(training)
         optimizer = torch.optim.SGD(elmo.parameters(), lr=1e-3)
         for _ in range(2):
             elmo._elmo_lstm._elmo_lstm.reset_states()
