@@ -64,7 +64,7 @@ class PackedWeight:
     @property
     def pointer(self) -> int:
         """Address of the weight's first element."""
-        return self._data.data_ptr()
+        return pointer(self._data)
 
 
 def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
@@ -90,14 +90,14 @@ def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
     threads = library.num_threads()
     if number_format == "float32":
         panels = on_large_pages(tuple(weight.shape), torch.float32)
-        pack(library.pointer(weight), None, library.pointer(panels), *weight.shape, threads)
+        pack(pointer(weight), None, pointer(panels), *weight.shape, threads)
         return panels
     lanes = weight.shape[1] * SIZES[number_format] // 4
     scaled = number_format in SCALED
     panels = on_large_pages((len(weight), lanes + scaled), torch.float32)
     for place, rows in zip(panels.split(ROWS_AT_ONCE), weight.split(ROWS_AT_ONCE), strict=True):
         numbers, scales = _lanes(rows, number_format)
-        address = None if scales is None else library.pointer(scales)
+        address = None if scales is None else pointer(scales)
         pack(numbers.data_ptr(), address, place.data_ptr(), len(rows), lanes, threads)
     return panels
 
@@ -140,6 +140,24 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
+def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
+    """
+    Return the address of a tensor's first element.
+
+    # Raises
+
+    `ValueError`
+        If the tensor is not contiguous, not on the CPU, or not of this `dtype`.
+    """
+    if tensor.is_contiguous() and tensor.dtype is dtype and tensor.is_cpu:
+        return tensor.data_ptr()
+    raise ValueError(
+        f"a layer's tensor of shape {tuple(tensor.shape)} has dtype {tensor.dtype}, device "
+        f"{tensor.device} and strides {tensor.stride()}, expected {dtype}, the CPU and contiguous "
+        "values: all weights, inputs and states of a layer need one dtype and one device"
+    )
+
+
 def _fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
     """Return the fields of a C struct, given the names of its pointers, counts and floats."""
     kinds = (pointers, ctypes.c_void_p), (counts, ctypes.c_int64), (floats, ctypes.c_float)
@@ -171,7 +189,7 @@ class CompiledLinear:
         self._output_dim = len(affine.bias)
         self.arguments = (
             self._weight.pointer, self._weight.input_dim, self._weight.row_major,
-            library.pointer(self._bias),
+            pointer(self._bias),
         )  # fmt: skip
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
@@ -179,7 +197,7 @@ class CompiledLinear:
         rows = padded_rows(rows, self._weight.input_dim).contiguous()
         outputs = rows.new_empty(len(rows), self._weight.output_dim)
         library.function("linear", self._number_format)(
-            *self.arguments, library.pointer(rows), outputs.data_ptr(), *outputs.shape,
+            *self.arguments, pointer(rows), outputs.data_ptr(), *outputs.shape,
             library.num_threads(),
         )  # fmt: skip
         return outputs[:, : self._output_dim]
@@ -192,7 +210,7 @@ class CompiledHighway(CompiledLinear):
         """Return the outputs, which have the shape of `rows`."""
         outputs = torch.empty_like(rows)
         library.function("highway", self._number_format)(
-            *self.arguments, library.pointer(rows), outputs.data_ptr(), None, len(rows),
+            *self.arguments, pointer(rows), outputs.data_ptr(), None, len(rows),
             library.num_threads(),
         )  # fmt: skip
         return outputs
@@ -234,7 +252,7 @@ class Convolutions:
         self._embedding = embedding
         self._owners = filters, bias, widths
         struct = _Convolution(
-            filters.pointer, *(library.pointer(one) for one in (bias, embedding, widths)),
+            filters.pointer, pointer(bias), pointer(embedding), widths.data_ptr(),
             self.output_dim, self.depth, embedding.shape[1],
             max(one.shape[2] for one in convolutions), weights.padding_id,
             (torch.relu, torch.tanh).index(weights.activation),
@@ -261,7 +279,8 @@ class Convolutions:
         """
         rows = self._embedding.new_empty(len(character_ids), self.output_dim)
         self._convolve(
-            self.arguments, library.pointer(character_ids), *character_ids.shape, rows.data_ptr(),
+            self.arguments, pointer(character_ids, torch.int64), *character_ids.shape,
+            rows.data_ptr(),
             None if places is None else places.data_ptr(), library.num_threads(),
         )  # fmt: skip
         return rows
@@ -337,7 +356,7 @@ class CompiledLstm(FrozenLstm):
         inputs, state, projection = self._weights
         self._bias = padded_vector(weights.bias, blocks=4)
         self._layer = Layer(
-            inputs.pointer, library.pointer(self._bias), state.pointer, projection.pointer,
+            inputs.pointer, pointer(self._bias), state.pointer, projection.pointer,
             projection.input_dim, projection.output_dim, inputs.input_dim, inputs.row_major,
             library.limit(weights.cell_clip), library.limit(weights.projection_clip),
         )  # fmt: skip
@@ -360,7 +379,7 @@ class CompiledLstm(FrozenLstm):
         outputs = hidden.new_empty(len(inputs), layer.dim)
         self._run_layer(
             ctypes.byref(layer),
-            *map(library.pointer, (inputs, hidden, cell, outputs)), None, None,
+            *map(pointer, (inputs, hidden, cell, outputs)), None, None,
             (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes),
             library.num_threads(),
         )  # fmt: skip

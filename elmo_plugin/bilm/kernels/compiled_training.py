@@ -17,6 +17,7 @@ from elmo_plugin.bilm.kernels.compiled import (
     padded,
     padded_rows,
     padded_vector,
+    pointer,
 )
 from elmo_plugin.bilm.kernels.gradients import TrainingLinear, hand_written, without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
@@ -36,9 +37,9 @@ class _Layer:
         (_, self.input_dim), (_, self.dim), (_, self.width) = (one.shape for one in self.weights)
         widths = zip((inputs, hidden, cell), (self.input_dim, self.dim, self.width))
         self.rows = [padded_rows(one.float(), width).contiguous() for one, width in widths]
-        by_input, by_state, project = map(library.pointer, self.weights)
+        by_input, by_state, project = map(pointer, self.weights)
         self.layer = Layer(
-            by_input, library.pointer(self.bias), by_state, project, self.width, self.dim,
+            by_input, pointer(self.bias), by_state, project, self.width, self.dim,
             self.input_dim, 1, *map(library.limit, clips),
         )  # fmt: skip
         self.steps = (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes)
@@ -65,9 +66,14 @@ class CompiledLstmTraining(torch.autograd.Function):
         # In blocks of 32 columns, see `lstm.h`.
         activations = _memory((len(inputs), 4 * one.width), getattr(torch, number_format))
         cells = _memory((len(inputs), one.width), torch.float32)
-        pointers = map(library.pointer, (inputs, hidden, cell, outputs, activations, cells))
+        rows = map(pointer, (inputs, hidden, cell, outputs))
         library.function("lstm_layer", number_format)(
-            ctypes.byref(one.layer), *pointers, *one.steps, library.num_threads()
+            ctypes.byref(one.layer),
+            *rows,
+            activations.data_ptr(),
+            cells.data_ptr(),
+            *one.steps,
+            library.num_threads(),
         )
         dim, cell_size = tensors[5].shape[1], tensors[6].shape[1]
         outputs, hidden = _narrowed(outputs, dim), _narrowed(hidden, dim)
@@ -105,7 +111,7 @@ def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _pointers(tensors: Any) -> Any:
-    addresses = [None if one is None else library.pointer(one) for one in tensors]
+    addresses = [None if one is None else pointer(one, one.dtype) for one in tensors]
     return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
@@ -205,8 +211,9 @@ class CompiledAffineTraining(torch.autograd.Function):
         results = (outputs, both) if is_highway else (outputs,)
         shape = outputs.shape[:1] if is_highway else outputs.shape
         library.function(ctx.kind, ctx.number_format)(
-            weight.data_ptr(), weight.shape[1], True, None if bias is None else bias.data_ptr(),
-            rows.data_ptr(), *map(library.pointer, results), *shape, library.num_threads(),
+            pointer(weight), weight.shape[1], True,
+            None if bias is None else pointer(bias),
+            *map(pointer, (rows, *results)), *shape, library.num_threads(),
         )  # fmt: skip
         ctx.save_for_backward(*tensors, *results[1:])
         return _narrowed(outputs, tensors[0 if is_highway else 1].shape[is_highway])
@@ -225,7 +232,7 @@ class CompiledAffineTraining(torch.autograd.Function):
         gradients = _memory_of(operands, ctx.needs_input_grad)
         library.function(f"{ctx.kind}_backward", ctx.number_format)(
             weight.data_ptr(), weight.shape[1],
-            *map(library.pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
+            *map(pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
             *grad_outputs.shape[: 1 if gates else 2], library.num_threads(),
         )  # fmt: skip
         blocks = 2 if gates else 1
@@ -280,8 +287,9 @@ class CompiledConvolutionTraining(torch.autograd.Function):
             grad_outputs.new_empty(shape) if want else None for shape, want in zip(shapes, wanted)
         )
         library.function("convolution_backward")(
-            one.arguments, library.pointer(ids), *ids.shape, len(tensors[0]),
-            *map(library.pointer, (outputs, places, grad_outputs)),
+            one.arguments, pointer(ids, torch.int64), *ids.shape, len(tensors[0]),
+            pointer(outputs), pointer(places, torch.int32),
+            pointer(grad_outputs),
             _pointers((filters, bias, embedding)), library.num_threads(),
         )  # fmt: skip
         gradients, start = [embedding], 0

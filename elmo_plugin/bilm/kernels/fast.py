@@ -152,7 +152,8 @@ def lstm_layer(
     """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
     dtype = weights.input.dtype
     if not _is_half_on_cpu(weights.bias):
-        return _lstm_layer(inputs.to(dtype), batch_sizes, hidden, cell, weights, precision)
+        states = inputs.to(dtype), batch_sizes, hidden.to(dtype), cell.to(dtype)
+        return _lstm_layer(*states, weights, precision)
     if wants_gradient([inputs, *weights.tensors]):
         weights = weights.float()
     states = inputs.float(), batch_sizes, hidden.float(), cell.float()

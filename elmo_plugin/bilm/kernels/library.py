@@ -157,23 +157,9 @@ def block_hashes(octets: "torch.Tensor") -> "torch.Tensor":
     assert loaded is not None
     found = loaded.elmo_block_hashes
     found.argtypes, found.restype = [_POINTER, _COUNT, _COUNT, _POINTER, _INT], None
-    found(pointer(octets), octets.numel(), HASHED_BYTES, hashes.data_ptr(), num_threads())
+    assert octets.is_contiguous()
+    found(octets.data_ptr(), octets.numel(), HASHED_BYTES, hashes.data_ptr(), num_threads())
     return hashes
-
-
-def pointer(tensor: "torch.Tensor") -> int:
-    """
-    Return the address of a tensor's first element.
-
-    # Raises
-
-    `ValueError`
-        If the tensor is not contiguous.
-    """
-    if not tensor.is_contiguous():
-        shape, stride = tuple(tensor.shape), tensor.stride()
-        raise ValueError(f"a tensor of shape {shape} has strides {stride}, expected contiguous")
-    return tensor.data_ptr()
 
 
 def limit(clip: float | None) -> float:

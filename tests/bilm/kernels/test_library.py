@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.kernels import library, self_test
-from elmo_plugin.bilm.kernels.compiled import CompiledLstm
+from elmo_plugin.bilm.kernels.compiled import CompiledLstm, pointer
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from tests import fresh_process
@@ -165,7 +165,7 @@ from elmo_plugin.bilm.kernels.compiled import CompiledLinear
 from elmo_plugin.bilm.kernels.interface import Affine
 linear = CompiledLinear(Affine(torch.randn(64, 8192), torch.randn(64)), "float32")
 rows, outputs = torch.randn(400, 8192), torch.zeros(400, 64)
-pointers = library.pointer(rows), library.pointer(outputs)
+pointers = rows.data_ptr(), outputs.data_ptr()
 stop = threading.Event()
 def work():
     while not stop.is_set():
@@ -252,8 +252,8 @@ def forward(sums, cell, clip):
 
 @needs_library
 def test_a_tensor_that_is_not_contiguous():
-    with pytest.raises(ValueError, match=r"shape \(2, 12\) has strides \(1, 2\), expected contig"):
-        library.pointer(torch.zeros(12, 2).t())
+    with pytest.raises(ValueError, match=r"shape \(2, 12\) has .* strides \(1, 2\), expected"):
+        pointer(torch.zeros(12, 2).t())
 
 
 @needs_library

@@ -1,4 +1,5 @@
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,36 @@ def test_infinite_and_huge_weights_give_no_more_nan_than_the_definition(
     assert found.isnan().sum() <= expected.isnan().sum()
     ordinary = expected.abs() < 1e3
     torch.testing.assert_close(found[ordinary], expected[ordinary], atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dtype", [None, "int8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_token_embedder",
+        "_token_embedder._projection",
+        "_token_embedder._highways",
+        "_token_embedder.char_conv_0",
+        "_elmo_lstm.forward_layer_0",
+        "_elmo_lstm.forward_layer_1.state_linearity",
+        "_elmo_lstm.backward_layer_0.input_linearity",
+        "_elmo_lstm.backward_layer_0.state_projection",
+    ],
+)
+def test_a_part_of_another_dtype_or_device_is_right_or_refused(name, dtype, trains):
+    """The kernels never read its memory as if it were like the rest."""
+    ids, refused = batch_to_ids(BATCHES[2]), []
+    for other in (torch.float16, torch.bfloat16, torch.float64, "meta"):
+        bilm = random_bilm(dtype=dtype).requires_grad_(trains)
+        bilm.state = "reset"
+        with use_backend("reference"):
+            expected = torch.stack(bilm(ids)["activations"])
+        bilm.get_submodule(name).to(other)
+        try:
+            found = torch.stack(bilm(ids)["activations"])
+        except (ValueError, RuntimeError) as error:
+            refused.append(str(error))
+        else:
+            torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0)
+    assert all(re.search("dtype|device|meta", one) for one in refused)
