@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 import torch
+from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.nn.utils.prune import BasePruningMethod
@@ -26,8 +27,10 @@ logger = logging.getLogger(__name__)
 _REWEIGHT = (BasePruningMethod, SpectralNorm, WeightNorm)
 VERIFICATION = "allennlp.confidence_checks.normalization_bias_verification"
 _CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
+_FUNCTIONS = functional.linear, functional.conv1d
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
+_PARAMETERS = TENSORS | {type(None)}
 # `Affine(weight, bias)` in half the time.
 _affine: Any = functools.partial(tuple.__new__, Affine)
 _hooks = itemgetter(*torch_private.HOOKS)
@@ -108,7 +111,9 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
         return False
     for one in all_modules(module):
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_known(kind) or not _is_plain(one, kind, own):
+        if not _is_known(kind) or not _is_plain(one, kind, own) or own["_buffers"]:
+            return False
+        if any(type(weight) not in _PARAMETERS for weight in own["_parameters"].values()):
             return False
         if kind is torch.nn.Conv1d and _settings(own) != _USUAL_SETTINGS:
             return False
@@ -210,9 +215,13 @@ def _may_vary(computing: Any, training: bool) -> bool:
 
 
 def _of_all_modules() -> str | None:
-    """Return what changes the calls of all modules: global hooks, or a replaced method."""
+    """Return what changes the calls of all modules: global hooks, modes, or a replaced method."""
     if torch_private.may_have_global_hooks():
         return "hooks are registered for all modules"
+    if torch_private.modes_are_active():
+        return "a mode sees each function or operation of PyTorch"
+    if (functional.linear, functional.conv1d) != _FUNCTIONS:
+        return "a function of torch.nn.functional was replaced"
     for kind, forward, call in _CALLS:
         if kind.forward is not forward or kind.__call__ is not call:
             return f"a method of {kind.__name__} was replaced"

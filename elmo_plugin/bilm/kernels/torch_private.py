@@ -54,6 +54,13 @@ _functorch: Any = _private(
 _has_global_hook: Callable[[], bool] = _private(
     torch_module, "_has_any_global_hook", lambda: True, "layers are called, which is slower"
 )
+_num_function_modes, _num_dispatch_modes = (
+    _private(torch._C, name, lambda: 0, "modes of functions do not see the biLM's operations")
+    for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
+)
+_function_modes: Callable[[], Any] = _private(
+    torch.overrides, "_get_current_function_mode_stack", list, "function modes see no layers"
+)
 _missing = [one for one in _PLACES if not hasattr(torch.nn.Module(), one)]
 if _missing:
     warnings.warn(
@@ -88,6 +95,14 @@ def is_batched(tensor: torch.Tensor) -> bool:
             return True
         tensor = _functorch.get_unwrapped(tensor)
     return False
+
+
+def modes_are_active() -> bool:
+    """Return whether a `TorchFunctionMode` or `TorchDispatchMode`, no default device, is active."""
+    if _num_dispatch_modes():
+        return True
+    modes = _function_modes() if _num_function_modes() else ()
+    return any(type(one).__name__ != "DeviceContext" for one in modes)
 
 
 def is_in_backward() -> bool:

@@ -393,10 +393,13 @@ class BiLm(WeightsModule):
         learns = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
         if learns or not depends_on_parameters_alone(self):
             return self._run_warm_up()
-        clips = tuple(
-            cell.clips for cell in (*self.lstm.layers("forward"), *self.lstm.layers("backward"))
+        cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
+        settings = (
+            tuple((cell.clips, cell.precision) for cell in cells),
+            self.lstm.use_skip_connections,
+            self.char_cnn.activations,
+            self.char_cnn.precision,
         )
-        settings = self.precision, clips, self.lstm.use_skip_connections, self.char_cnn.activations
         return derived_by_backend(weights, "primed state", settings, self._run_warm_up)
 
     @torch.inference_mode(False)  # the state is used outside inference mode too

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from allennlp.confidence_checks.normalization_bias_verification import (
 from torch.ao.nn import qat
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat, quantize_dynamic
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks as extract_layers
 from elmo_plugin.bilm.files.weights import save_weights
@@ -289,6 +292,30 @@ def tensor_as_weight(bilm, factor):
     layer.weight = factor * weight
 
 
+def buffer_as_weight(bilm, factor):
+    layer = bilm.lstm.forward_layer_0.state_linearity
+    if "weight" in layer._parameters:
+        weight = layer.weight.detach()
+        del layer.weight
+        layer.register_buffer("weight", weight)
+    layer.weight.mul_(factor)
+
+
+class MyParameter(torch.nn.Parameter):
+    pass
+
+
+def parameter_of_another_class(bilm, factor):
+    layer = bilm.lstm.forward_layer_0.state_linearity
+    if type(layer.weight) is not MyParameter:
+        layer.weight = MyParameter(layer.weight.detach(), requires_grad=False)
+    layer.weight.data.view(-1)[1::2].mul_(factor)
+
+
+def precision_of_a_layer(bilm, factor):
+    bilm.char_cnn.dtype = [None, "int8"][factor - 1]
+
+
 def dilation(bilm, factor):
     bilm.char_cnn.convolutions[1].dilation = (factor,)
 
@@ -301,7 +328,13 @@ def clip(bilm, factor):
     bilm.lstm.forward_layer_0.cell_clip = 0.01 * factor
 
 
-@pytest.mark.parametrize("change", [tensor_as_weight, dilation, highways_activation, clip])
+@pytest.mark.parametrize(
+    "change",
+    [
+        tensor_as_weight, buffer_as_weight, parameter_of_another_class, precision_of_a_layer,
+        dilation, highways_activation, clip,
+    ],
+)  # fmt: skip
 def test_the_primed_state_is_of_the_layers_as_they_are(change):
     bilm = random_bilm().requires_grad_(False).eval()
     bilm.state = "primed"
@@ -310,6 +343,58 @@ def test_the_primed_state_is_of_the_layers_as_they_are(change):
         found = bilm.start_states([0])[0].hidden
     bilm.forget_derived()
     assert torch.equal(found, bilm.start_states([0])[0].hidden)
+
+
+def test_a_buffer_follows_the_biLM_to_another_dtype():
+    bilm = random_bilm()
+    bilm.lstm.forward_layer_0.register_buffer("scale", torch.ones(2, dtype=torch.float64))
+    assert bilm.float().lstm.forward_layer_0.scale.dtype is torch.float32
+
+
+class HalvedLinear(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        return 0.5 * found if function is torch.nn.functional.linear else found
+
+
+class HalvedProduct(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        aten = torch.ops.aten
+        return 0.5 * found if function in (aten.mm.default, aten.addmm.default) else found
+
+
+@contextmanager
+def halved_function():
+    linear = torch.nn.functional.linear
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "linear", lambda *given: 0.5 * linear(*given))
+        yield
+
+
+@pytest.mark.parametrize("mode", [HalvedLinear, HalvedProduct, halved_function])
+def test_modes_of_pytorch_see_every_layer(files, mode):
+    ours, theirs = elmo_pair(files)
+    before = layers_of(ours)
+    found = []
+    for elmo in (ours, theirs):
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+        with mode():
+            found.append(layers_of(elmo))
+    torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(found[0], before, atol=1e-3)
+    ours._elmo_lstm.state = "primed"
+    with mode():
+        layers_of(ours)
+    found = ours._elmo_lstm.start_states([0])[0].hidden
+    ours._elmo_lstm.forget_derived()
+    assert torch.equal(found, ours._elmo_lstm.start_states([0])[0].hidden)
+
+
+def test_a_default_device_is_no_such_mode(caplog):
+    with torch.device("cpu"), caplog.at_level(logging.WARNING):
+        random_bilm()(IDS)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("state", ["carry", "primed"])

@@ -453,6 +453,14 @@ def parametrized(bilm, factor):
     layer.parametrizations.weight[0].factor = factor
 
 
+def buffered(bilm, factor):
+    layer = bilm.lstm.forward_layer_0.input_linearity
+    weight = factor * random_bilm().lstm.forward_layer_0.input_linearity.weight.detach()
+    if "weight" in layer._parameters:
+        del layer.weight
+    layer.register_buffer("weight", weight)
+
+
 def hooked(bilm, factor):
     bilm.char_cnn.register_forward_hook(lambda module, inputs, output: factor * output)
 
@@ -491,6 +499,7 @@ def own_stack(bilm, factor):
     "change",
     [
         parametrized,
+        buffered,
         hooked,
         hooked_outside,
         without_skip_connections,
