@@ -414,6 +414,8 @@ def main() -> None:
     rounds = options.rounds or (1 if options.tiny else 7 if options.quick else 11)
     benchmark = Benchmark(options.device, sizes, rounds)
     on_gpu = options.device != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(options.device)  # kernels and graphs run on the current one
     fused = fused_steps_of(options.device)
     pretraining, inference = benchmark.pretraining(), benchmark.inference()
     results = {

@@ -71,7 +71,7 @@ def token_layer(
             character_ids, lambda ids: _encode_without_nan(ids, weights, precision.dtype)
         )
         return vectors.to(like.dtype)
-    if trains and widths is not None:
+    if widths is not None:  # a GPU, which must not be asked for anything
         linears = _trained_linears(weights, precision.training_dtype)
         if precision.training_dtype is not None:  # the largest products stay as they are multiplied
             matrix = filter_matrix(weights).to(getattr(torch, precision.training_dtype))

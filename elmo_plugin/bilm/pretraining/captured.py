@@ -16,7 +16,7 @@ from elmo_plugin.bilm.kernels.backend import BiLstmState
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
-from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
 from elmo_plugin.bilm.pretraining.softmax import Negatives
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,32 @@ class CapturedGradients:
         seed: int,
     ) -> tuple[torch.Tensor, BiLstmState]:
         """
-        Compute the gradients of all parameters, and return the losses of both directions, shape
-        `(2,)`, and the final states. The next call overwrites gradients and states. `seed` is that
-        of dropout.
+        Add the gradients of a batch to those of the parameters, and return the losses of both
+        directions, shape `(2,)`, and the final states. The next call overwrites the states. `seed`
+        is that of dropout. A `RuntimeError` leaves the gradients as they were.
         """
-        pair = self._padded(pair)
+        # Recording clears the gradients, and a repetition overwrites those before it.
+        earlier = [None if one.grad is None else one.grad.clone() for one in self._all_parameters]
+        found: list[torch.Tensor | None] = [None] * len(earlier)
+        try:
+            self._replay_with(self._padded(pair), states, negatives, dropout, seed)
+            found = self._gradients
+        finally:
+            for parameter, before, own in zip(self._all_parameters, earlier, found):
+                if before is None or own is None:
+                    parameter.grad = own if before is None else before
+                else:
+                    parameter.grad = before + own
+        return self._losses.clone(), self._states
+
+    def _replay_with(
+        self,
+        pair: BatchPair,
+        states: BiLstmState | None,
+        negatives: tuple[Negatives, Negatives] | None,
+        dropout: float,
+        seed: int,
+    ) -> None:
         given = [pair.characters, pair.tokens, pair.targets]
         shared = negatives is not None and negatives[0] is negatives[1]
         for one in (negatives or ())[: 1 if shared else 2]:
@@ -66,9 +87,6 @@ class CapturedGradients:
             self._copy(given, states)
         torch.manual_seed(seed)
         self._replay()
-        for parameter, gradient in zip(self._all_parameters, self._gradients):
-            parameter.grad = gradient
-        return self._losses.clone(), self._states
 
     def _padded(self, pair: BatchPair) -> BatchPair:
         """
@@ -128,9 +146,7 @@ class CapturedGradients:
 
     def _copy(self, given: list[torch.Tensor], states: BiLstmState) -> None:
         for place, value in zip(self._inputs, given):
-            if place.is_cuda and not value.is_cuda:
-                value = value.pin_memory()
-            place.copy_(value, non_blocking=True)
+            place.copy_(to_device(value, place.device))
         for state, start in zip(self._states, states):
             for place, value in zip(state, start):
                 if place is not value:

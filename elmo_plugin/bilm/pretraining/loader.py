@@ -42,8 +42,15 @@ class BatchPair(NamedTuple):
 
     def to(self, device: torch.device) -> "BatchPair":
         """Return the batch with its tensors on a device."""
-        characters, tokens, targets = (one.to(device) for one in self[:3])
+        characters, tokens, targets = (to_device(one, device) for one in self[:3])
         return self._replace(characters=characters, tokens=tokens, targets=targets)
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor to a device; a GPU is not waited for."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.pretraining.captured import CapturedGradients
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
-from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
 from elmo_plugin.bilm.pretraining.optimization import (
     check_takes_sparse,
     clip_grad_norm,
@@ -140,7 +140,7 @@ class Stepper:
         settings, model, drawn = self.settings, self.model, []
         dropout = model.dropout if number > settings.dropout_free_steps else 0.0
         self.optimizer.zero_grad(set_to_none=True)
-        losses, gradients = [], []
+        losses: list[torch.Tensor] = []
         for index, pair in enumerate(pairs):
             occasion = f"{settings.seed} {number} {index}"
             negatives = model.softmax.draw(_seed(f"{occasion} negatives"))
@@ -157,20 +157,13 @@ class Stepper:
                 except RuntimeError as error:  # of CUDA, the driver or Triton
                     logger.warning("A CUDA graph is not used: %s", error)
                     self.captures, self._graph = False, None
-                    self.optimizer.zero_grad(set_to_none=True)
             if found is None:
                 torch.manual_seed(seed)
                 output = model(pair, self.states, negatives, dropout)
                 (output.loss * scale).backward()
                 self.states = output.states
                 found = torch.stack([output.forward_loss, output.backward_loss]).detach()
-            elif len(pairs) > 1:  # the next batch overwrites these
-                found_gradients = [one.grad for one in model.parameters()]
-                gradients.append([None if one is None else one.clone() for one in found_gradients])
             losses.append(found)
-        for parameter, several in zip(model.parameters(), zip(*gradients)):
-            given = [one for one in several if one is not None]
-            parameter.grad = sum(given[1:], start=given[0]) if given else None
         return torch.stack(losses).mean(dim=0), drawn
 
     def _reset_some_states(self, occasion: str) -> None:
@@ -184,7 +177,7 @@ class Stepper:
         ]
         forward, backward = (
             state.map(lambda values, one=own: values * one)  # type: ignore[misc]
-            for state, own in zip(self.states, kept.to(self.processes.device))
+            for state, own in zip(self.states, to_device(kept, self.processes.device))
         )
         self.states = forward, backward
 
