@@ -88,6 +88,10 @@ def run(args: argparse.Namespace) -> None:
             "--include-sentence-indices was given with --forget-sentences or --use-sentence-keys, "
             "which leave them out; expected one of them"
         )
+    if args.output_file.endswith(".parquet"):
+        raise ValueError(
+            f"output_file is {args.output_file}, expected an HDF5 file; embed-corpus writes Parquet"
+        )
     may_exist = args.force or args.resume or args.shard is not None
     check_output(args.output_file, [args.input_file, *bilm_files(args)], may_exist)
     from elmo_plugin.bilm.extraction.extract import extract

@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="move what is in the folder to FOLDER.former, and begin a new run",
     )
     parser.add_argument(
-        "-o", "--overrides", default="", help="JSON that replaces values: '{\"model.dropout\": 0}'"
+        "-o",
+        "--overrides",
+        default="",
+        help='JSON that replaces values: \'{"model.dropout": 0}\'; "model" alone '
+        "replaces all of the model",
     )
     parser.add_argument(
         "--timeout",
@@ -110,6 +114,13 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
             part = part.setdefault(parent, {}) if isinstance(part, dict) else None
         if not isinstance(part, dict):
             raise ValueError(f"--overrides has {key!r}, expected keys of objects alone")
+        former = part.get(name)
+        if isinstance(former, dict) and isinstance(value, dict) and (lost := former.keys() - value):
+            print(
+                f"note: --overrides replaces all of {key}, without {sorted(lost)}; a key with dots "
+                f"changes one value: {key}.{min(lost)}",
+                file=sys.stderr,
+            )
         part[name] = value
     return config
 

@@ -155,6 +155,7 @@ def test_the_default_is_primed_and_embedded(tmp_path, inputs, capsys):
     [
         (["{in}", "no/out", "--all"], "there is no folder no to write out to"),
         (["{in}", "{in}", "--all"], "in.txt exists, expected a new file; --force replaces it"),
+        (["{in}", "out.parquet"], "out.parquet, expected an HDF5 file; embed-corpus writes"),
         (["{in}", "out", "--all", "--weight-file", "w"], "was given without options_file"),
         (["{in}", "out", "--all", "--options-file", "o"], "there is no file o"),
         (

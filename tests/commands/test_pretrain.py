@@ -272,6 +272,14 @@ def test_overrides_that_are_none(pretrain, capsys, overrides, message):
     assert re.search(message, error_of(pretrain, capsys, "-o", overrides))
 
 
+def test_overrides_say_what_they_drop(capsys, tmp_path):
+    (tmp_path / "small.json").write_text('{"model": {"dropout": 1, "softmax": {}}}')
+    note = "note: --overrides replaces all of model, without ['dropout']; a key with dots changes"
+    for overrides, said in (('{"model": {"softmax": {}}}', note), ('{"model.softmax": {}}', "")):
+        read_config(str(tmp_path / "small.json"), overrides)
+        assert capsys.readouterr().err[: len(note)] == said
+
+
 def test_what_cannot_begin_replaces_no_run(pretrain, capsys, tmp_path):
     out = pretrain()
     before = (out / "weights.hdf5").read_bytes()

@@ -219,19 +219,20 @@ def embed_corpus(
     output = Path(output).absolute()
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file, expected a folder")
-    output.mkdir(parents=True, exist_ok=True)
     share = parse_share(shard, force)
+    root = Path.cwd()
+    names = find_files(inputs, root)
     source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
     bilm = load_bilm(options_file, weight_file, state=settings.state, default="embedded").eval()
     read = [Path(name) for name in (options_file, weight_file) if name]
+    output.mkdir(parents=True, exist_ok=True)
     progress = progress if progress is not None else tqdm(disable=True)
-    root = Path.cwd()
     index, every = share or (1, 1)
     with ExitStack() as stack:
         lock = stack.enter_context(ExitStack())
         lock.enter_context(locked_folder(output, wait=share is not None))
         plan = _load_or_make_plan(
-            list(inputs), output, root, bilm, settings, source, read, force, share, progress
+            names, output, root, bilm, settings, source, read, force, share, progress
         )
         if share:  # the other runs work in the folder too, so lock it only to plan
             lock.close()
@@ -279,7 +280,7 @@ def embed_corpus(
 
 
 def _load_or_make_plan(
-    inputs: list[str | Path],
+    names: list[str],
     output: Path,
     root: Path,
     bilm: BiLm,
@@ -295,7 +296,6 @@ def _load_or_make_plan(
     with `force`, write a new plan. If the plan, an input or the folder is unusable, raise the same
     errors as `embed_corpus`.
     """
-    names = find_files(inputs, root)
     old_files = []
     if force:
         read = [*(root / name for name in names), *bilm_files]

@@ -234,13 +234,14 @@ def arguments_of(
     types = {name: one.annotation for name, one in parameters.items() if name not in of_others}
     types |= more
     wrong = [f"the key {name!r} is unknown" for name in sorted(given.keys() - types.keys())]
+    expected = f", expected one of {sorted(types)}" if wrong else ""
     wrong += [
         f"the key {name!r} is missing"
         for name, one in parameters.items()
         if name in types.keys() - given.keys() and one.default is inspect.Parameter.empty
     ]
     if wrong:
-        raise ValueError(f"{where}: {'; '.join(wrong)}, expected one of {sorted(types)}")
+        raise ValueError(f"{where}: {'; '.join(wrong)}{expected}")
     for name, value in given.items():
         inner: list[Any] = [
             one for one in (types[name], *get_args(types[name])) if is_dataclass(one)

@@ -192,6 +192,10 @@ def test_what_cannot_begin_again_leaves_what_is_there(tmp_path, corpus, inputs, 
         embed_corpus([inputs], "out", SMALL, force=True, **files)
     assert digests(tmp_path / "out") == before
     assert {"plan.json", "complete.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    with pytest.raises((ValueError, OSError), match=message):
+        embed_corpus([inputs], "new", SMALL, **files)
+    # A text is read under the folder's lock.
+    assert (tmp_path / "new").exists() == (inputs == "bad.txt")
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_figures_go_to_tensorboard_where_it_is_installed(pretraining, monkeypatc
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
-        ({}, "trainer: the key 'optimizer' is missing"),
+        ({}, "trainer: the key 'optimizer' is missing$"),
         ({"optimizer": "sgd"}, "trainer: optimizer is 'sgd', expected dict"),
         ({"type": "gradient_descent"}, "trainer.type is 'gradient_descent', expected 'bilm_pretr"),
         ({"num_epoch": 3}, "trainer: the key 'num_epoch' is unknown, expected one of .*num_epochs"),
