@@ -79,16 +79,16 @@ def _server(names=ALL):
     )
 
 
-ALLENNLP = """
+COMMAND = """
 import runpy, sys
-sys.argv[0] = "allennlp"
-runpy.run_module("allennlp", run_name="__main__")
+sys.argv[0] = {name!r}
+runpy.run_module({name!r}.replace("-", "_"), run_name="__main__")
 """
 
 
 def allennlp(*arguments, folder, **environment):
     """As `allennlp ARGUMENTS` does in a folder."""
-    return run(ALLENNLP, *arguments, folder=folder, **environment)
+    return run(COMMAND.format(name="allennlp"), *arguments, folder=folder, **environment)
 
 
 def run_core(program, *arguments, **environment):
@@ -113,7 +113,7 @@ def run(program, *arguments, folder=None, server=None, **environment):
         return subprocess.CompletedProcess(program, status, output.read_text(), errors.read_text())
 
 
-# Stands in PATH for `allennlp`: hands the command to the server, whose pipes are open in it.
+# Stands in PATH for a command: hands the command to the server, whose pipes are open in it.
 STAND_IN = """#!{python} -SE
 import json, os, sys
 streams = [f"/proc/{{os.getpid()}}/fd/{{number}}" for number in (1, 2)]
@@ -123,17 +123,19 @@ sys.exit(int(open({pipes[1]}).readline()) != 0)
 """
 
 
-def allennlp_in(folder):
+def commands_in(folder):
     """
-    Write a script `allennlp` that runs in the server, in a new folder. Return a `PATH` that begins
-    with it, and the pipes that it needs open.
+    Write scripts `allennlp` and `elmo-plugin` that run in the server, in a new folder. Return a
+    `PATH` that begins with it, and the pipes that they need open.
     """
-    path = Path(folder, "allennlp")
-    path.parent.mkdir()
+    Path(folder).mkdir()
     places = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
     pipes = ()
-    if Path("/proc/self/fd").exists():  # otherwise the installed one runs
+    if Path("/proc/self/fd").exists():  # otherwise the installed ones run
         pipes = _server().stdin.fileno(), _server().stdout.fileno()
-        path.write_text(STAND_IN.format(python=sys.executable, program=ALLENNLP, pipes=pipes))
-        path.chmod(0o755)
+        for name in ("allennlp", "elmo-plugin"):
+            program = COMMAND.format(name=name)
+            path = Path(folder, name)
+            path.write_text(STAND_IN.format(python=sys.executable, program=program, pipes=pipes))
+            path.chmod(0o755)
     return os.pathsep.join(places), pipes

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from tests.fresh_process import allennlp_in
+from tests.fresh_process import commands_in
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
     for before, after in SHORTER.items():
         assert before in pretrain + train
         pretrain, train = (step.replace(before, after) for step in (pretrain, train))
-    path, pipes = allennlp_in(tmp_path / "bin")
+    path, pipes = commands_in(tmp_path / "bin")
     environment = {**os.environ, "PATH": path}
 
     def run(commands):

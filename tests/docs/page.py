@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from tests.fresh_process import allennlp_in
+from tests.fresh_process import commands_in
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -59,7 +59,7 @@ def run(page, folder, replacements=()):
     environment = {**os.environ, "HOME": str(folder)}
     # To make Matplotlib's list of fonts anew takes seconds.
     environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    environment["PATH"], pipes = allennlp_in(folder / ".bin")
+    environment["PATH"], pipes = commands_in(folder / ".bin")
     names = {}
     chosen = [block for block in blocks(page) if block.runs or block.saved_as]
     assert any(block.runs for block in chosen)

@@ -62,7 +62,7 @@ def layer(cell_size, device):
     torch.manual_seed(0)
     cell = LstmCellWithProjection(40, 24, cell_size, 0.5, 0.3)
     for parameter in cell.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
+        torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     inputs = torch.randn(sum(BATCH_SIZES), 40)
     start = torch.randn(9, 24) * 0.2, torch.randn(9, cell_size) * 0.4
     return cell.to(device), (inputs.to(device), BATCH_SIZES, *(one.to(device) for one in start))
@@ -94,8 +94,11 @@ def test_gradients_of_a_layer(steps, cell_size, dtype):
         output, *finals = cell(inputs, *others)
         gradients = torch.autograd.grad(output.square().sum(), [inputs, *cell.parameters()])
         results.append([one.detach().cpu() for one in (output, *finals, *gradients)])
+    # bfloat16 moves some values across a clip, which takes or gives their whole gradient: on a CPU,
+    # too, its cosine with float64's is 0.9945.
+    least = 0.999 if dtype is None else 0.99
     for theirs, ours in zip(*results, strict=True):
-        assert functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0) > 0.999
+        assert functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0) > least
         if dtype is None:
             torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
