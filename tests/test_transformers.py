@@ -79,6 +79,7 @@ def test_the_model_is_elmo(bilm_files):
 @pytest.mark.parametrize("auto", HEADS)
 def test_saved_and_loaded_gives_the_same_bits(auto, encoder_size, bilm_files, tmp_path):
     made = HEADS[auto].from_bilm(**bilm_files, num_labels=3, encoder_size=encoder_size)
+    assert not made.training
     logits = with_learned_mix(made)(**encoded()).logits
     made.save_pretrained(tmp_path / "saved")
     ElmoTokenizer(num_characters=40).save_pretrained(tmp_path / "saved")
@@ -212,6 +213,19 @@ def test_what_is_refused(bilm_files):
             model(**batch, **given)
     with pytest.raises(ValueError, match="expected 'right'"):
         ElmoTokenizer(padding_side="left")
+    with pytest.raises(NotImplementedError, match="computes each word from its characters"):
+        model.resize_token_embeddings(300)
+    for method, arguments in (
+        ("get_vocab", []),
+        ("add_tokens", [["<e>"]]),
+        ("add_special_tokens", [{"additional_special_tokens": ["<e>"]}]),
+    ):
+        with pytest.raises(NotImplementedError, match="has no vocabulary that could be listed"):
+            getattr(tokenizer, method)(*arguments)
+    assert tokenizer.all_special_tokens == []
+    tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="expected 'right'"):
+        tokenizer(["a b", "c"], padding=True)
 
 
 def test_tokens_are_words():
@@ -224,6 +238,7 @@ def test_tokens_are_words():
     assert [text[start:end] for start, end in found["offset_mapping"]] == words
     assert found.char_to_token(7) == 1
     assert found["special_tokens_mask"] == [0] * 11
+    assert tokenizer.get_special_tokens_mask([*found["input_ids"], [0] * 50]) == [0] * 11 + [1]
     assert numpy.array_equal(found["input_ids"], batch_to_ids([words])[0])
     assert tokenizer.decode(found["input_ids"]) == " ".join(words)
     assert ElmoTokenizer(split_punctuation=False)("The end.").tokens() == ["The", "end."]

@@ -89,7 +89,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         cls, options_file: Any = "embedded", weight_file: Any = None, **config: Any
     ) -> "ElmoPreTrainedModel":
         """
-        Return a new model around a biLM.
+        Return a new model around a biLM, in evaluation mode as `from_pretrained` does.
 
         # Parameters
 
@@ -101,7 +101,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         bilm = load_bilm(options_file, weight_file)
         model = cls(ElmoConfig(options=options_dict(bilm.options), **config))
         model.base_model._elmo_lstm.load_state_dict(bilm.state_dict())
-        return model
+        return model.eval()
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -111,6 +111,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
         # Transformers 5 makes every parameter trainable.
         model.base_model._elmo_lstm.requires_grad_(model.config.requires_grad)
         return found
+
+    def get_input_embeddings(self) -> Any:
+        """Raise a `NotImplementedError`: transformers means the vectors of a vocabulary."""
+        raise NotImplementedError(
+            "ELMo has no input embeddings that could be resized or disturbed: it computes each "
+            "word from its characters"
+        )
 
     @staticmethod
     def _fix_state_dict_key_on_load(key: str) -> Any:

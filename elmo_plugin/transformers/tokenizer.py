@@ -116,7 +116,7 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
                 "text_pair or return_overflowing_tokens was given, expected neither: ELMo reads "
                 "single texts of any length"
             )
-        _check_side(options.get("padding_side"))
+        _check_side(options.get("padding_side") or self.padding_side)
         if not isinstance(text, str):
             check_batch(text)
         is_single = isinstance(text, str) or (
@@ -212,7 +212,7 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         **options: Any,
     ) -> BatchEncoding:
         """Pad encoded texts on the right, as collators need it."""
-        _check_side(options.get("padding_side"))
+        _check_side(options.get("padding_side") or self.padding_side)
         is_single = isinstance(encoded_inputs, Mapping)
         if not is_single:
             examples = list(encoded_inputs)
@@ -274,6 +274,19 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """Return 0: there are no special tokens."""
         return 0
+
+    def get_special_tokens_mask(self, token_ids_0: Any, *_: Any, **__: Any) -> list[int]:
+        """Return 1 for each row of padding of a sentence's ids, 0 for each word."""
+        return [int(not any(row)) for row in token_ids_0]
+
+    def get_vocab(self, *_: Any, **__: Any) -> Any:
+        """Raise a `NotImplementedError`: words are spelled, not looked up."""
+        raise NotImplementedError(
+            "ElmoTokenizer has no vocabulary that could be listed or extended: a token is any "
+            "word, and its id a row of characters; is_split_into_words=True keeps words as given"
+        )
+
+    add_tokens = add_special_tokens = get_vocab
 
     def save_vocabulary(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
         """Write nothing: `tokenizer_config.json` holds everything."""
