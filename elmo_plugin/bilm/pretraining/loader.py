@@ -49,7 +49,7 @@ class BatchPair(NamedTuple):
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy a tensor to a device; a GPU is not waited for."""
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.contiguous().pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 

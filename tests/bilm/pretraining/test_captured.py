@@ -184,7 +184,7 @@ class TestOnAGpu:
         found = train(*text, softmax, ahead=3, device=self.GPU, dtype=dtype)
         assert found[3].captures
         assert found[3]._graph is not None
-        assert_same(found, plain, 1e-5 if dtype is None else 1e-3)
+        assert_same(found, plain, 1e-5 if dtype is None else 1e-2)
 
     def test_after_a_failure_the_steps_are_the_same(self, monkeypatch, text):
         """Here while a graph is recorded, with dropout, whose generator takes part in it."""
@@ -206,7 +206,7 @@ class TestOnAGpu:
 
     def test_the_processor_waits_for_no_step(self, text):
         files, words = text
-        stepper = train(files, words, "counts", device=self.GPU)[3]
+        stepper = train(files, words, "counts", ahead=9, device=self.GPU)[3]
         pair = next(files.pairs(words))
         for number in (5, 6):
             stepper.step([pair], number, 9, [])
