@@ -11,7 +11,7 @@ from torch.nn import functional
 from elmo_plugin.bilm.files.atomic_write import atomic_write, check_output_path
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels import reference, torch_private
-from elmo_plugin.bilm.kernels.backend import check_plain
+from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, LstmCellWithProjection
@@ -183,7 +183,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
             "found an ELMoForManyLangs model, whose token layer looks words up in a dictionary; "
             "expected a biLM in the format of bilm-tf, such as the released ones"
         )
-    check_plain(bilm)
+    plain(bilm.plain_weights)
     if bilm.state == "carry":
         raise ValueError(
             "state is 'carry', expected 'primed' or 'reset'; to carry the state, pass the states "

@@ -36,7 +36,7 @@ from elmo_plugin.bilm.files.atomic_write import (
     check_output_path,
     remove_temporary_files,
 )
-from elmo_plugin.bilm.files.digest import fingerprint, is_covered
+from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.text import quoted
 from elmo_plugin.bilm.kernels.fast import kernels_of
@@ -133,7 +133,7 @@ def extract(
             "workers 1 and no shard, or state primed or reset"
         )
     resume = resume or share is not None
-    if resume and not is_covered(bilm):
+    if resume and bilm.plain_weights is None:
         raise ValueError(
             "the biLM has a hook, a mask (pruning) or another layer, which no hash covers, so no "
             "run of it can be resumed or shared out; expected a biLM of weights alone"

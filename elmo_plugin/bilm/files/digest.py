@@ -9,7 +9,6 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels.backend import depends_on_parameters_alone
 from elmo_plugin.bilm.kernels.derived import derived, in_doubt
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -31,7 +30,7 @@ def fingerprint(bilm: BiLm) -> str:
     sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
     # NumPy's numbers count as Python's.
     digest = hashlib.blake2b(json.dumps(sizes, default=float).encode(), digest_size=16)
-    if not is_covered(bilm):
+    if bilm.plain_weights is None:
         digest.update(os.urandom(16))
     # A tied weight counts at each of its places: which weights are tied changes the vectors.
     for _, tensor in bilm.named_parameters(remove_duplicate=False):
@@ -62,7 +61,7 @@ class WeightsDigest:
         certain : `bool`, optional (default = `False`)
             Compare the content of all weights, to find writes that PyTorch does not count.
         """
-        if not is_covered(bilm):
+        if bilm.plain_weights is None:
             return None
         activation = bilm.char_cnn.activation.__name__
         settings = [_settings(one) for one in bilm.modules()]
@@ -77,14 +76,6 @@ class WeightsDigest:
             ("digest", about),
             lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
         )
-
-
-def is_covered(bilm: BiLm) -> bool:
-    """Return whether the hashes see all that the vectors depend on."""
-    layers = [bilm.char_cnn, *bilm.lstm.layers("forward"), *bilm.lstm.layers("backward")]
-    return depends_on_parameters_alone(bilm) and all(
-        one.plain_weights is not None for one in layers
-    )
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:

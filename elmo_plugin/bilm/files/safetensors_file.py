@@ -15,7 +15,7 @@ from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.plain_tensors import plain_tensor
-from elmo_plugin.bilm.kernels.backend import check_plain
+from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -40,7 +40,7 @@ def save_safetensors(bilm: BiLm, path: str | Path, dtype: str = "float32") -> No
     Raise a `ValueError` if a layer was replaced or hooked, or for an ELMoForManyLangs model, whose
     words such a file does not hold.
     """
-    check_plain(bilm)
+    plain(bilm.plain_weights)
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no safetensors, expected bilm-tf's kind")
     library = import_optional("safetensors.torch", "transformers")

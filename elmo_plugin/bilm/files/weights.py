@@ -19,7 +19,7 @@ from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
 from elmo_plugin.bilm.files.plain_tensors import converted
 from elmo_plugin.bilm.files.safetensors_file import read_safetensors
-from elmo_plugin.bilm.kernels.backend import check_plain
+from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -159,7 +159,7 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     """
     if dtype not in STORED_TYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {STORED_TYPES}")
-    check_plain(bilm)
+    plain(bilm.plain_weights)
     checksum = 0
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for entry in layout(bilm):

@@ -37,13 +37,17 @@ from elmo_plugin.bilm.kernels.interface import (
 )
 from elmo_plugin.bilm.kernels.machine import single_thread_after_fork
 from elmo_plugin.bilm.kernels.plain import (
+    CHECK,
     all_modules,
     all_parameters,
     check_no_hooks,
+    checked_once,
     depends_on_parameters_alone,
     is_plain,
     plain_affines,
+    plain_weights,
     say_slower,
+    while_unchanged,
 )
 from elmo_plugin.bilm.kernels.reference import highways
 from elmo_plugin.bilm.kernels.reference import lstm_layer as call_lstm_modules
@@ -158,12 +162,6 @@ def plain(weights: Derived | None) -> Derived:
     if weights is None:
         raise ValueError(NOT_PLAIN)
     return weights
-
-
-def check_plain(module: torch.nn.Module) -> None:
-    """Raise a `ValueError` if the weights do not say all about what a module computes."""
-    if not depends_on_parameters_alone(module):
-        raise ValueError(NOT_PLAIN)
 
 
 def any_weight(module: torch.nn.Module) -> torch.Tensor:

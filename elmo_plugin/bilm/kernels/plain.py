@@ -5,9 +5,11 @@ read weights instead of calling layers, so they run over plain layers only.
 
 import functools
 import logging
-from collections.abc import Iterable
-from operator import itemgetter
-from typing import Any, cast
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, compress
+from operator import call, is_, itemgetter
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch.nn import functional
@@ -31,12 +33,16 @@ _FUNCTIONS = functional.linear, functional.conv1d
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 _PARAMETERS = TENSORS | {type(None)}
-# `Affine(weight, bias)` in half the time.
-_affine: Any = functools.partial(tuple.__new__, Affine)
 _hooks = itemgetter(*torch_private.HOOKS)
-_state = itemgetter(*torch_private.HOOKS, "_parameters")
+LEAVES = torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding
+_children, _parameters = itemgetter("_modules"), itemgetter("_parameters")
 _settings = itemgetter("stride", "padding", "dilation", "groups", "padding_mode")
 _USUAL_SETTINGS = (1,), (0,), (1,), 1, "zeros"
+# Attribute of a module with the last result of `while_unchanged`, and its `_Look`.
+CHECK = "_plain_check"
+Result = TypeVar("Result")
+P = ParamSpec("P")
+Returned = TypeVar("Returned")
 # Layer, its expected class, and whether it has a bias.
 Layer = tuple[torch.nn.Module, Any, bool]
 
@@ -49,30 +55,16 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
     Layers that PyTorch prunes, normalizes or parametrizes are plain here, if their weight is the
     same at each use: it is computed as a call of the layer would compute it.
     """
-    is_usual = _of_all_modules() is None
-    affines = []
+    found = []
     for layer, kind, has_bias in layers:
-        own = layer.__dict__
-        forward_hooks, pre_hooks, backward_hooks, backward_pre_hooks, parameters = _state(own)
-        weight, bias = parameters.get("weight"), parameters.get("bias")
-        if (
-            is_usual
-            and not (forward_hooks or pre_hooks or backward_hooks or backward_pre_hooks)
-            and _members(kind).isdisjoint(own)
-            and type(layer) is kind
-            and (type(weight) is WatchedParameter or _is_dense(weight))
-            and (type(bias) in TENSORS if has_bias else bias is None)
-            and (kind is not torch.nn.Conv1d or _settings(own) == _USUAL_SETTINGS)
-        ):
-            affines.append(_affine((weight, bias)))
-        elif (found := _computed_affine(layer, kind, has_bias)) is not None:
-            affines.append(found)
-        else:
+        affine = _affine(layer, kind, has_bias)
+        if affine is None:
             return None
-    return affines
+        found.append(affine)
+    return found
 
 
-def _computed_affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | None:
+def _affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | None:
     """Return weight and bias as a call of the layer would compute them; or log why not."""
     # An export replaces weights and calls; `export_onnx` has checked the layers.
     reason = None if torch.compiler.is_exporting() else _of_all_modules() or _not_plain(layer, kind)
@@ -120,6 +112,111 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
     return True
 
 
+class _Look:
+    """
+    All that decides whether a module and those within it stay plain, read in few steps: it is
+    looked at before every call.
+
+    # Parameters
+
+    modules : `list[torch.nn.Module]`
+        `all_modules` of a module.
+    """
+
+    def __init__(self, modules: list[Any]) -> None:
+        kinds = list(map(type, modules))
+        self._settled = list(map(_reader, kinds))
+        self._readers = list(filter(None, self._settled))
+        self._parents = [one not in LEAVES for one in kinds]
+        self._owners = [bool(one._parameters) for one in modules]
+        self.within = modules[1:]  # without the first, which would make a reference cycle
+        self.seen = list(self._now(modules, list(map(vars, modules))))
+
+    def _now(self, modules: list[Any], own: list[Any]) -> Iterator[Any]:
+        return chain(
+            map(type, modules),
+            map(len, own),  # the number of attributes: methods may be set, settings deleted
+            chain.from_iterable(map(dict.values, map(_children, compress(own, self._parents)))),
+            chain.from_iterable(map(dict.values, map(_parameters, compress(own, self._owners)))),
+            chain.from_iterable(map(call, self._readers, compress(own, self._settled))),
+            (_Look,),  # a longer or shorter list differs here
+        )
+
+    def is_same(self, module: torch.nn.Module) -> bool:
+        """Return whether nothing has changed, and no module has hooks."""
+        modules = [module, *self.within]
+        own: list[Any] = list(map(vars, modules))
+        if any(chain.from_iterable(map(_hooks, own))):
+            return False
+        return all(map(is_, self._now(modules, own), self.seen))
+
+
+@functools.cache
+def _reader(kind: Any) -> Any:
+    """Return a function that reads a class's `SETTINGS` from attributes; `None` without any."""
+    if kind is torch.nn.Conv1d:
+        return _settings
+    names = getattr(kind, "SETTINGS", ())
+    return itemgetter(*names) if names else None
+
+
+def while_unchanged(module: torch.nn.Module, check: Callable[[], Result | None]) -> Result | None:
+    """
+    Return the result of `check`, which is not called again while the module and those within it
+    have the same children, parameters and settings, and no hooks.
+
+    `None` stands for a module that is not plain, and is not remembered. A class names the settings
+    that `check` reads in `SETTINGS`, at least two of them.
+    """
+    look, result = vars(module).setdefault(CHECK, [None, None])
+    if look is not None and _of_all_modules() is None and look.is_same(module):
+        return result
+    try:
+        look = _Look(all_modules(module))  # first: another thread may change a module meanwhile
+    except KeyError:  # a setting became a parameter
+        look = None
+    result = check()
+    # A list: tuples are settings, of which digests are made.
+    vars(module)[CHECK] = [None if result is None else look, result]
+    return result
+
+
+class _Call(threading.local):
+    """Modules that are known to be plain in the current call, and their weights."""
+
+    weights: Mapping[Any, Any] = {}
+
+
+_call = _Call()
+
+
+def checked_once(method: Callable[P, Returned]) -> Callable[P, Returned]:
+    """Decorate a method, so that each call checks once whether the module's layers are plain."""
+
+    @functools.wraps(method)
+    def checked(*arguments: P.args, **named: P.kwargs) -> Returned:
+        module: Any = arguments[0]
+        before = _call.weights
+        if module not in before and (weights := module.plain_weights) is not None:
+            _call.weights = {**weights, module: weights}
+        try:
+            return method(*arguments, **named)
+        finally:
+            _call.weights = before
+
+    return checked
+
+
+def plain_weights(find: Callable[[Any], Any]) -> Any:
+    """Make a property of a method that finds weights; see `checked_once`."""
+
+    def get(module: Any) -> Any:
+        known = _call.weights.get(module)
+        return find(module) if known is None else known
+
+    return property(functools.wraps(find)(get))
+
+
 def check_no_hooks(module: torch.nn.Module, kind: type[Any]) -> None:
     """Raise a `ValueError` if a call of the module does more than `kind.forward`."""
     own = module.__dict__
@@ -136,7 +233,7 @@ def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Return a module and all modules within it; `torch.nn.Module.modules` is ten times slower."""
     found = [module]
     for one in found:  # grows
-        found += filter(None, one.__dict__["_modules"].values())
+        found += [child for child in one.__dict__["_modules"].values() if child is not None]
     return found
 
 
@@ -158,15 +255,20 @@ def _is_plain(layer: torch.nn.Module, kind: Any, own: dict[str, Any]) -> bool:
 
 
 @functools.cache
-def _members(kind: type[Any]) -> frozenset[str]:
+def _members(kind: Any) -> frozenset[str]:
     """
     Return the names that an instance must not have of its own: what its class defines, and names
     of weights, which are parameters.
     """
-    return frozenset(dir(kind)) | {"weight", "bias", "_char_embedding_weights"}
+    return _defined(kind) | {"weight", "bias", "_char_embedding_weights"}
 
 
-def _not_plain(layer: Any, kind: type[Any]) -> str | None:
+@functools.cache
+def _defined(kind: Any) -> frozenset[str]:
+    return frozenset(dir(kind))
+
+
+def _not_plain(layer: Any, kind: Any) -> str | None:
     """Return why a layer is not plain; `None` if it is, except that its weight is computed."""
     cls, own = type(layer), layer.__dict__
     is_parametrized = (
@@ -182,7 +284,7 @@ def _not_plain(layer: Any, kind: type[Any]) -> str | None:
     computing = [*pre.values(), *(layer.parametrizations.modules() if is_parametrized else ())]
     if any(_may_vary(one, layer.training) for one in computing):
         return f"a {kind.__name__} computes its weight anew at each use"
-    if not own.keys().isdisjoint(dir(kind)):
+    if not _defined(kind).isdisjoint(own):
         return f"a {kind.__name__} has a method of its own"
     return None
 
@@ -222,8 +324,8 @@ def _of_all_modules() -> str | None:
         return "a mode sees each function or operation of PyTorch"
     if (functional.linear, functional.conv1d) != _FUNCTIONS:
         return "a function of torch.nn.functional was replaced"
-    for kind, forward, call in _CALLS:
-        if kind.forward is not forward or kind.__call__ is not call:
+    for kind, forward, dunder_call in _CALLS:
+        if kind.forward is not forward or kind.__call__ is not dunder_call:
             return f"a method of {kind.__name__} was replaced"
     return None
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_plugin.bilm.kernels.backend import (
+    CHECK,
     DTYPES,
     BiLstmState,
     LstmState,
@@ -15,14 +16,17 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     check_ids,
     check_no_hooks,
+    checked_once,
     depends_on_parameters_alone,
     derived_by_backend,
     is_batched,
     is_in_backward,
+    plain_weights,
     run_eagerly,
     single_thread_after_fork,
     trains,
     warn_of_non_finite_weights,
+    while_unchanged,
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids, sentence_lengths, with_boundaries
@@ -137,6 +141,25 @@ class BiLm(WeightsModule):
         """Device of the weights."""
         return any_weight(self).device
 
+    @plain_weights
+    def plain_weights(self) -> dict[Any, Any] | None:
+        """
+        Weights of the token layer and of each LSTM layer; `None` if the vectors depend on more than
+        these and `options`, such as on a hook or a layer that was replaced.
+        """
+        return while_unchanged(self, self._find_weights)
+
+    def _find_weights(self) -> dict[Any, Any] | None:
+        if not depends_on_parameters_alone(self):
+            return None
+        layers = [self.char_cnn, *self.lstm.layers("forward"), *self.lstm.layers("backward")]
+        found = {one: one.plain_weights for one in layers}
+        return None if any(one is None for one in found.values()) else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the last check of `plain_weights`."""
+        return {name: value for name, value in vars(self).items() if name != CHECK}
+
     def get_output_dim(self) -> int:
         """Return the width of a layer, `embedding_dim`."""
         return self.options.embedding_dim
@@ -193,6 +216,7 @@ class BiLm(WeightsModule):
     )
 
     @run_eagerly
+    @checked_once
     def run(
         self,
         inputs: torch.Tensor,
@@ -242,6 +266,7 @@ class BiLm(WeightsModule):
             vectors = torch.where((rows == number).unsqueeze(1), boundary, vectors)
         return self.run_vectors(vectors, mask, start)
 
+    @checked_once
     def run_vectors(
         self, vectors: torch.Tensor, mask: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
@@ -288,6 +313,7 @@ class BiLm(WeightsModule):
         return sentence_lengths((inputs > 0).any(dim=-1))
 
     @run_eagerly
+    @checked_once
     def forward(
         self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
     ) -> dict[str, Any]:
@@ -373,7 +399,7 @@ class BiLm(WeightsModule):
         parameters = all_parameters(self)
         grads = [one.grad for one in parameters if one.grad is not None]
         with torch.no_grad():
-            if not depends_on_parameters_alone(self) or any(
+            if self.plain_weights is None or any(
                 fn(one) is not one
                 for one in (*parameters, *grads, *(self.lstm.policy.states or ()))
             ):
@@ -391,7 +417,7 @@ class BiLm(WeightsModule):
         """
         weights = all_parameters(self)
         learns = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
-        if learns or not depends_on_parameters_alone(self):
+        if learns or self.plain_weights is None:
             return self._run_warm_up()
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         settings = (

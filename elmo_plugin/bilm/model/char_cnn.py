@@ -24,6 +24,7 @@ from elmo_plugin.bilm.kernels.backend import (
     is_plain,
     plain,
     plain_affines,
+    plain_weights,
     say_slower,
     trains,
 )
@@ -45,6 +46,8 @@ class Highways(torch.nn.Module):
     Highway layers. The parameters have the names and order of AllenNLP's `Highway`: `_layers.K` has
     the rows of the transform, then of the gate. bilm-tf's gate "carry" is 1 minus this gate.
     """
+
+    SETTINGS = "_activation", "_input_dim"
 
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
@@ -78,6 +81,8 @@ class CharCnn(WeightsModule):
     greatest_id = NUM_CHARACTER_EMBEDDINGS
     boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
     token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
+    # What `plain_weights` reads, besides parameters.
+    SETTINGS = "_activation", "num_convolutions", "padding_id"
 
     def __init__(
         self, options: ElmoOptions, num_embeddings: int = NUM_CHARACTER_EMBEDDINGS
@@ -162,7 +167,7 @@ class CharCnn(WeightsModule):
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
 
-    @property
+    @plain_weights
     def plain_weights(self) -> TokenWeights | None:
         """Current weights, or `None` if a layer is not plain (`kernels/plain.py`)."""
         if self._activation not in (torch.relu, torch.tanh):

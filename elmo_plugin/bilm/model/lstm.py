@@ -7,7 +7,7 @@ first step of all sentences is followed by the second step of those that have on
 same code over reversed sentences.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -25,6 +25,8 @@ from elmo_plugin.bilm.kernels.backend import (
     call_lstm_modules,
     plain,
     plain_affines,
+    plain_weights,
+    say_slower,
     trains,
 )
 from elmo_plugin.bilm.model.characters import sentence_lengths
@@ -33,6 +35,8 @@ from elmo_plugin.bilm.model.state import StatePolicy
 DIRECTIONS = ("forward", "backward")
 # Settings of AllenNLP's layers that cannot be changed here.
 FIXED = ("go_forward", "recurrent_dropout_probability")
+# AllenNLP's names of the clips, under which a layer stores them: a `state_dict` has learned ones.
+CLIPS = {"cell_clip": "memory_cell_clip_value", "projection_clip": "state_projection_clip_value"}
 
 
 class Packing:
@@ -114,10 +118,14 @@ class LstmCellWithProjection(WeightsModule):
     input_dim, projection_dim, cell_size : `int`
         Widths of the input, of the output `h` and of the memory cell `c`.
     cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
-        Largest absolute value of `c` and `h`; `None` or 0 for no limit.
+        Largest absolute value of `c` and `h`; `None` or 0 for no limit. A tensor that is assigned
+        later gets a gradient.
     go_forward : `bool`, optional (default = `True`)
         AllenNLP's name for the direction. The rows of a backward layer are reversed already.
     """
+
+    # What `plain_weights` reads, besides parameters.
+    SETTINGS = tuple(CLIPS.values())
 
     def __init__(
         self,
@@ -155,22 +163,19 @@ class LstmCellWithProjection(WeightsModule):
             raise ValueError(
                 f"{name} is {value!r}, expected {vars(self)[name]!r}: it is fixed here"
             )
-        if name.endswith(("_clip", "_clip_value")) and value is not None:
-            # The kernels copy a clip, so a tensor's later changes and gradient would be lost.
-            if isinstance(value, torch.Tensor) or not value >= 0:
+        own_name = CLIPS.get(name, name)
+        is_number = value is not None and not isinstance(value, torch.Tensor)
+        if own_name in CLIPS.values() and is_number:
+            if not value >= 0:
                 raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
             value = float(value)
-        super().__setattr__(name, value)
+        super().__setattr__(own_name, value)
 
     # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.
     input_size = property(attrgetter("input_linearity.in_features"))
     hidden_size = property(attrgetter("projection_dim"))
-    memory_cell_clip_value = property(
-        attrgetter("cell_clip"), lambda self, clip: setattr(self, "cell_clip", clip)
-    )
-    state_projection_clip_value = property(
-        attrgetter("projection_clip"), lambda self, clip: setattr(self, "projection_clip", clip)
-    )
+    cell_clip = property(attrgetter(CLIPS["cell_clip"]))
+    projection_clip = property(attrgetter(CLIPS["projection_clip"]))
 
     @property
     def cell_size(self) -> int:
@@ -183,7 +188,7 @@ class LstmCellWithProjection(WeightsModule):
         return self.state_projection.out_features
 
     @property
-    def clips(self) -> tuple[float | None, float | None]:
+    def clips(self) -> tuple[Any, Any]:
         """Limits of cell states and of outputs; `None` for no limit."""
         return self.cell_clip or None, self.projection_clip or None
 
@@ -193,7 +198,6 @@ class LstmCellWithProjection(WeightsModule):
         batch_sizes: Sequence[int],
         hidden: torch.Tensor,
         cell: torch.Tensor,
-        weights: LstmWeights | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Run the layer over packed rows.
@@ -207,8 +211,6 @@ class LstmCellWithProjection(WeightsModule):
         hidden, cell : `torch.Tensor`
             Initial state, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`. It
             gets no gradient.
-        weights : `LstmWeights | None`, optional (default = `None`)
-            The current `plain_weights`, if known.
 
         # Returns
 
@@ -216,7 +218,7 @@ class LstmCellWithProjection(WeightsModule):
             Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
             and `cell`, detached, with the shapes of the initial ones.
         """
-        weights = self.plain_weights if weights is None else weights
+        weights = self.plain_weights
         arguments = inputs, batch_sizes, hidden, cell
         if weights is not None:
             return backend().lstm_layer(*arguments, weights, self.precision)
@@ -226,7 +228,7 @@ class LstmCellWithProjection(WeightsModule):
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
 
-    @property
+    @plain_weights
     def plain_weights(self) -> LstmWeights | None:
         """Current weights, or `None` if a layer is not plain (`kernels/plain.py`)."""
         affines = plain_affines([
@@ -236,8 +238,12 @@ class LstmCellWithProjection(WeightsModule):
         ])  # fmt: skip
         if affines is None:
             return None
+        clips = self.clips
+        if any(isinstance(one, torch.Tensor) for one in clips):
+            say_slower("a clip of an LSTM layer is a tensor")
+            return None
         (inputs, _), (state, bias), (projection, _) = affines
-        return LstmWeights(inputs, state, bias, projection, *self.clips)
+        return LstmWeights(inputs, state, bias, projection, *clips)
 
 
 class BiLstm(torch.nn.Module):
@@ -402,11 +408,8 @@ class BiLstm(torch.nn.Module):
 
         `inputs` and `start` hold those of the forward and of the backward direction.
         """
-        # Read all weights at once, before the kernels displace the modules from the CPU's caches.
-        cells = [one for one in self.children() if type(one) is LstmCellWithProjection]
-        known = {one: (found,) for one in cells if (found := one.plain_weights) is not None}
         for direction, rows, state in zip(DIRECTIONS, inputs, start):
-            yield self.stack(direction, rows, batch_sizes, state, dropout, known)
+            yield self.stack(direction, rows, batch_sizes, state, dropout)
 
     def stack(
         self,
@@ -415,7 +418,6 @@ class BiLstm(torch.nn.Module):
         batch_sizes: Sequence[int],
         state: LstmState,
         dropout: float = 0.0,
-        weights: Mapping[Any, tuple[LstmWeights]] | None = None,
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
         Run the layers of one direction over packed rows.
@@ -434,8 +436,6 @@ class BiLstm(torch.nn.Module):
             Dropout probability for each layer's input in training, with a new mask at every step.
             The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
             around bilm-tf's residual cells.
-        weights : `Mapping[Any, tuple[LstmWeights]] | None`, optional (default = `None`)
-            The current `plain_weights` of layers, as far as they are known.
 
         # Returns
 
@@ -447,9 +447,8 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            known = (weights or {}).get(cell, ())
             output, final_hidden, final_cell = cell(
-                inputs, batch_sizes, state.hidden[layer], state.cell[layer], *known
+                inputs, batch_sizes, state.hidden[layer], state.cell[layer]
             )
             if layer > 0 and self.use_skip_connections:
                 output = output + inputs

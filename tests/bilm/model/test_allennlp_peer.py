@@ -193,6 +193,42 @@ def test_clips_that_programs_set(clip, files):
     assert_same_over_batches(ours, theirs)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.Tensor.clone])
+@pytest.mark.parametrize("state", ["carry", "primed"])
+def test_clips_that_are_learned(kind, state, files):
+    ours, theirs = elmo_pair(files)
+    ours._elmo_lstm.state = state
+    layers, clips = [], []
+    for elmo in (ours, theirs):
+        layers.append(elmo._elmo_lstm._elmo_lstm.backward_layer_0)
+        layers[-1].memory_cell_clip_value = kind(torch.tensor(0.04, requires_grad=True))
+        layers[-1].state_projection_clip_value = kind(torch.tensor(0.02, requires_grad=True))
+        clips.append([layers[-1].memory_cell_clip_value, layers[-1].state_projection_clip_value])
+    assert layers[0].state_dict().keys() == layers[1].state_dict().keys()
+    assert layers[0].cell_clip is clips[0][0]
+    for _ in range(3):
+        if state == "primed":  # AllenNLP's starts where ours does
+            start = zip(*ours._elmo_lstm.start_states([0] * 3))
+            theirs._elmo_lstm._elmo_lstm._states = tuple(torch.cat(both, 2) for both in start)
+        found, expected = (
+            one(batch_to_ids(BATCHES[0]))["elmo_representations"][0] for one in (ours, theirs)
+        )
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        grads = []
+        for output, both in ((found, clips[0]), (expected, clips[1])):
+            grads.append(torch.autograd.grad(output.square().sum(), both))
+            for clip, grad in zip(both, grads[-1], strict=True):
+                clip.data -= 0.001 * grad.sign()
+        torch.testing.assert_close(*grads)
+    assert all(bool(grad) for grad in grads[0])
+    ours._elmo_lstm.state = "reset"
+    with pytest.raises(ValueError, match="a layer of the biLM was"):
+        checkpoint.save_weights(ours._elmo_lstm, "weights.hdf5")
+    if kind is not torch.nn.Parameter:  # whose names numbers cannot take, in AllenNLP's neither
+        layers[0].memory_cell_clip_value = layers[0].state_projection_clip_value = 3
+        assert layers[0].plain_weights.cell_clip == 3.0
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -200,7 +236,7 @@ def test_clips_that_programs_set(clip, files):
         ("go_forward", False),
         ("cell_clip", -1.0),
         ("state_projection_clip_value", float("nan")),
-        ("memory_cell_clip_value", torch.nn.Parameter(torch.tensor(0.5))),
+        ("projection_clip", -2),
     ],
 )
 def test_settings_of_a_layer_that_cannot_be_followed(name, value, files):

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from collections import OrderedDict
 from contextlib import contextmanager
 
 import pytest
@@ -190,6 +191,55 @@ def test_a_hook_that_comes_after_the_first_call_is_called(state, backend):
             )
         found, expected = changed(IDS)["activations"], fresh(IDS)["activations"]
     assert torch.equal(torch.stack(found), torch.stack(expected))
+
+
+def hook_in_a_new_dict(layer):
+    layer._forward_hooks = OrderedDict()
+    layer.register_forward_hook(lambda m, i, out: 2 * out)
+
+
+def hook_in_the_dict(layer):
+    layer._forward_hooks[7] = lambda m, i, out: 2 * out
+
+
+def new_attributes(layer):
+    layer.__dict__ = {**vars(layer), "forward": lambda x: 2 * type(layer).forward(layer, x)}
+
+
+def another_weight(layer):
+    layer._parameters["weight"] = torch.nn.Parameter(2 * layer.weight, requires_grad=False)
+
+
+def no_bias(layer):
+    layer._parameters["weight"] = None
+    layer.forward = lambda x: 2 * x[..., :1].expand(*x.shape[:-1], layer.out_features)
+
+
+@pytest.mark.parametrize("name", [LINEARS[1], LINEARS[2], LINEARS[-1]])
+@pytest.mark.parametrize(
+    "change", [hook_in_a_new_dict, hook_in_the_dict, new_attributes, another_weight, no_bias]
+)
+def test_changes_behind_pytorchs_back_count_from_then_on(name, change):
+    bilms = [random_bilm().requires_grad_(False).eval() for _ in range(2)]
+    layers_before = torch.stack(bilms[0](IDS)["activations"])
+    copied = copy.deepcopy(bilms[0])
+    for bilm in bilms:
+        bilm.state = "primed"
+        change(bilm.get_submodule(name))
+    found, expected = (torch.stack(bilm(IDS)["activations"]) for bilm in bilms)
+    assert torch.equal(found, expected)
+    copied.reset_states()
+    assert torch.equal(torch.stack(copied(IDS)["activations"]), layers_before)
+
+
+def test_a_highway_that_is_added_is_called():
+    bilm = random_bilm(num_highways=0).requires_grad_(False).eval()
+    bilm.state = "reset"
+    before = torch.stack(bilm(IDS)["activations"])
+    bilm.char_cnn._highways._layers.append(
+        torch.nn.Linear(bilm.options.num_filters, 2 * bilm.options.num_filters)
+    )
+    assert not torch.equal(torch.stack(bilm(IDS)["activations"]), before)
 
 
 @pytest.mark.parametrize("name", LINEARS)
