@@ -158,7 +158,7 @@ def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
     )
 
 
-def _fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
+def fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
     """Return the fields of a C struct, given the names of its pointers, counts and floats."""
     kinds = (pointers, ctypes.c_void_p), (counts, ctypes.c_int64), (floats, ctypes.c_float)
     return [(name, kind) for names, kind in kinds for name in names.split()]
@@ -170,7 +170,7 @@ def _fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any
 class _Convolution(ctypes.Structure):
     """C struct `Convolution` of `token_layer.h`."""
 
-    _fields_ = _fields(
+    _fields_ = fields(
         "filters bias embedding widths",
         "num_filters depth char_embedding_dim widest padding_id is_tanh",
     )
@@ -335,7 +335,7 @@ class CompiledTokenLayer:
 class Layer(ctypes.Structure):
     """C struct `Layer` of `lstm.h`."""
 
-    _fields_ = _fields(
+    _fields_ = fields(
         "input bias state projection", "width dim input_dim row_major", "cell_clip projection_clip"
     )
 

@@ -1,6 +1,7 @@
 """Layers of a biLM that trains on a CPU, whose passes are calls of the C++ library."""
 
 import ctypes
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from elmo_plugin.bilm.kernels.compiled import (
     COLUMNS,
     Convolutions,
     Layer,
+    fields,
     on_large_pages,
     padded,
     padded_rows,
@@ -57,6 +59,7 @@ class CompiledLstmTraining(torch.autograd.Function):
         """
         # PyTorch's threads run between two calls. While they spun, they would take the processor.
         machine.let_waiting_threads_sleep()
+        machine.reuse_freed_memory()
         *tensors, batch_sizes, cell_clip, projection_clip, number_format = arguments
         one = _Layer(tensors, batch_sizes, cell_clip, projection_clip)
         inputs, *start = one.rows
@@ -250,6 +253,99 @@ def _padded_affine(tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
     weight = padded(weight.detach(), blocks)
     rows = padded_rows(rows, weight.shape[1]).contiguous()
     return rows, weight, None if bias is None else padded_vector(bias, blocks)
+
+
+class _Logits(ctypes.Structure):
+    """C struct `Logits` of `linear_training.h`."""
+
+    _fields_ = fields("weight bias inputs ids targets", "dim output_dim count")
+
+    @classmethod
+    def of(cls, operands: Sequence[torch.Tensor]) -> "_Logits":
+        """Return the struct of rows, weight, bias, ids and targets, padded for the library."""
+        rows, weight, bias, *ids = operands
+        floats = map(pointer, (weight, bias, rows))
+        integers = (pointer(one, torch.int32) for one in ids)
+        return cls(*floats, *integers, weight.shape[1], len(weight), len(rows))
+
+
+class CompiledLogSumExpTraining(torch.autograd.Function):
+    """`log_sum_exp` with a hand-written gradient. Logits are not saved, but computed twice."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        """Return the results. Arguments: those of `log_sum_exp`; then the number format."""
+        *tensors, ctx.number_format = arguments
+        operands = _padded_logits(tensors)
+        largest, sums = operands[0].new_empty(2, len(operands[0]))
+        library.function("log_sum_exp", ctx.number_format)(
+            ctypes.byref(_Logits.of(operands)), largest.data_ptr(), sums.data_ptr(),
+            library.num_threads(),
+        )  # fmt: skip
+        results = sums.log_().add_(largest)
+        ctx.save_for_backward(*tensors, results)
+        return results
+
+    @staticmethod
+    @hand_written(lambda ctx, saved: (_log_sum_exp_of(functional.linear, saved), saved[:3]))
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        """Return the gradients of rows, weight and bias."""
+        *tensors, results = ctx.saved_tensors
+        operands = _padded_logits(tensors)
+        gradients = _memory_of(operands[:3], ctx.needs_input_grad)
+        library.function("log_sum_exp_backward", ctx.number_format)(
+            ctypes.byref(_Logits.of(operands)), results.data_ptr(),
+            pointer(gradient.contiguous()), _pointers(gradients), library.num_threads(),
+        )  # fmt: skip
+        return *_without_padding(gradients, tensors, (1, 1, 1)), *[None] * 3
+
+
+def _padded_logits(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    *affine, ids, targets = tensors
+    operands = _padded_affine(affine, "linear")
+    missing = len(operands[1]) - len(ids)
+    ids = functional.pad(ids.to(torch.int32), (0, missing), value=-1)
+    return *operands, ids, targets.to(torch.int32)
+
+
+def log_sum_exp(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    ids: torch.Tensor,
+    targets: torch.Tensor,
+    training_dtype: str | None = None,
+) -> torch.Tensor:
+    """
+    Return `log(sum(exp(rows W^T + bias)))` of each row, without the columns of its target.
+
+    # Parameters
+
+    rows, weight, bias, training_dtype
+        See `training_linear`.
+    ids, targets : `torch.Tensor`
+        Word id of each row of the weight, and id to leave out in each of `rows`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(num_rows,)`.
+    """
+    training_dtype = product_dtype(weight, training_dtype)
+    number_format = trained_format(weight, training_dtype)
+    if number_format is not None:
+        with without_autocast(rows.device):
+            return CompiledLogSumExpTraining.apply(
+                rows.to(weight.dtype), weight, bias, ids, targets, number_format
+            )
+    linear = functools.partial(training_linear, training_dtype=training_dtype)
+    return _log_sum_exp_of(linear, (rows, weight, bias, ids, targets))(rows, weight, bias)
+
+
+def _log_sum_exp_of(linear: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Return a differentiable function of rows, weight and bias, of `log_sum_exp`'s `tensors`."""
+    left_out = tensors[4].unsqueeze(1) == tensors[3]
+    return lambda *own: linear(*own).masked_fill(left_out, -math.inf).logsumexp(dim=1)
 
 
 class CompiledConvolutionTraining(torch.autograd.Function):

@@ -303,8 +303,24 @@ struct Rows {
     Format::pack(from, COLUMNS, PACKED ? numbers(row) + column / Format::PER_LANE : at(row, column), nullptr);
   }
 
+  // Writes 32 numbers of a row, and packs them unless the row has parameters, which depend on all its numbers: then `pack` does.
+  void set(int64_t row, int64_t column, const float* from) const {
+    if constexpr (Format::PARAMETERS == 0)
+      put(row, column, from);
+    else
+      memcpy(at(row, column), from, COLUMNS * sizeof(float));
+  }
+
   void pack(int64_t row) const {
     if constexpr (PACKED) Format::pack(at(row, 0), dim, numbers(row), parameters(row));
+  }
+
+  // Writes a whole row, packed.
+  void load(int64_t row, const float* from) const {
+    if constexpr (PACKED)
+      Format::pack(from, dim, numbers(row), parameters(row));
+    else
+      write(row, 0, from, dim);
   }
 };
 

@@ -53,6 +53,13 @@ ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t out
                                   const LinearGradients* grad, int64_t count, int64_t output_dim, int threads) {                          \
     return linear_backward<TYPE>(weight, dim, inputs, grad_outputs, *grad, count, output_dim, threads);                                   \
   }                                                                                                                                       \
+  ENTRY(log_sum_exp_##FORMAT)(const Logits* logits, float* largest, float* sums, int threads) {                                           \
+    return log_sum_exp<TYPE>(*logits, largest, sums, threads);                                                                            \
+  }                                                                                                                                       \
+  ENTRY(log_sum_exp_backward_##FORMAT)(const Logits* logits, const float* results, const float* grad_results,                             \
+                                       const LinearGradients* grad, int threads) {                                                        \
+    return log_sum_exp_backward<TYPE>(*logits, results, grad_results, *grad, threads);                                                    \
+  }                                                                                                                                       \
   ENTRY(highway_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,  \
                                    const LinearGradients* grad, int64_t count, int threads) {                                             \
     return highway_backward<TYPE>(weight, dim, inputs, saved, grad_outputs, *grad, count, threads);                                       \

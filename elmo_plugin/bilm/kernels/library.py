@@ -52,6 +52,8 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "lstm_backward": [*[_POINTER] * 4, _COUNT, _INT],
     "linear_backward": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
     "highway_backward": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
+    "log_sum_exp": [*[_POINTER] * 3, _INT],
+    "log_sum_exp_backward": [*[_POINTER] * 4, _INT],
     "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _INT],
     "convolution_backward": [_POINTER, _POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _INT],
     "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 4, _COUNT, _INT],

@@ -99,16 +99,19 @@ inline void add_columns(float* sums, const float* values) {
 }
 
 // Computes the gradients of a linear layer with a row-major weight of shape `(output_dim, dim)`. `output(row, column, values)` gives 32 gradients of
-// outputs. `finish(row, column, values)` may change 32 gradients of inputs.
-template <class Format, class Output, class Finish>
+// outputs. `finish(row, column, values)` may change 32 gradients of inputs. Before each block of rows, `prepare(team, start, memory)` is called, with
+// `memory` for `more` floats.
+template <class Format, class Output, class Finish, class Prepare>
 Status linear_gradients(const float* weight, int64_t output_dim, int64_t dim, const float* inputs, int64_t count, const LinearGradients& grad,
-                        int threads, const Output& output, const Finish& finish) {
+                        int threads, const Output& output, const Finish& finish, int64_t more, const Prepare& prepare) {
   const Team team(threads);
   GradientPanels<Format> gradients{nullptr, output_dim, count};
   const int64_t max_rows = minimum(count, BLOCK_ROWS), packed_size = weight_size<Format>(dim, output_dim);
-  gradients.data = elmo_scratch(gradients.size() +
-                                maximum(packed_size + Rows<Format>::size(max_rows, output_dim), gradient_scratch<Format>(team.threads, count)));
-  if (gradients.data == nullptr) return NO_MEMORY;
+  float* const memory = elmo_scratch(
+      more + gradients.size() +
+      maximum(packed_size + Rows<Format>::size(max_rows, output_dim), gradient_scratch<Format>(team.threads, count)));
+  if (memory == nullptr) return NO_MEMORY;
+  gradients.data = memory + more;
   float* const packed = gradients.data + gradients.size();
   const Rows<Format> rows{packed + packed_size, max_rows, output_dim};
   gradients.finish();
@@ -117,6 +120,7 @@ Status linear_gradients(const float* weight, int64_t output_dim, int64_t dim, co
   const int64_t at_once = columns_at_once(dim, team.threads);
   for (int64_t start = 0; start < count; start += max_rows) {
     const int64_t size = minimum(count - start, max_rows);
+    prepare(team, start, memory);
     team.each(output_dim / COLUMNS, [&](int64_t block, int) {
       const int64_t column = block * COLUMNS;
       float sums[COLUMNS] = {}, values[COLUMNS];
@@ -143,6 +147,9 @@ Status linear_gradients(const float* weight, int64_t output_dim, int64_t dim, co
   return DONE;
 }
 
+constexpr auto unchanged = [](int64_t, int64_t, float*) {};
+constexpr auto no_preparation = [](const Team&, int64_t, float*) {};
+
 // Computes the gradients of a linear layer from those of its outputs, shape `(count, output_dim)`.
 template <class Format>
 Status linear_backward(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs, const LinearGradients& grad, int64_t count,
@@ -150,7 +157,104 @@ Status linear_backward(const float* weight, int64_t dim, const float* inputs, co
   const auto output = [&](int64_t row, int64_t column, float* values) {
     memcpy(values, grad_outputs + row * output_dim + column, COLUMNS * sizeof(float));
   };
-  return linear_gradients<Format>(weight, output_dim, dim, inputs, count, grad, threads, output, [](int64_t, int64_t, float*) {});
+  return linear_gradients<Format>(weight, output_dim, dim, inputs, count, grad, threads, output, unchanged, 0, no_preparation);
+}
+
+// --- log-sum-exp of a linear layer's outputs, the logits; they are not stored, and the backward pass computes them again ---
+
+// A row leaves out its target, and columns with a negative id. Without `targets`, which may be null, it leaves out only these.
+struct Logits {
+  const float *weight, *bias, *inputs;
+  const int32_t *ids, *targets;
+  int64_t dim, output_dim, count;
+
+  int64_t max_rows() const { return minimum(count, BLOCK_ROWS); }
+};
+
+// Memory of `logits_of_block`, in floats. Blocks have one row more than is used, so that the logits of a row fall into different cache sets.
+template <class Format>
+int64_t logits_size(const Logits& all) {
+  return weight_size<Format>(all.output_dim, all.dim) + Rows<Format>::size(all.max_rows(), all.dim) + all.output_dim * (all.max_rows() + 1);
+}
+
+// Computes the logits of a block of rows; what a row leaves out is minus infinity. The block at 0 comes first: it packs the weight.
+template <class Format>
+Blocks<Float32> logits_of_block(const Team& team, const Logits& all, int64_t start, float* memory) {
+  const Rows<Format> rows{memory + weight_size<Format>(all.output_dim, all.dim), all.max_rows(), all.dim};
+  const Blocks<Float32> logits{rows.data + Rows<Format>::size(rows.count, rows.dim), rows.count + 1};
+  const int64_t size = minimum(all.count - start, rows.count);
+  if (start == 0) pack_weight<Format>(team, all.weight, all.output_dim, all.dim, memory);
+  load_rows(team, all.inputs + start * all.dim, rows, size);
+  team.ranges(all.output_dim / COLUMNS, [&](int64_t begin, int64_t end, int) {
+    [[maybe_unused]] const Tiles tiles;
+    for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
+      multiply<1>(rows, size, Weight<Format>{memory, all.dim, false}.panels(column), logits.at(0, column), COLUMNS);
+      for (int64_t row = 0; row < size; ++row) {
+        const int32_t target = all.targets ? all.targets[start + row] : -1;
+        float* own = logits.at(row, column);
+        for (int64_t j = 0; j < COLUMNS; ++j) {
+          const int32_t id = all.ids[column + j];
+          own[j] = (id < 0) | (id == target) ? -__builtin_inff() : own[j] + all.bias[column + j];
+        }
+      }
+    }
+  });
+  return logits;
+}
+
+// Returns `e^(logit - norm)`, and 0 for a logit that is left out.
+inline float share_of(float logit, float norm) {
+  const float x = logit - norm;
+  return (x < -87.0f) | (logit == -__builtin_inff()) ? 0.0f : exponential(x);
+}
+
+// Computes, for each row, its largest logit and the sum of `e^(logit - largest)`.
+template <class Format>
+Status log_sum_exp(const Logits& all, float* largest, float* sums, int threads) {
+  const Team team(threads);
+  float* const memory = elmo_scratch(logits_size<Format>(all));
+  if (memory == nullptr) return NO_MEMORY;
+  for (int64_t start = 0; start < all.count; start += all.max_rows()) {
+    const Blocks<Float32> logits = logits_of_block<Format>(team, all, start, memory);
+    team.each(minimum(all.count - start, all.max_rows()), [&](int64_t row, int) {
+      float most[COLUMNS], sum[COLUMNS] = {};
+      memcpy(most, logits.at(row, 0), sizeof most);
+      for (int64_t column = COLUMNS; column < all.output_dim; column += COLUMNS) {
+        const float* own = logits.at(row, column);
+        for (int64_t j = 0; j < COLUMNS; ++j) most[j] = own[j] > most[j] ? own[j] : most[j];
+      }
+      for (int64_t some = COLUMNS / 2; some > 0; some /= 2)
+        for (int64_t j = 0; j < some; ++j) most[j] = most[j + some] > most[j] ? most[j + some] : most[j];
+      for (int64_t column = 0; column < all.output_dim; column += COLUMNS) {
+        const float* own = logits.at(row, column);
+#pragma omp simd
+        for (int64_t j = 0; j < COLUMNS; ++j) sum[j] += share_of(own[j], most[0]);
+      }
+      for (int64_t some = COLUMNS / 2; some > 0; some /= 2)
+        for (int64_t j = 0; j < some; ++j) sum[j] += sum[j + some];
+      largest[start + row] = most[0];
+      sums[start + row] = sum[0];
+    });
+  }
+  return DONE;
+}
+
+// Computes the gradients of a linear layer from its outputs' `results`, the log-sum-exps, and their gradients.
+template <class Format>
+Status log_sum_exp_backward(const Logits& all, const float* results, const float* grad_results, const LinearGradients& grad, int threads) {
+  Blocks<Float32> logits{};
+  int64_t first = 0;
+  const auto prepare = [&](const Team& team, int64_t start, float* memory) {
+    logits = logits_of_block<Format>(team, all, start, memory);
+    first = start;
+  };
+  const auto output = [&](int64_t row, int64_t column, float* values) {
+    const float *own = logits.at(row - first, column), result = results[row], gradient = grad_results[row];
+#pragma omp simd
+    for (int64_t j = 0; j < COLUMNS; ++j) values[j] = share_of(own[j], result) * gradient;
+  };
+  return linear_gradients<Format>(all.weight, all.output_dim, all.dim, all.inputs, all.count, grad, threads, output, unchanged,
+                                  logits_size<Format>(all), prepare);
 }
 
 }  // namespace

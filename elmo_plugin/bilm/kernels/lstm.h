@@ -63,18 +63,16 @@ struct Weight {
   }
 };
 
-// Copies rows, shape `(count, rows.dim)`, into `rows`, and packs them.
+// Copies rows, shape `(count, rows.dim)`, into `rows`, packed.
 template <class Format>
 void load_rows(const Team& team, const float* from, const Rows<Format>& rows, int64_t count) {
-  team.each(count, [&](int64_t row, int) {
-    rows.write(row, 0, from + row * rows.dim, rows.dim);
-    rows.pack(row);
-  });
+  team.each(count, [&](int64_t row, int) { rows.load(row, from + row * rows.dim); });
 }
 
+// Packs rows of which `set` wrote all numbers.
 template <class Format>
 void pack_rows(const Team& team, const Rows<Format>& rows, int64_t count) {
-  if constexpr (Rows<Format>::PACKED) team.each(count, [&](int64_t row, int) { rows.pack(row); });
+  if constexpr (Format::PARAMETERS > 0) team.each(count, [&](int64_t row, int) { rows.pack(row); });
 }
 
 // Numbers of rows in blocks of 32 columns, shape `(columns / 32, count, 32)`, in a format without scales.
@@ -188,8 +186,9 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
           const float* added = products + row * COLUMNS + column * count;
           for (int64_t gate = 0; gate < GATES; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
           prefetch_columns(cell + (row + PREFETCH_ROWS) * width + column);
-          float *own = cell + row * width + column, *sums = all + row * WIDE;
-          apply_gates<SAVES>(sums, added, gate_stride, layer.bias + column, width, own, gated.at(row, column), layer.cell_clip);
+          float *own = cell + row * width + column, *sums = all + row * WIDE, output[COLUMNS];
+          apply_gates<SAVES>(sums, added, gate_stride, layer.bias + column, width, own, output, layer.cell_clip);
+          gated.set(row, column, output);
           if constexpr (SAVES) {
             for (int64_t gate = 0; gate < GATES; ++gate) activations.put(start + row, gate * width + column, sums + gate * COLUMNS);
             cells.put(start + row, column, own);
@@ -206,7 +205,8 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
         for (int64_t row = 0; row < size; ++row) {
           float* place = output + row * dim;
           for (int64_t j = 0; j < columns; ++j) place[j] = clamp(place[j], layer.projection_clip);
-          memcpy(row < staying ? before.at(row, column) : hidden + row * dim + column, place, columns * sizeof(float));
+          if (row >= staying) memcpy(hidden + row * dim + column, place, columns * sizeof(float));
+          for (int64_t j = 0; j < columns && row < staying; j += COLUMNS) before.set(row, column + j, place + j);
         }
       }
     });

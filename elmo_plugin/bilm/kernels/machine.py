@@ -6,15 +6,18 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from elmo_plugin.bilm.kernels import tuning
 
 # Environment variables by which users choose a number of threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# Environment variables by which users choose what glibc keeps.
+MALLOC_VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
 CGROUP = Path("/sys/fs/cgroup")
 # Parameters of glibc's `mallopt`, from malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
 _NEVER = 2**31 - 1
 _process = os.getpid()
 
@@ -137,13 +140,30 @@ def keep_freed_memory() -> None:
     Only programs should call this, not libraries: the process will never return memory to the
     system. Without glibc nothing happens.
     """
-    mallopt = getattr(ctypes.pythonapi, "mallopt", None)  # `CDLL(None)` fails on Windows
+    reuse_freed_memory()  # a later call would undo what follows
+    mallopt = _mallopt()
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
         mallopt(_M_TOP_PAD, 64 << 20)
         tuning.INPUT_PRODUCT_ELEMENTS = tuning.INPUT_PRODUCT_ELEMENTS_KEPT
         tuning.TOKENS_AT_ONCE = tuning.TOKENS_AT_ONCE_KEPT
+
+
+@functools.cache
+def reuse_freed_memory() -> None:
+    """
+    Make glibc keep up to 256 MB of freed memory for later tensors of up to 32 MB: a training step
+    gets the last step's memory. If the environment sets what glibc keeps, nothing changes.
+    """
+    mallopt = _mallopt()
+    if mallopt is not None and not MALLOC_VARIABLES & os.environ.keys():
+        mallopt(_M_TRIM_THRESHOLD, 256 << 20)
+        mallopt(_M_MMAP_THRESHOLD, tuning.MOST_REUSED)
+
+
+def _mallopt() -> Callable[[int, int], int] | None:
+    return getattr(ctypes.pythonapi, "mallopt", None)  # `CDLL(None)` fails on Windows
 
 
 def _threads_are_chosen() -> bool:

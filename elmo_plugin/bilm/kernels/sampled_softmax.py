@@ -1,12 +1,12 @@
 """Loss of a sampled softmax, with its gradient written by hand."""
 
-import math
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import lstm_fused
-from elmo_plugin.bilm.kernels.compiled_training import training_linear
+from elmo_plugin.bilm.kernels.compiled_training import log_sum_exp
 from elmo_plugin.bilm.kernels.gradients import hand_written, rounded
 
 # More candidates than this do not fit the registers of a Triton program.
@@ -47,16 +47,9 @@ def sampled_losses(
         return _FusedLosses.apply(
             outputs, weight, bias, true_logits, targets, candidates, training_dtype
         )
-    logits = training_linear(outputs, weight, bias, training_dtype)
-    order = candidates.argsort()
-    ordered = candidates[order]
-    if len(candidates) > 1 and bool((ordered[1:] == ordered[:-1]).any()):
-        logits = logits.masked_fill(targets.unsqueeze(1) == candidates, -math.inf)
-        hits = torch.full_like(targets, -1)
-    else:
-        places = torch.searchsorted(ordered, targets).clamp_(max=len(candidates) - 1)
-        hits = torch.where(ordered[places] == targets, order[places], -1)
-    return _Losses.apply(true_logits, logits, hits)
+    others = log_sum_exp(outputs, weight, bias, candidates, targets, training_dtype)
+    # log(1 + e^x), which is x to the last bit of float64 above the threshold.
+    return functional.softplus(others - true_logits, threshold=40)
 
 
 def fuses(like: torch.Tensor, num_candidates: int, training_dtype: str | None) -> bool:
@@ -67,34 +60,6 @@ def fuses(like: torch.Tensor, num_candidates: int, training_dtype: str | None) -
         and num_candidates <= MOST_CANDIDATES
         and lstm_fused.usable(like, product_dtype, training=True)
     )
-
-
-class _Losses(torch.autograd.Function):
-    """
-    Losses from true and sampled logits. `hits` has, for each row, the column of the candidate that
-    equals the target, or -1 if there is none. The sampled logits are overwritten to save memory and
-    time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: torch.Tensor) -> torch.Tensor:
-        true_logits, logits, hits = arguments
-        columns = hits.clamp(min=0).unsqueeze(1)
-        kept = logits.gather(1, columns).masked_fill_(hits.unsqueeze(1) >= 0, -math.inf)
-        logits.scatter_(1, columns, kept)
-        largest = torch.maximum(logits.amax(dim=1), true_logits)
-        exponentials = logits.sub_(largest.unsqueeze(1)).exp_()
-        true_share = (true_logits - largest).exp_()
-        sums = exponentials.sum(dim=1).add_(true_share)
-        ctx.save_for_backward(exponentials, true_share, sums)
-        return sums.log() + largest - true_logits
-
-    @staticmethod
-    @hand_written()
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        exponentials, true_share, sums = ctx.saved_tensors
-        scale = gradient / sums
-        return true_share * scale - gradient, exponentials.mul_(scale.unsqueeze(1)), None
 
 
 class _FusedLosses(torch.autograd.Function):

@@ -194,7 +194,7 @@ Status highway_backward(const float* weight, int64_t dim, const float* inputs, c
     const float *gate = saved + (2 * row + 1) * dim + column, *gradient = grad_outputs + row * dim + column;
     for (int64_t j = 0; j < COLUMNS; ++j) values[j] = __builtin_fmaf(gradient[j], gate[j], values[j]);
   };
-  return linear_gradients<Format>(weight, 2 * dim, dim, inputs, count, grad, threads, output, finish);
+  return linear_gradients<Format>(weight, 2 * dim, dim, inputs, count, grad, threads, output, finish, 0, no_preparation);
 }
 
 // Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.
@@ -230,18 +230,32 @@ inline Status convolution_backward(const Convolution& layer, const int64_t* ids,
       memcpy(characters + (token * width + place) * dim, layer.embedding + id(token, place) * dim, dim * sizeof(float));
   });
   if (grad.filters || grad.bias)
-    team.each(filters, [&](int64_t filter, int) {
-      float* own = grad.filters ? grad.filters + filter * layer.depth : nullptr;
-      if (own) memset(own, 0, layer.depth * sizeof(float));
-      float sum = 0.0f;
-      for (int64_t token = 0; token < count; ++token) {
-        const float gradient = grad_sums[token * filters + filter];
-        sum += gradient;
-        const float* window = characters + (token * width + places[token * filters + filter]) * dim;
-        if (own && gradient != 0.0f)
-          for (int64_t k = 0; k < layer.widths[filter] * dim; ++k) own[k] = __builtin_fmaf(gradient, window[k], own[k]);
-      }
-      if (grad.bias) grad.bias[filter] = sum;
+    team.ranges(filters, [&](int64_t begin, int64_t end, int) {
+      if (grad.filters) memset(grad.filters + begin * layer.depth, 0, (end - begin) * layer.depth * sizeof(float));
+      if (grad.bias) memset(grad.bias + begin, 0, (end - begin) * sizeof(float));
+      // A group's characters stay in the cache while all filters read them.
+      for (int64_t group = 0; group < groups; ++group)
+        for (int64_t filter = begin; filter < end; ++filter) {
+          const int64_t first = group * TOKENS_AT_ONCE, last = minimum(first + TOKENS_AT_ONCE, count);
+          for (int64_t token = first; token < last && grad.bias; ++token) grad.bias[filter] += grad_sums[token * filters + filter];
+          const int64_t size = layer.widths[filter] * dim, whole = round_up(size, LANES) / LANES;
+          for (int64_t start = 0, some; start < whole && grad.filters; start += some)
+            with_row_count<8>(some = minimum(whole - start, 8), [&](auto number) {
+              constexpr int COUNT = decltype(number)::value;
+              float* own = grad.filters + filter * layer.depth + start * LANES;
+              Vector sums[COUNT];
+              for (int k = 0; k < COUNT; ++k) sums[k] = load(own + k * LANES);
+              for (int64_t token = first; token < last; ++token) {
+                const float gradient = grad_sums[token * filters + filter];
+                const float* window = characters + (token * width + places[token * filters + filter]) * dim + start * LANES;
+                if (gradient == 0.0f) continue;
+                for (int k = 0; k < COUNT; ++k) sums[k] = multiply_add(broadcast(gradient), load(window + k * LANES), sums[k]);
+              }
+              for (int k = 0; k < COUNT; ++k) store(own + k * LANES, sums[k]);
+            });
+          // What lies beyond the filter was read for whole vectors alone.
+          for (int64_t k = size; k < whole * LANES && grad.filters; ++k) grad.filters[filter * layer.depth + k] = 0.0f;
+        }
     });
   if (!grad.embedding) return DONE;
   team.each(groups, [&](int64_t group, int thread) {

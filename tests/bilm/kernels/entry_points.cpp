@@ -107,6 +107,8 @@ struct Trained {
   decltype(&linear_backward_float32_portable) linear_backward;
   decltype(&highway_float32_portable) highway;
   decltype(&highway_backward_float32_portable) highway_backward;
+  decltype(&log_sum_exp_float32_portable) log_sum_exp;
+  decltype(&log_sum_exp_backward_float32_portable) log_sum_exp_backward;
 };
 
 #define ENTRIES(FORMAT, PER_LANE) \
@@ -114,7 +116,8 @@ struct Trained {
 #define TRAINS(FORMAT)                                                                                                                    \
   {                                                                                                                                       \
     #FORMAT, lstm_layer_##FORMAT##_portable, lstm_backward_##FORMAT##_portable, linear_##FORMAT##_portable,                     \
-        linear_backward_##FORMAT##_portable, highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable                      \
+        linear_backward_##FORMAT##_portable, highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable,                     \
+        log_sum_exp_##FORMAT##_portable, log_sum_exp_backward_##FORMAT##_portable                                                   \
   }
 const Entries FLOAT32 = ENTRIES(float32, 1), INT16 = ENTRIES(int16, 2), INT8 = ENTRIES(int8, 4);
 const Trained TRAINED_FLOAT32 = TRAINS(float32);
@@ -184,6 +187,15 @@ void train_linear_layers(const Trained& one, const LinearShape& shape) {
   const LinearGradients of_linear{to_inputs.data(), to_linear.data(), to_bias.data()};
   one.linear_backward(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
   print("linear_backward", one.format, {to_inputs, to_linear, to_bias});
+  std::vector<int32_t> ids(output_dim), targets(count);
+  for (int64_t column = 0; column < output_dim; ++column) ids[column] = column % 7 - 1;
+  for (int64_t row = 0; row < count; ++row) targets[row] = row % 9;
+  const Logits logits{linear.data(), bias.data(), inputs.data(), ids.data(), targets.data(), dim, output_dim, count};
+  Floats largest(count), sums(count);
+  one.log_sum_exp(&logits, largest.data(), sums.data(), threads);
+  print("log_sum_exp", one.format, {largest, sums});
+  one.log_sum_exp_backward(&logits, largest.data(), sums.data(), &of_linear, threads);
+  print("log_sum_exp_backward", one.format, {to_inputs, to_linear, to_bias});
   one.highway(highway.data(), dim, true, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
   print("highway", one.format, {carried, saved});
   const LinearGradients of_highway{to_inputs.data(), to_highway.data(), to_highway_bias.data()};

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.compiled_training import training_linear
+from elmo_plugin.bilm.kernels import library
+from elmo_plugin.bilm.kernels.compiled_training import log_sum_exp, training_linear
 from elmo_plugin.bilm.kernels.gradients import weight_gradient
 
 
@@ -76,3 +77,42 @@ def test_autocast_says_the_type_where_none_is_given():
     assert torch.equal(found, training_linear(rows, weight, bias, "bfloat16"))
     found.sum().backward()
     assert {tensor.grad.dtype for tensor in (rows, weight, bias)} == {torch.float32}
+
+
+SHAPES = [(300, 40, 77, 7), (1, 32, 64, 5), (0, 8, 3, 2), (9, 8, 3, 1)]
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(None, 1e-5), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize(("num_rows", "dim", "num_words", "num_ids"), SHAPES)
+def test_log_sum_exp(dtype, error, num_rows, dim, num_words, num_ids):
+    """Rows leave out words with their target's id: none, several, or (with one id) all of them."""
+    tensors = operands(num_rows=num_rows, input_dim=dim, output_dim=num_words)
+    tensors[2].data.mul_(30)  # some words count next to nothing
+    ids, targets = torch.arange(num_words) % num_ids, torch.arange(num_rows) % (num_ids + 2)
+    weights = torch.rand(num_rows, generator=torch.Generator().manual_seed(1))
+
+    def derivatives(results):
+        finite = results.masked_fill(results == -torch.inf, 0) * weights
+        first = torch.autograd.grad(finite.sum(), tensors, retain_graph=True)
+        again = torch.autograd.grad(finite.sum(), tensors, create_graph=True)
+        penalty = sum(one.square().sum() for one in again)
+        return [finite, *first, *torch.autograd.grad(penalty, tensors)]
+
+    def definition(*own):
+        logits = functional.linear(*own).masked_fill(targets.unsqueeze(1) == ids, -torch.inf)
+        return logits.logsumexp(dim=1)
+
+    threads = torch.get_num_threads()
+    try:
+        found = {}
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found[count] = derivatives(log_sum_exp(*tensors, ids, targets, dtype))
+    finally:
+        torch.set_num_threads(threads)
+    for number, (ours, theirs) in enumerate(zip(found[1], derivatives(definition(*tensors)))):
+        if library.variant() and number <= 3:
+            assert all(torch.equal(one[number], ours) for one in found.values())
+        assert (ours - theirs).norm() <= error * theirs.norm()
+    is_rounded = dtype in library.trained_formats() and num_rows > 1
+    assert not is_rounded or not torch.allclose(found[1][0], definition(*tensors) * weights)
