@@ -20,10 +20,11 @@ def is_installed(model: str) -> bool:
 
 def split_by_rules(model: str) -> None:
     """
-    If the spaCy model is not installed, stop AllenNLP's `SpacyTokenizer` from downloading it only
-    to split text. The tokenizer then uses a blank pipeline of the model's language, which has the
-    same rules, but gives no part-of-speech tags, parses and entities. Where a parse was to find
-    sentences, they end at full stops, question marks and exclamation marks.
+    If the spaCy model named `model` is not installed, stop AllenNLP's `SpacyTokenizer` from
+    downloading it only to split text. In this process, the tokenizer then uses a blank pipeline of
+    the model's language, which has the same rules, but gives no part-of-speech tags, parses and
+    entities. Where a parse was to find sentences, they end at full stops, question marks and
+    exclamation marks.
     """
     either = (True, False)
     keys = [(model, *options) for options in itertools.product(either, either, either)]

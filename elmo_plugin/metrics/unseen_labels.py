@@ -19,9 +19,9 @@ NAMED = 5
 
 class UnseenLabels:
     """
-    Helper that lets a model accept gold labels that are not in its vocabulary. These labels get
-    negative ids (see `elmo_plugin.data.gold_labels`). They count as errors of the model and are
-    left out of the loss. A warning gives their number and a few names (see `warn`).
+    Helper that lets a model accept, in evaluation, gold labels that are not in its vocabulary.
+    These labels get negative ids (see `elmo_plugin.data.gold_labels`). They count as errors of the
+    model and are left out of the loss. A warning gives their number and a few names (see `warn`).
 
     # Parameters
 

@@ -122,7 +122,10 @@ class CorefPredictor(InterpretablePredictor):
         return labeled
 
     def get_gradients(self, instances: List[Instance]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """Return the gradients and the model's output; see AllenNLP's `Predictor`."""
+        """
+        Return what AllenNLP's `Predictor.get_gradients` does, with the output's `clusters` renamed
+        to `predicted_clusters`.
+        """
         gradients, outputs = super().get_gradients(instances)
         # Hotflip expects the `clusters` of one document and would fail on those of a batch.
         outputs["predicted_clusters"] = outputs.pop("clusters")

@@ -96,12 +96,22 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
 
 
+def linked_from(page):
+    """The files that a page links to."""
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))
+    return {(page.parent / one).resolve(): one for one in targets if "://" not in one}
+
+
 def test_links_lead_somewhere():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8")):
-            if "://" in target:
-                continue
-            assert (page.parent / target).exists(), f"{page} links to {target}"
+        for path, target in linked_from(page).items():
+            assert path.exists(), f"{page} links to {target}"
+
+
+def test_every_page_is_two_links_from_the_readme():
+    index = ROOT / "docs" / "index.md"
+    assert index in linked_from(ROOT / "README.md")
+    assert {*(ROOT / "docs").rglob("*.md")} - {index} - linked_from(index).keys() == set()
 
 
 def test_the_picture_shows_the_runs():

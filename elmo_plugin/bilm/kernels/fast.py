@@ -280,7 +280,7 @@ def auto_training_dtype(device: torch.device) -> str | None:
 
 
 def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
-    """Return the fastest frozen LSTM layer on this machine."""
+    """Return the fastest LSTM layer without gradients; `dtype` is that of `BiLm`."""
     weights, dtype = _widened(weights, dtype)
     number_format = lstm_format(weights, dtype)
     bias = weights.bias
