@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from elmo_plugin.bilm.kernels import torch_private
+
 # Function that makes second derivatives possible. From `ctx` and its saved tensors, it returns a
 # differentiable version of the forward pass, and the tensors to call it with. These tensors are the
 # first arguments of `apply`.
@@ -24,14 +26,14 @@ def hand_written(
     Return a decorator for the hand-written `backward` of a `torch.autograd.Function`.
 
     `backward` runs without autocast, because its kernels rely on the tensors' dtypes. For double
-    backward (`create_graph=True`), autograd differentiates `definition` instead. PyTorch's
-    `once_differentiable` is not enough: for a loss that is linear in the outputs, it loses the
-    second derivative without an error.
+    backward (`create_graph=True`) and for many gradients at once (`is_grads_batched=True`),
+    autograd differentiates `definition` instead. PyTorch's `once_differentiable` is not enough: for
+    a loss that is linear in the outputs, it loses the second derivative without an error.
 
     # Parameters
 
     definition : `Definition | None`, optional (default = `None`)
-        Differentiable forward pass. Without it, `create_graph=True` raises a `RuntimeError`.
+        Differentiable forward pass. Without it, both raise a `RuntimeError`.
     """
 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,33 +41,38 @@ def hand_written(
         def run(ctx: Any, *gradients: torch.Tensor) -> Any:
             devices = [one.device.type for one in gradients if one is not None]
             with torch.autocast(devices[0] if devices else "cpu", enabled=False):
-                if not torch.is_grad_enabled():
-                    return backward(ctx, *gradients)
-                return _differentiable_gradients(ctx, definition, gradients[0])
+                if torch.is_grad_enabled() or not all(
+                    one is None or torch_private.has_storage(one) for one in gradients
+                ):
+                    return _gradients_by_autograd(ctx, definition, gradients[0])
+                return backward(ctx, *gradients)
 
         return run
 
     return decorate
 
 
-def _differentiable_gradients(
+def _gradients_by_autograd(
     ctx: Any, definition: Definition | None, gradient: torch.Tensor
 ) -> tuple[torch.Tensor | None, ...]:
     if definition is None:
         name = type(ctx).__name__.removesuffix("Backward")
         raise RuntimeError(
             f"the gradient of {name} is written by hand and cannot be differentiated again, as "
-            "create_graph=True asks for"
+            "create_graph=True asks for, nor take many gradients at once (is_grads_batched=True)"
         )
+    creates_graph = torch.is_grad_enabled()
     function, arguments = definition(ctx, ctx.saved_tensors)
     # Use views, because an input may itself depend on a weight: this gradient excludes that path.
-    views: list[Any] = [None if one is None else one.view_as(one) for one in arguments]
+    with torch.enable_grad():
+        views: list[Any] = [None if one is None else one.view_as(one) for one in arguments]
+        outputs = function(*views)
     needed = [index for index in range(len(views)) if ctx.needs_input_grad[index]]
     found = torch.autograd.grad(
-        function(*views),
+        outputs,
         [views[index] for index in needed],
         gradient,
-        create_graph=True,
+        create_graph=creates_graph,
         allow_unused=True,
     )
     gradients: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)

@@ -51,6 +51,10 @@ _private(
 _functorch: Any = _private(
     torch._C, "_functorch", None, "torch.vmap in state 'carry' leaves a state that cannot be used"
 )
+# Return whether a tensor has values of its own: those of a batch of gradients are elsewhere.
+has_storage: Callable[[torch.Tensor], bool] = _private(
+    torch._C, "_has_storage", lambda _: True, "is_grads_batched=True is an error"
+)
 _has_global_hook: Callable[[], bool] = _private(
     torch_module, "_has_any_global_hook", lambda: True, "layers are called, which is slower"
 )

@@ -205,7 +205,7 @@ class BiLm(WeightsModule):
         return [new if one is None else one for one, new in zip(given, computed)]
 
     # AllenNLP's names, which programs written for its `_ElmoBiLm` read and set.
-    _requires_grad = property(trains)
+    _requires_grad = property(trains, lambda self, _: None)  # assigning has no effect there
     _bos_embedding = property(
         lambda self: self._boundary_vectors()[0],
         lambda self, vector: self._boundaries.__setitem__(0, vector),

@@ -134,7 +134,7 @@ class CharCnn(WeightsModule):
     _convolutions = property(attrgetter("convolutions"))
     _beginning_of_sentence_characters = property(lambda self: self.boundary_ids[0])
     _end_of_sentence_characters = property(lambda self: self.boundary_ids[1])
-    requires_grad = property(trains)
+    requires_grad = property(trains, lambda self, _: None)
 
     def get_output_dim(self) -> int:
         """Return the width of a token vector, `projection_dim`."""

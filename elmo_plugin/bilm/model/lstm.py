@@ -292,7 +292,7 @@ class BiLstm(torch.nn.Module):
     input_size = hidden_size = property(attrgetter("projection_dim"))
     forward_layers = property(lambda self: self.layers("forward"))
     backward_layers = property(lambda self: self.layers("backward"))
-    requires_grad = property(trains)
+    requires_grad = property(trains, lambda self, _: None)
 
     @property
     def stateful(self) -> bool:

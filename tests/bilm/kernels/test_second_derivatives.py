@@ -90,3 +90,20 @@ class NoGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return None
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_many_gradients_at_once_are_those_of_one_after_another(dtype, create_graph):
+    """As `torch.autograd.functional.jacobian(vectorize=True)` asks for."""
+    bilm = random_bilm().to(dtype)
+    layers = torch.stack(bilm(IDS)["activations"])
+    parameters, outputs = list(bilm.parameters()), torch.randn(3, *layers.shape, dtype=dtype)
+    found = torch.autograd.grad(
+        layers, parameters, outputs, True, create_graph, is_grads_batched=True
+    )
+    for number, one in enumerate(outputs):
+        expected = torch.autograd.grad(layers, parameters, one, retain_graph=True)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours[number], theirs, rtol=1e-4, atol=1e-5)

@@ -444,3 +444,12 @@ def test_a_broken_conversion_is_seen(name, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(AssertionError, match="not close"):
         assert_same_over_batches(ours, theirs)
+
+
+def test_requires_grad_that_programs_set_on_modules_has_no_effect(files):
+    """A usual slip: the attribute of a module, not of its parameters."""
+    for elmo in elmo_pair(files, requires_grad=True):
+        for module in elmo.modules():
+            module.requires_grad = module._requires_grad = False
+        elmo(batch_to_ids(BATCHES[0]))["elmo_representations"][0].sum().backward()
+        assert all(one.grad is not None for one in elmo._elmo_lstm.parameters())
