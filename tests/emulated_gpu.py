@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from elmo_plugin.bilm.kernels import plain
+from elmo_plugin.bilm.kernels import plain, torch_private
 
 GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -128,6 +128,8 @@ def emulated_gpu(monkeypatch):
     torch._C._ensureCUDADeviceGuardSet()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     monkeypatch.setattr(plain, "TENSORS", plain.TENSORS | {GpuTensor})
+    monkeypatch.setattr(torch_private, "modes_are_active", lambda: False)  # it is the device
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "emulated")
     # Tensors of a class of our own cannot be made in inference mode.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
