@@ -12,19 +12,12 @@ from typing import Any
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
-from elmo_plugin.bilm.files.atomic_write import (
-    atomic_write,
-    write_json,
-)
+from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict, parse_options
 from elmo_plugin.bilm.files.plain_tensors import UNREADABLE, first_line, load_checked
-from elmo_plugin.bilm.files.safetensors_file import (
-    SAFETENSORS_FILE,
-    config_files,
-    save_safetensors,
-)
+from elmo_plugin.bilm.files.safetensors_file import SAFETENSORS_FILE, config_files, save_safetensors
 from elmo_plugin.bilm.files.text import counted
 from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -41,7 +34,7 @@ FOLDERS = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\\"',;]+[/\\]
 
 
 def export_bilm(
-    bilm: BiLm,
+    bilm: BiLm | None,
     directory: str | Path,
     *,
     vocabulary: WordVocabulary | None = None,
@@ -60,7 +53,8 @@ def export_bilm(
 
     # Parameters
 
-    bilm : `BiLm`
+    bilm : `BiLm | None`
+        `None` to write only the others, next to a biLM that was exported before.
     directory : `str | Path`
         Output folder, created if needed.
     vocabulary, softmax
@@ -84,7 +78,9 @@ def export_bilm(
             return files.enter_context(atomic_write(directory / name))
 
         # The last one written is renamed first.
-        if file_format == "hdf5":
+        if bilm is None:
+            pass
+        elif file_format == "hdf5":
             write_json(aside(OPTIONS_FILE), options_dict(bilm.options))
             save_weights(bilm, aside(WEIGHTS_FILE), dtype)
         else:
@@ -171,23 +167,17 @@ def export_run(
         words, softmax = first_words(words, softmax, max_words)
         card["words_of_the_softmax"] = len(words)
         title += f", the softmax over the first {len(words)} words"
-    if softmax_only:
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        words.save(directory / VOCABULARY_FILE)
-        save_softmax(softmax, directory / SOFTMAX_FILE, softmax_dtype or dtype)
-        return f"softmax of {title}"
     export_bilm(
-        language_model.bilm,
+        None if softmax_only else language_model.bilm,
         directory,
         vocabulary=words,
         softmax=softmax,
-        card=card,
+        card=None if softmax_only else card,
         dtype=dtype,
         softmax_dtype=softmax_dtype,
         file_format=file_format,
     )
-    return title
+    return f"softmax of {title}" if softmax_only else title
 
 
 def _read_options(run: Path) -> ElmoOptions:

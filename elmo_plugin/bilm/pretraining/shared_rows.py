@@ -28,48 +28,36 @@ def all_reduce_rows(
     assert weight.grad is not None
     assert bias.grad is not None
     of_weight, of_bias = weight.grad.coalesce(), bias.grad.coalesce()
-    ids = of_weight.indices()[0]
+    own = of_weight.indices()[0]
     rows = torch.cat([of_weight.values(), of_bias.values()], dim=1).mul_(own_weight)
-    shared = negatives.to(ids.device).unique()
-    indices = torch.searchsorted(shared, ids).clamp_(max=len(shared) - 1)
-    is_shared = shared[indices] == ids
+    shared = negatives.to(own.device).unique()
+    is_shared = torch.isin(own, shared)
     block = rows.new_zeros(len(shared), rows.shape[1])
-    block[indices[is_shared]] = rows[is_shared]
+    block[torch.searchsorted(shared, own[is_shared])] = rows[is_shared]
     dist.all_reduce(block)
-    others, summed = _gathered(ids[~is_shared], rows[~is_shared], processes)
-    ids, rows = torch.cat([shared, others]), torch.cat([block, summed])
-    for parameter, values in ((weight, rows[:, :-1]), (bias, rows[:, -1:])):
+    longest = own.new_tensor([len(own) - int(is_shared.sum())])
+    dist.all_reduce(longest, dist.ReduceOp.MAX)
+    # Padding is of a word that all have, and adds zero to its row.
+    all_ids = _gathered(own[~is_shared], int(longest), int(shared[0]), processes.size)
+    all_rows = _gathered(rows[~is_shared], int(longest), 0, processes.size)
+    ids = torch.cat([shared, *all_ids]).unique()
+    values = rows.new_zeros(len(ids), rows.shape[1])
+    # In the same order in all processes, which then get the same bits.
+    for some, their_rows in zip([shared, *all_ids], [block, *all_rows]):
+        values[torch.searchsorted(ids, some)] += their_rows
+    for parameter, part in ((weight, values[:, :-1]), (bias, values[:, -1:])):
         if softmax.sparse:
             parameter.grad = torch.sparse_coo_tensor(
-                ids.unsqueeze(0), values, parameter.shape, check_invariants=False
+                ids.unsqueeze(0), part, parameter.shape, check_invariants=False
             )
         else:
-            parameter.grad = torch.zeros_like(parameter).index_copy_(0, ids, values)
+            parameter.grad = torch.zeros_like(parameter).index_copy_(0, ids, part)
 
 
-def _gathered(
-    ids: torch.Tensor, rows: torch.Tensor, processes: Processes
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Gather word ids and gradient rows of all processes; return the distinct ids and the sum of each
-    id's rows.
-    """
-    lengths = [ids.new_zeros(1) for _ in range(processes.size)]
-    dist.all_gather(lengths, ids.new_tensor([len(ids)]))
-    counts = torch.cat(lengths).tolist()
-    # Join each id and its row as bytes; pad to the largest number of rows in any process.
-    own = torch.cat([ids.unsqueeze(1).view(torch.uint8), rows.contiguous().view(torch.uint8)], 1)
-    own = torch.nn.functional.pad(own, (0, 0, 0, max(counts) - len(ids)))
-    everyone = [torch.empty_like(own) for _ in counts]
-    dist.all_gather(everyone, own)
-    pieces = [one[:count] for one, count in zip(everyone, counts)]
-    # `view` to another dtype fails on the strides of zero or one row, so flatten first.
-    all_ids = torch.cat([one[:, : ids.itemsize].flatten().view(ids.dtype) for one in pieces])
-    found, indices = all_ids.unique(return_inverse=True)
-    summed = rows.new_zeros(len(found), rows.shape[1])
-    # The ids of one process are distinct, so each addition is deterministic. The loop adds the
-    # pieces in the same order in all processes, which then get the same bits.
-    for index, one in zip(indices.split(counts), pieces):
-        own_rows = one[:, ids.itemsize :].flatten().view(rows.dtype)
-        summed[index] += own_rows.view(-1, rows.shape[1])
-    return found, summed
+def _gathered(values: torch.Tensor, length: int, padding: int, size: int) -> list[torch.Tensor]:
+    """Return the values of all processes, each padded to `length`."""
+    padded = values.new_full((length, *values.shape[1:]), padding)
+    padded[: len(values)] = values
+    everyone = [torch.empty_like(padded) for _ in range(size)]
+    dist.all_gather(everyone, padded)
+    return everyone

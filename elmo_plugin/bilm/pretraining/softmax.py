@@ -173,7 +173,7 @@ class WordSoftmax(torch.nn.Module):
         counts: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_least(0, num_frequent=num_frequent)
+        check_least(0, num_frequent=num_frequent, count_exponent=count_exponent)
         if count_exponent is None and num_frequent:
             raise ValueError(f"num_frequent is {num_frequent}, expected count_exponent with it")
         if counts is None and (count_exponent is not None or bias_from_counts):

@@ -117,9 +117,9 @@ class WordVocabulary:
 
 
 def check_least(least: int, **numbers: float | None) -> None:
-    """Raise a `ValueError` that names the first number below `least`; `None` is allowed."""
+    """Raise a `ValueError` that names the first number not from `least` on; `None` is allowed."""
     for name, number in numbers.items():
-        if number is not None and number < least:
+        if number is not None and not number >= least:  # NaN is no number
             raise ValueError(f"{name} is {number}, expected at least {least}")
 
 

@@ -164,10 +164,12 @@ def test_candidates_by_count_estimate_the_full_normalizer():
         ({"count_exponent": 0.8, "num_samples": 3}, "needs the counts of its words in the text"),
         ({"bias_from_counts": True}, "needs the counts of its words in the text"),
         ({"num_frequent": 3}, "num_frequent is 3, expected count_exponent with it"),
+        ({"count_exponent": -1.0}, "count_exponent is -1.0, expected at least 0"),
+        ({"count_exponent": math.nan}, "count_exponent is nan, expected at least 0"),
         ({"count_exponent": 0.8, "counts": torch.ones(9)}, "count_exponent is 0.8, expected num_s"),
     ],
 )
-def test_arguments_that_need_another_are_refused(arguments, message):
+def test_arguments_that_are_wrong_or_need_another_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         WordSoftmax(9, DIM, **arguments)
 
