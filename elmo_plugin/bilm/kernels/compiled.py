@@ -347,6 +347,7 @@ class CompiledLstm(FrozenLstm):
     """
 
     def __init__(self, weights: LstmWeights, number_format: str) -> None:
+        self.gave_nan = False
         # In float32 the input weight, which is large, is read in place instead of copied.
         self._weights = (
             PackedWeight(weights.input, number_format, blocks=4, copy=False),
@@ -377,7 +378,7 @@ class CompiledLstm(FrozenLstm):
             for one, width in ((hidden, layer.dim), (cell, layer.width))
         )
         outputs = hidden.new_empty(len(inputs), layer.dim)
-        self._run_layer(
+        self.gave_nan |= self._run_layer(
             ctypes.byref(layer),
             *map(pointer, (inputs, hidden, cell, outputs)), None, None,
             (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes),

@@ -192,7 +192,7 @@ def _lstm_layer(
         found = layer(inputs, batch_sizes, hidden, cell)
         # Padding, int8 and int16 turn infinite and huge numbers into NaN, where the definition has
         # none. On a GPU, to look would wait for all queued kernels.
-        if inputs.device.type != "cpu" or not _has_nan(found[0]):
+        if inputs.device.type != "cpu" or not layer.gave_nan or not _has_nan(found[0]):
             return found
         wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
         return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)

@@ -24,8 +24,8 @@ float* elmo_scratch(int64_t count);
 
 namespace {
 
-// What entry points return: whether there was memory. `library.py` raises a `MemoryError`.
-enum Status { DONE, NO_MEMORY };
+// What entry points return: whether there was memory, for which `library.py` raises a `MemoryError`, and whether a frozen layer gave NaN.
+enum Status { DONE, NO_MEMORY, HAS_NAN };
 
 // Reserves threads of the pool during one call of a kernel.
 struct Team {

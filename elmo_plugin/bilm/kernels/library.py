@@ -40,7 +40,7 @@ PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
-ABI = 2
+ABI = 3
 
 # Size of a block that `block_hashes` hashes.
 HASHED_BYTES = 1 << 16
@@ -134,10 +134,11 @@ def description() -> str:
     return "PyTorch's operators"
 
 
-def function(name: str, *types: str) -> Callable[..., None]:
+def function(name: str, *types: str) -> Callable[..., bool]:
     """
     Return a C function of the current variant of the library (`kernels.cpp`). `types` are suffixes
-    of its name: number formats, such as `"int8"`.
+    of its name: number formats, such as `"int8"`. Its result says whether a frozen LSTM layer gave
+    NaN.
     """
     found = variant()
     assert found is not None
@@ -239,7 +240,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 @functools.cache
-def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., None]:
+def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., bool]:
     library = _library()
     assert library is not None
     found = library["_".join((name, *types, variant.replace("-", "_")))]
@@ -247,9 +248,10 @@ def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., 
     return found
 
 
-def _raise_without_memory(status: int) -> None:
-    if status:
+def _raise_without_memory(status: int) -> bool:
+    if status == 1:
         raise MemoryError("no memory for the scratch space of a kernel of the biLM")
+    return status == 2
 
 
 def _warn(text: str) -> None:

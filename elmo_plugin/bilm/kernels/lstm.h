@@ -217,6 +217,12 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
   }
 }
 
+inline bool has_nan(const float* values, int64_t count) {
+  int32_t found = 0;
+  for (int64_t i = 0; i < count; ++i) found |= values[i] != values[i];
+  return found != 0;
+}
+
 // Runs an LSTM layer over packed rows, shape `(count, input_dim)`; `outputs` has shape `(count, dim)`. Input products are computed for several steps
 // at a time. If `SAVES`, all weights are row-major, and `activations` and `cells` get what the backward pass needs.
 template <class Format, bool SAVES>
@@ -252,7 +258,7 @@ Status run_layer(const Layer& layer, const float* inputs, float* hidden, float* 
                              {activations, count}, {cells, count}, start);
     start += rows;
   }
-  return DONE;
+  return !SAVES && has_nan(outputs, count * layer.dim) ? HAS_NAN : DONE;
 }
 
 }  // namespace

@@ -14,7 +14,16 @@ Prepack = Callable[[torch.Tensor], LinearKernel]
 
 
 class FrozenLstm(ABC):
-    """LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights."""
+    """
+    LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights.
+
+    # Attributes
+
+    gave_nan : `bool`
+        Whether an output may have been NaN in any call.
+    """
+
+    gave_nan = True
 
     def __call__(
         self,
