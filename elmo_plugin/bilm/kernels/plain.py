@@ -128,9 +128,10 @@ class _Look:
         self._settled = list(map(_reader, kinds))
         self._readers = list(filter(None, self._settled))
         self._parents = [one not in LEAVES for one in kinds]
-        self._owners = [bool(one._parameters) for one in modules]
+        own = list(map(vars, modules))
+        self._owners = list(map(bool, map(_parameters, own)))
         self.within = modules[1:]  # without the first, which would make a reference cycle
-        self.seen = list(self._now(modules, list(map(vars, modules))))
+        self.seen = list(self._now(modules, own))
 
     def _now(self, modules: list[Any], own: list[Any]) -> Iterator[Any]:
         return chain(
