@@ -43,6 +43,7 @@ from elmo_plugin.bilm.kernels.plain import (
     check_no_hooks,
     checked_once,
     depends_on_parameters_alone,
+    has_hooks,
     is_plain,
     plain_affines,
     plain_weights,

@@ -218,12 +218,15 @@ def plain_weights(find: Callable[[Any], Any]) -> Any:
     return property(functools.wraps(find)(get))
 
 
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Return whether a module has hooks or a `forward` that was assigned."""
+    forward_hooks, *others = _hooks(module.__dict__)
+    return "forward" in module.__dict__ or any(others) or not _only_verify(forward_hooks)
+
+
 def check_no_hooks(module: torch.nn.Module, kind: type[Any]) -> None:
     """Raise a `ValueError` if a call of the module does more than `kind.forward`."""
-    own = module.__dict__
-    hooks, *others = _hooks(own)
-    changed = "forward" in own or cast(Any, type(module)).forward is not kind.forward
-    if changed or any(others) or not _only_verify(hooks):
+    if has_hooks(module) or cast(Any, type(module)).forward is not kind.forward:
         raise ValueError(
             f"the {kind.__name__} has hooks or a forward of its own, which are not called here, "
             f"where its layers run one by one; expected them on its layers alone"

@@ -6,6 +6,7 @@ https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/modules/token_emb
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -81,9 +82,7 @@ class ManyLangsTokenLayer(CharCnn):
         self.forget_derived()
         self.lexicon = Lexicon.from_tensor(state) if len(state) else None
 
-    def forward(
-        self, character_ids: torch.Tensor, widths: Sequence[int] | None = None
-    ) -> torch.Tensor:
+    def forward(self, character_ids: torch.Tensor, widths: Sequence[int] | None = None) -> Any:
         """
         Compute token vectors.
 
@@ -97,13 +96,15 @@ class ManyLangsTokenLayer(CharCnn):
         # Returns
 
         `torch.Tensor`
-            Shape `(num_rows, projection_dim)`.
+            Shape `(num_rows, projection_dim)`; for a padded batch of ids as in `CharCnn.forward`.
 
         # Raises
 
         `ValueError`
             If the ids are bytes instead of code points, or no dictionary is loaded.
         """
+        if character_ids.dim() == 3:
+            return super().forward(character_ids)
         if self._lexicon is None:
             raise ValueError("this biLM has no dictionary yet, expected one with its weights")
         rows = character_ids.cpu().numpy()

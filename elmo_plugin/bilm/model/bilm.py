@@ -1,9 +1,11 @@
 """The biLM: a token layer, and a bidirectional LSTM with explicit initial and final states."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.backend import (
     CHECK,
@@ -19,6 +21,7 @@ from elmo_plugin.bilm.kernels.backend import (
     checked_once,
     depends_on_parameters_alone,
     derived_by_backend,
+    has_hooks,
     is_batched,
     is_in_backward,
     plain_weights,
@@ -245,26 +248,38 @@ class BiLm(WeightsModule):
         """
         if word_inputs is not None and self._word_embedding is not None:
             check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
-            known = self._word_embedding.num_embeddings
+            known = getattr(self._word_embedding, "num_embeddings", math.inf)
             bounds = word_inputs.aminmax() if word_inputs.numel() else ()
             if all(0 <= int(one) < known for one in bounds):
-                return self._run_words(self._word_embedding, word_inputs, start)
-        lengths = self.check(inputs) + 2
-        begin, end = self.batch_to_ids([self._token_class.boundaries])[0].to(inputs)
-        ids, mask = with_boundaries(inputs, lengths, begin, end)
-        return self.run_vectors(self._token_embedder(ids[mask]), mask, start)
+                return self._run_words(self._word_embedding, word_inputs.long(), start)
+        return self.run_vectors(*self._embedded(inputs), start)
 
     def _run_words(
         self, words: torch.nn.Embedding, word_inputs: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
-        begin, end = words.num_embeddings, words.num_embeddings + 1
         lengths = sentence_lengths(word_inputs > 0) + 2
-        ids, mask = with_boundaries(word_inputs, lengths, begin, end)
-        rows = ids[mask]
-        vectors = words(rows.clamp(max=begin - 1))
-        for number, boundary in zip((begin, end), self._boundary_vectors()):
-            vectors = torch.where((rows == number).unsqueeze(1), boundary, vectors)
-        return self.run_vectors(vectors, mask, start)
+        # Shape: (batch_size, num_tokens + 2, projection_dim)
+        vectors = functional.pad(words(word_inputs), (0, 0, 1, 1))
+        steps = torch.arange(vectors.shape[1], device=vectors.device)
+        for place, boundary in zip((0 * lengths, lengths - 1), self._boundary_vectors()):
+            is_boundary = (steps == place.unsqueeze(1)).unsqueeze(2)
+            vectors = torch.where(is_boundary, boundary, vectors)
+        mask = steps < lengths.unsqueeze(1)
+        return self.run_vectors(vectors[mask], mask, start)
+
+    def _embedded(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Return the vectors of a batch's tokens and boundaries, and their mask, for `run_vectors`.
+
+        A token layer that was hooked or replaced is called as AllenNLP calls its own.
+        """
+        lengths, layer = self.check(inputs) + 2, self._token_embedder
+        if isinstance(layer, CharCnn) and not has_hooks(layer):
+            begin, end = self.batch_to_ids([self._token_class.boundaries])[0].to(inputs)
+            ids, mask = with_boundaries(inputs, lengths, begin, end)
+            return layer(ids[mask]), mask
+        found = layer(inputs)
+        return found["token_embedding"][found["mask"]], found["mask"]
 
     @checked_once
     def run_vectors(
@@ -441,5 +456,5 @@ class BiLm(WeightsModule):
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])
-            vectors.append(self._token_embedder(ids[0].to(self.device)))
+            vectors.append(self._embedded(ids.to(self.device))[0][1:-1])
         return torch.cat(vectors)

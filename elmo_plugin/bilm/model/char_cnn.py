@@ -203,7 +203,7 @@ class CharCnn(WeightsModule):
         lengths = sentence_lengths((inputs > 0).any(dim=-1)) + 2
         ids, mask = with_boundaries(inputs, lengths, *self.boundary_ids.to(inputs))
         vectors = self.char_embedding.new_zeros(*mask.shape, self.projection_dim)
-        vectors[mask] = self(ids[mask])
+        vectors[mask] = type(self).forward(self, ids[mask])  # no hooks, which see the whole
         return vectors, mask
 
     def forget_token_vectors(self) -> None:

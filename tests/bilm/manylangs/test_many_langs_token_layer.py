@@ -102,6 +102,16 @@ def _options_dict(bilm):
     return found
 
 
+def test_a_hook_sees_the_whole_batch(folder):
+    bilm = load_bilm(folder, state="reset")
+    ids, seen = bilm.batch_to_ids([["a", "b"], ["c"]]), []
+    expected = bilm(ids)["activations"]
+    bilm.char_cnn.register_forward_hook(lambda layer, inputs, found: seen.append(found))
+    for ours, theirs in zip(bilm(ids)["activations"], expected, strict=True):
+        assert torch.equal(ours, theirs)
+    assert [one["mask"].sum(dim=1).tolist() for one in seen] == [[4, 3]]
+
+
 def test_every_weight_trains(folder):
     elmo = Elmo(folder, None, 1, requires_grad=True, dropout=0.0)
     elmo(elmo.batch_to_ids(SENTENCES))["elmo_representations"][0].square().sum().backward()

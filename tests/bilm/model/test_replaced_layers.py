@@ -582,6 +582,56 @@ def test_subclasses_of_our_own_layers(name, kind, state):
     assert not torch.allclose(found, before, atol=1e-3)
 
 
+class HalvesTokens(torch.nn.Module):
+    """Wrapper around the token layer, or around what looks up cached words."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs):
+        found = self.layer(inputs)
+        if isinstance(found, torch.Tensor):
+            return 0.5 * found
+        return found | {"token_embedding": 0.5 * found["token_embedding"]}
+
+
+def wrap_tokens(bilm, name):
+    bilm.add_module(name, HalvesTokens(getattr(bilm, name)))
+
+
+def hook_tokens(bilm, name):
+    def halve(layer, inputs, found):
+        assert len(inputs[0]) == len(BATCHES[2])  # sentences, not rows
+        return HalvesTokens(lambda _: found)(None)
+
+    getattr(bilm, name).register_forward_hook(halve)
+
+
+def assign_forward(bilm, name):
+    layer = getattr(bilm, name)
+    layer.forward = HalvesTokens(layer.forward).forward
+
+
+@pytest.mark.parametrize("change", [wrap_tokens, hook_tokens, assign_forward])
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_embeds_tokens_is_called_as_in_allennlp(files, change, cached):
+    vocabulary = ["@@PADDING", *sorted({token for one in BATCHES[2] for token in one})]
+    words = torch.zeros(IDS.shape[:2], dtype=torch.long)
+    for row, sentence in zip(words, BATCHES[2], strict=True):
+        row[: len(sentence)] = torch.tensor([vocabulary.index(token) for token in sentence])
+    given = (IDS, words) if cached else (IDS,)
+    outputs = []
+    for elmo in elmo_pair(files, vocab_to_cache=vocabulary if cached else None):
+        bilm = elmo._elmo_lstm
+        before = bilm(*given)["activations"][0]
+        change(bilm, "_word_embedding" if cached else "_token_embedder")
+        bilm._elmo_lstm.reset_states()
+        outputs.append(torch.stack(bilm(*given)["activations"]))
+        assert not torch.allclose(outputs[-1][0], before, atol=1e-3)
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["_token_embedder", "_elmo_lstm.backward_layer_1"])
 def test_a_wrapped_layer_of_ours(name):
     """The wrapper has none of the attributes of what it wraps."""

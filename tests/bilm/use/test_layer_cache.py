@@ -462,7 +462,11 @@ def buffered(bilm, factor):
 
 
 def hooked(bilm, factor):
-    bilm.char_cnn.register_forward_hook(lambda module, inputs, output: factor * output)
+    bilm.char_cnn.register_forward_hook(
+        lambda module, inputs, output: (
+            output | {"token_embedding": factor * output["token_embedding"]}
+        )
+    )
 
 
 def hooked_outside(bilm, factor):
