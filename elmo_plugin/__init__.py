@@ -134,7 +134,14 @@ def _add_to_classes(elmo: ModuleType) -> None:
             import_module(module)
 
 
+def _replace_elmo(modules: ModuleType) -> None:
+    """Put the names of `elmo_plugin.as_allennlp` into AllenNLP, if a program has imported it."""
+    if "elmo_plugin.as_allennlp" in sys.modules and hasattr(modules, "__file__"):
+        import_module("elmo_plugin.as_allennlp").replace_installed(modules)
+
+
 _AT_IMPORT = {
+    "allennlp.modules": _replace_elmo,
     _REGISTRY: _register_at_first_look_up,
     _PROGRAM: _load_plugin,
     _ELMO: _add_to_classes,

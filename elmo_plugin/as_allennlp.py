@@ -3,8 +3,8 @@ Stand-in modules for programs that import ELMo from AllenNLP 0.9, such as `from
 allennlp.commands.elmo import ElmoEmbedder` and `from allennlp.modules.elmo import Elmo`.
 
 `elmo-plugin run PROGRAM` runs such a program unchanged. So does Python, if the first line of the
-program is `import elmo_plugin.as_allennlp`. If AllenNLP 2 is installed, only
-`allennlp.commands.elmo` is added, which AllenNLP 2 does not have. Otherwise the modules in
+program is `import elmo_plugin.as_allennlp`. If AllenNLP 2 is installed, `allennlp.commands.elmo` is
+added, and the names in `MODULES` replace those of its other modules. Otherwise the modules in
 `MODULES` replace AllenNLP.
 
 The LSTM state is carried from call to call, as in AllenNLP 0.9. With the environment variable
@@ -56,10 +56,26 @@ class AllenNlpFinder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Set the attributes of a stand-in module."""
         module.__doc__ = f"elmo_plugin in place of {module.__name__}, see elmo_plugin.as_allennlp."
-        for name, value in MODULES[module.__name__].items():
-            home = value.startswith("elmo_plugin.")
-            setattr(module, name, getattr(import_module(value), name) if home else value)
+        _set_names(module)
+
+
+def _set_names(module: ModuleType) -> None:
+    for name, value in MODULES[module.__name__].items():
+        home = value.startswith("elmo_plugin.")
+        setattr(module, name, getattr(import_module(value), name) if home else value)
+
+
+def replace_installed(_: ModuleType) -> None:
+    """
+    Put ELMo's names into AllenNLP 2's `allennlp.modules`, which has been imported. What AllenNLP
+    itself has imported from there stays AllenNLP's.
+    """
+    import_module("elmo_plugin.modules.elmo")  # makes our class one that AllenNLP builds
+    for name in ("allennlp.modules.elmo", "allennlp.modules"):
+        _set_names(sys.modules[name])
 
 
 if not any(isinstance(finder, AllenNlpFinder) for finder in sys.meta_path):
     sys.meta_path.append(AllenNlpFinder())
+if hasattr(sys.modules.get("allennlp.modules.elmo"), "__file__"):
+    replace_installed(sys.modules["allennlp.modules"])

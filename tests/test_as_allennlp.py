@@ -91,11 +91,10 @@ def test_a_program(installed, state, files, tmp_path):
         assert one == pytest.approx(other, abs=1e-6)
     assert found["mixed"] == pytest.approx(expected[0].mean(axis=0), abs=1e-6)
     assert f"ElmoEmbedder with state '{state}'" in child.stderr
-    if installed:
-        # Its own `Elmo`, which carries.
-        assert found["home"] == "allennlp.modules.elmo"
-    else:
-        assert found["shapes"] == ([[2, 1, 12], [2, 1, 20]] if state == "carry" else [])
+    assert found["shapes"] == ([[2, 1, 12], [2, 1, 20]] if state == "carry" else [])
+    assert found["home"] == "elmo_plugin.bilm.use.old_programs"
+    assert f"Elmo with state '{state}'" in child.stderr
+    if not installed:
         assert found["modules"] == [
             "allennlp",
             "allennlp.commands",
@@ -103,7 +102,26 @@ def test_a_program(installed, state, files, tmp_path):
             "allennlp.modules",
             "allennlp.modules.elmo",
         ]
-        assert f"Elmo with state '{state}'" in child.stderr
+
+
+@pytest.mark.parametrize(
+    "first",
+    [IMPORT, "import allennlp.modules\n" + IMPORT, IMPORT + "import elmo_plugin.modules.elmo\n"],
+)
+def test_installed_allennlp_builds_it_from_a_config(first, files):
+    """And AllenNLP's own token embedder keeps AllenNLP's class."""
+    code = """
+import json, sys
+from allennlp.common import Params
+from allennlp.modules import Elmo
+from allennlp.modules.token_embedders import ElmoTokenEmbedder
+files = dict(zip(("options_file", "weight_file"), sys.argv[1:]))
+built = Elmo.from_params(Params({**files, "num_output_representations": 1}))
+stock = ElmoTokenEmbedder(**files)._elmo
+print([type(one).__module__ for one in (built, stock)], isinstance(built, type(stock)))
+"""
+    child = python(first + code, *files)
+    assert child.stdout == "['elmo_plugin.bilm.use.old_programs', 'allennlp.modules.elmo'] True\n"
 
 
 def test_the_first_line(files):

@@ -12,7 +12,9 @@ import inspect
 from typing import Any, Optional
 
 import torch
-from allennlp.modules.elmo import Elmo as StockElmo
+
+# `elmo_plugin.as_allennlp` replaces the class in `allennlp.modules.elmo`, not here.
+from allennlp.modules.token_embedders.elmo_token_embedder import Elmo as StockElmo
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
