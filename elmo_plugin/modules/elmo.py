@@ -12,11 +12,13 @@ import inspect
 from typing import Any, Optional
 
 import torch
+from allennlp.modules.elmo_lstm import ElmoLstm
 
 # `elmo_plugin.as_allennlp` replaces the class in `allennlp.modules.elmo`, not here.
 from allennlp.modules.token_embedders.elmo_token_embedder import Elmo as StockElmo
 
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.use.elmo import Elmo as Elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
@@ -84,6 +86,15 @@ def _draw_as_allennlp(options: ElmoOptions) -> None:
 
 
 Elmo.__bases__ = (_StockElmoType,)
+# Methods of AllenNLP's LSTM that programs call; they run our layers.
+for _name in (
+    "load_weights",
+    "sort_and_run_forward",
+    "_lstm_forward",
+    "_get_initial_states",
+    "_update_states",
+):
+    setattr(BiLstm, _name, getattr(ElmoLstm, _name))
 Elmo.__init__ = with_configuration_error(  # type: ignore[method-assign]
     _drawing_as_allennlp(Elmo.__init__)
 )

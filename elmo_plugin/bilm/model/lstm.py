@@ -23,6 +23,7 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     backend,
     call_lstm_modules,
+    lstm_step,
     plain,
     plain_affines,
     plain_weights,
@@ -196,11 +197,12 @@ class LstmCellWithProjection(WeightsModule):
         self,
         inputs: torch.Tensor,
         batch_sizes: Sequence[int],
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        hidden: Any = None,
+        cell: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Any, Any] | tuple[torch.Tensor, Any]:
         """
-        Run the layer over packed rows.
+        Run the layer over packed rows. It also takes AllenNLP's arguments: padded sentences, their
+        lengths, and `(hidden, cell)` or `None`, which then get gradients.
 
         # Parameters
 
@@ -218,12 +220,38 @@ class LstmCellWithProjection(WeightsModule):
             Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
             and `cell`, detached, with the shapes of the initial ones.
         """
+        if inputs.dim() == 3:
+            return self._run_padded(inputs, batch_sizes, hidden)
+        assert cell is not None
         weights = self.plain_weights
         arguments = inputs, batch_sizes, hidden, cell
         if weights is not None:
             return backend().lstm_layer(*arguments, weights, self.precision)
+        return call_lstm_modules(*arguments, self._modules_to_call)
+
+    @property
+    def _modules_to_call(self) -> LstmModules:
         layers = self.input_linearity, self.state_linearity, self.state_projection
-        return call_lstm_modules(*arguments, LstmModules(*layers, *self.clips))
+        return LstmModules(*layers, *self.clips)
+
+    def _run_padded(
+        self, inputs: torch.Tensor, lengths: Sequence[int], start: Sequence[torch.Tensor] | None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        packing = Packing(torch.as_tensor(lengths, device=inputs.device), inputs.shape[1])
+        if start is None:
+            sizes = self.projection_dim, self.cell_size
+            start = [inputs.new_zeros(1, len(inputs), size) for size in sizes]
+        hidden, cell = (one.squeeze(0) for one in packing.sort(LstmState(*start)))
+        rows = [hidden[:0]]
+        direction = DIRECTIONS[not self.go_forward]
+        for x in packing.pack(inputs, direction).split(packing.batch_sizes):
+            size = len(x)
+            row, new = lstm_step(x, hidden[:size], cell[:size], self._modules_to_call)
+            hidden, cell = torch.cat([row, hidden[size:]]), torch.cat([new, cell[size:]])
+            rows.append(row)
+        both, dim = packing.unpack(torch.cat(rows), torch.cat(rows)), self.projection_dim
+        end = packing.unsort(LstmState(hidden.unsqueeze(0), cell.unsqueeze(0)))
+        return both[..., :dim] if self.go_forward else both[..., dim:], tuple(end)
 
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))

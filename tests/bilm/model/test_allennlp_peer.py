@@ -262,6 +262,45 @@ def test_the_lstm_takes_inputs_and_a_mask(files):
         ours(inputs, mask)
 
 
+@pytest.mark.parametrize("name", ["forward_layer_0", "backward_layer_1"])
+@pytest.mark.parametrize("lengths", [[4, 4, 2], [5, 1], [3]])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_single_layer_takes_padded_sentences(name, lengths, given, files):
+    torch.manual_seed(4)
+    inputs = torch.randn(len(lengths), max(lengths), 6, requires_grad=True)
+    state = [torch.randn(1, len(lengths), size, requires_grad=True) for size in (6, 10)]
+    results = []
+    for elmo in elmo_pair(files, requires_grad=True):
+        layer = elmo._elmo_lstm._elmo_lstm.get_submodule(name)
+        outputs, end = layer(inputs, lengths, tuple(state) if given else None)
+        loss = sum(one.square().sum() for one in (outputs, *end))
+        learned = [inputs, *layer.parameters(), *(state if given else ())]
+        results.append([outputs, *end, *torch.autograd.grad(loss, learned)])
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-4)
+
+
+def test_methods_of_the_lstm_that_programs_call(files, tmp_path):
+    import elmo_plugin.modules.elmo  # noqa: F401 (adds them)
+
+    other = write(tmp_path, random_bilm(seed=7))
+    results = []
+    for elmo in elmo_pair(files):
+        lstm = elmo._elmo_lstm._elmo_lstm
+        lstm.load_weights(other[1])
+        found = []
+        for lengths in ([3, 5, 2], [4, 0], [1, 5, 4, 2]):
+            torch.manual_seed(5)
+            inputs = torch.randn(len(lengths), 5, 6)
+            mask = torch.arange(5) < torch.tensor(lengths).unsqueeze(1)
+            run = lstm.sort_and_run_forward(lstm._lstm_forward, inputs, mask)
+            if 0 not in lengths:
+                lstm._update_states(*run[1:])
+            found += [run[0], *run[1], run[2], *lstm._states]
+        results.append([*found, lstm(inputs, mask)])
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-4)
+    assert bool(results[0][0].any())
+
+
 def test_boundary_vectors_that_programs_set(files):
     ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
     for elmo in (ours, theirs):
