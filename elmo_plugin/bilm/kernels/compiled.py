@@ -363,13 +363,14 @@ class CompiledLstm(FrozenLstm):
         )  # fmt: skip
         self._run_layer = library.function("lstm_layer", number_format)
 
-    def _run(
+    def __call__(
         self,
         inputs: torch.Tensor,
         batch_sizes: Sequence[int],
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run the layer, see `Backend.lstm_layer`."""
         layer, (dim, cell_size) = self._layer, (hidden.shape[1], cell.shape[1])
         inputs = padded_rows(inputs, layer.input_dim).contiguous()
         # Copied, because the kernel overwrites them with the final state.

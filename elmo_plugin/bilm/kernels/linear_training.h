@@ -117,7 +117,6 @@ Status linear_gradients(const float* weight, int64_t output_dim, int64_t dim, co
   gradients.finish();
   if (grad.bias) memset(grad.bias, 0, output_dim * sizeof(float));
   if (grad.inputs) pack_transposed<Format>(team, weight, dim, output_dim, packed);
-  const int64_t at_once = columns_at_once(dim, team.threads);
   for (int64_t start = 0; start < count; start += max_rows) {
     const int64_t size = minimum(count - start, max_rows);
     prepare(team, start, memory);
@@ -133,14 +132,9 @@ Status linear_gradients(const float* weight, int64_t output_dim, int64_t dim, co
       if (grad.bias) add_columns(grad.bias + column, sums);
     });
     if (grad.inputs)
-      team.ranges(dim / at_once, [&](int64_t begin, int64_t end, int) {
-        [[maybe_unused]] const Tiles tiles;
-        for (int64_t column = begin * at_once; column < end * at_once; column += at_once) {
-          const int64_t panel = panel_size<Format>(output_dim);
-          multiply_columns(rows, size, Panels{packed + column / COLUMNS * panel, panel}, at_once, grad.inputs + start * dim + column, dim);
-          for (int64_t row = start; row < start + size; ++row)
-            for (int64_t j = column; j < column + at_once; j += COLUMNS) finish(row, j, grad.inputs + row * dim + j);
-        }
+      multiply_all(team, rows, size, packed, dim, grad.inputs + start * dim, [&](int64_t column, int64_t columns) {
+        for (int64_t row = start; row < start + size; ++row)
+          for (int64_t j = column; j < column + columns; j += COLUMNS) finish(row, j, grad.inputs + row * dim + j);
       });
   }
   if (grad.weight) weight_gradient<Format, true>(team, gradients, inputs, dim, grad.weight, packed);

@@ -155,6 +155,20 @@ void multiply_columns(const Rows<Format>& rows, int64_t count, Panels panels, in
     multiply<1>(rows, count, panels, products, stride);
 }
 
+// Multiplies the first `count` rows by a packed weight of `output_dim` rows, and calls `finish(column, columns)` for columns that are done.
+template <class Format, class Finish>
+void multiply_all(const Team& team, const Rows<Format>& rows, int64_t count, const float* weight, int64_t output_dim, float* products,
+                  const Finish& finish) {
+  const int64_t columns = columns_at_once(output_dim, team.threads);
+  team.ranges(count > 0 ? output_dim / columns : 0, [&](int64_t begin, int64_t end, int) {
+    [[maybe_unused]] const Tiles tiles;
+    for (int64_t column = begin * columns; column < end * columns; column += columns) {
+      multiply_columns(rows, count, Weight<Format>{weight, rows.dim, false}.panels(column), columns, products + column, output_dim);
+      finish(column, columns);
+    }
+  });
+}
+
 // Scratch of `run_steps`, in floats.
 template <class Format>
 int64_t steps_scratch(const Layer& layer, int64_t max_rows, int threads) {
@@ -171,8 +185,7 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
   const Rows<Format> before{scratch, max_rows, dim};
   const Rows<Format> gated{scratch + Rows<Format>::size(max_rows, dim), max_rows, width};
   float* const all_sums = gated.data + Rows<Format>::size(max_rows, width);
-  const Weight<Format> state{layer.state, dim, false}, projection{layer.projection, width, false};
-  const int64_t columns = columns_at_once(dim, team.threads);
+  const Weight<Format> state{layer.state, dim, false};
   const int64_t gate_stride = width / COLUMNS * count * COLUMNS;
   load_rows(team, hidden, before, max_rows);
   for (int64_t step = 0; step < steps; ++step) {
@@ -197,17 +210,12 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
       }
     });
     pack_rows(team, gated, size);
-    team.ranges(dim / columns, [&](int64_t begin, int64_t end, int) {
-      [[maybe_unused]] const Tiles tiles;
-      for (int64_t column = begin * columns; column < end * columns; column += columns) {
-        float* output = outputs + column;
-        multiply_columns(gated, size, projection.panels(column), columns, output, dim);
-        for (int64_t row = 0; row < size; ++row) {
-          float* place = output + row * dim;
-          for (int64_t j = 0; j < columns; ++j) place[j] = clamp(place[j], layer.projection_clip);
-          if (row >= staying) memcpy(hidden + row * dim + column, place, columns * sizeof(float));
-          for (int64_t j = 0; j < columns && row < staying; j += COLUMNS) before.set(row, column + j, place + j);
-        }
+    multiply_all(team, gated, size, layer.projection, dim, outputs, [&](int64_t column, int64_t columns) {
+      for (int64_t row = 0; row < size; ++row) {
+        float* place = outputs + row * dim + column;
+        for (int64_t j = 0; j < columns; ++j) place[j] = clamp(place[j], layer.projection_clip);
+        if (row >= staying) memcpy(hidden + row * dim + column, place, columns * sizeof(float));
+        for (int64_t j = 0; j < columns && row < staying; j += COLUMNS) before.set(row, column + j, place + j);
       }
     });
     pack_rows(team, before, staying);

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
@@ -25,6 +24,7 @@ class FrozenLstm(ABC):
 
     gave_nan = True
 
+    @abstractmethod
     def __call__(
         self,
         inputs: torch.Tensor,
@@ -32,32 +32,7 @@ class FrozenLstm(ABC):
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer (`Backend.lstm_layer`) in groups of `LSTM_SENTENCES_AT_ONCE` sentences."""
-        most = tuning.LSTM_SENTENCES_AT_ONCE
-        if len(hidden) <= most:
-            return self._run(inputs, batch_sizes, hidden, cell)
-        # Index of the sentence to which each packed row belongs.
-        sentences = torch.cat([torch.arange(size, device=inputs.device) for size in batch_sizes])
-        outputs = inputs.new_empty(len(inputs), hidden.shape[1])
-        ends = []
-        for start in range(0, len(hidden), most):
-            rows = (sentences // most == start // most).nonzero().squeeze(1)
-            sizes = [min(size - start, most) for size in batch_sizes if size > start]
-            group = slice(start, start + most)
-            outputs[rows], *end = self._run(inputs[rows], sizes, hidden[group], cell[group])
-            ends.append(end)
-        hidden, cell = (torch.cat(parts) for parts in zip(*ends))
-        return outputs, hidden, cell
-
-    @abstractmethod
-    def _run(
-        self,
-        inputs: torch.Tensor,
-        batch_sizes: Sequence[int],
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer over one group of sentences."""
+        """Run the layer, see `Backend.lstm_layer`."""
 
 
 class SteppedLstm(FrozenLstm):
@@ -126,13 +101,14 @@ class SteppedLstm(FrozenLstm):
         """Convert the final cell states back from the form that `_step` expects."""
         return cell
 
-    def _run(
+    def __call__(
         self,
         inputs: torch.Tensor,
         batch_sizes: Sequence[int],
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run the layer, see `Backend.lstm_layer`."""
         dtype = cell.dtype
         outputs: list[torch.Tensor] = []
         ended: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -76,7 +76,7 @@ Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& gr
   grad_gates.finish();
   gated.finish();
   const int64_t state_columns = columns_at_once(dim, team.threads), gate_columns = columns_at_once(width, team.threads);
-  const int64_t input_columns = columns_at_once(input_dim, team.threads), panel = panel_size<Format>(gates);
+  const int64_t panel = panel_size<Format>(gates);
   int64_t start = count;
   for (int64_t step = steps; step >= 0; --step) {
     // The gradients of the gates, first of the step's outputs: what comes from the loss and from the step after.
@@ -106,13 +106,7 @@ Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& gr
         }
       }
     });
-    if (grad.inputs && after > 0)
-      team.ranges(input_dim / input_columns, [&](int64_t begin, int64_t end, int) {
-        [[maybe_unused]] const Tiles tiles;
-        for (int64_t column = begin * input_columns; column < end * input_columns; column += input_columns)
-          multiply_columns(gates_rows, after, Panels{input + column / COLUMNS * panel, panel}, input_columns,
-                           grad.inputs + start * input_dim + column, input_dim);
-      });
+    if (grad.inputs) multiply_all(team, gates_rows, after, input, input_dim, grad.inputs + start * input_dim, [](int64_t, int64_t) {});
     start -= size;
     team.ranges(size > 0 ? dim / state_columns : 0, [&](int64_t begin, int64_t end, int thread) {
       [[maybe_unused]] const Tiles tiles;

@@ -28,10 +28,6 @@ INPUT_PRODUCT_ELEMENTS_KEPT = 1 << 24
 # `INPUT_PRODUCT_ELEMENTS` on a GPU: 134 MB. An estimate, not measured.
 INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 
-# Number of sentences that a frozen LSTM layer computes at a time. This limits the memory for large
-# batches; a larger number would hardly be faster.
-LSTM_SENTENCES_AT_ONCE = 256
-
 # Weights with fewer elements, such as those of the Small biLM's LSTM, ignore `"float16"`: in
 # float32 they fit the CPU's cache, so that float16 is not faster.
 LEAST_HALVED = 1 << 21

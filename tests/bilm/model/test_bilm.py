@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.model.bilm import BiLm, BiLmOutput
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.state import STATE_MODES, WARM_UP_TEXT
@@ -85,21 +84,6 @@ def test_primed_is_carry_after_the_warm_up_text():
     primed = vectors(bilm_in("primed"), SENTENCES)
     assert_close(primed[:1], vectors(carry, SENTENCES[:1]))
     assert largest_difference(primed, vectors(bilm_in("reset"), SENTENCES)) > 1e-2
-
-
-@pytest.mark.parametrize("state", STATE_MODES)
-@pytest.mark.parametrize("sentences", [1, 2, 3])
-def test_few_sentences_together_give_the_same_vectors_as_all(state, sentences, monkeypatch):
-    """In carry also the state that later batches start with."""
-    batches = [*BATCHES, [["moon"] * 30, ["cat", "sat"]], *BATCHES]
-    peer, bilm = bilm_in(state).requires_grad_(False), bilm_in(state).requires_grad_(False)
-    expected = [vectors(peer, batch) for batch in batches]
-    monkeypatch.setattr(tuning, "LSTM_SENTENCES_AT_ONCE", sentences)
-    for batch, layers in zip(batches, expected, strict=True):
-        assert_close(vectors(bilm, batch), layers)
-    if state == "carry":
-        for ours, theirs in zip(bilm.carried, peer.carried, strict=True):
-            assert_close(ours.cell, theirs.cell)
 
 
 @pytest.mark.parametrize("state", STATE_MODES)
