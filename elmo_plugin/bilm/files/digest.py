@@ -9,6 +9,7 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.kernels.backend import BACKENDS, backend
 from elmo_plugin.bilm.kernels.derived import derived, in_doubt
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -67,7 +68,10 @@ class WeightsDigest:
         settings = [_settings(one) for one in bilm.modules()]
         named = list(bilm.named_parameters(remove_duplicate=False))
         shapes = [(name, one.dtype, tuple(one.shape)) for name, one in named]
-        about = repr((bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT))
+        about = repr((
+            bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT,
+            backend() is BACKENDS["reference"],
+        ))  # fmt: skip
         parameters = [one for _, one in named]
         if certain:
             in_doubt(parameters)

@@ -305,6 +305,10 @@ class BiLm(WeightsModule):
         tokens[mask] = vectors.to(first.dtype)
         del vectors  # free memory for the LSTM
         first[..., projection_dim:] = tokens
+        if has_hooks(self._elmo_lstm):  # called as AllenNLP calls its own
+            ends: list[BiLstmState] = []
+            upper = self._elmo_lstm(tokens, mask, start=start, ends=ends)
+            return BiLmOutput([first, *upper], mask, *ends)
         upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
         return BiLmOutput([first, *upper], mask, end)
 

@@ -380,6 +380,7 @@ class BiLstm(torch.nn.Module):
         lengths: torch.Tensor,
         start: BiLstmState | None = None,
         backward_tokens: torch.Tensor | None = None,
+        ends: list[BiLstmState] | None = None,
     ) -> Any:
         """
         Run both directions over a padded batch.
@@ -396,6 +397,9 @@ class BiLstm(torch.nn.Module):
             carried or zeros, and the result is one tensor, the layers' outputs.
         backward_tokens : `torch.Tensor | None`, optional (default = `None`)
             Token vectors for the backward direction, if they are others.
+        ends : `list[BiLstmState] | None`, optional (default = `None`)
+            If given, arguments and result are as without `start`, nothing is carried, and the final
+            states are appended here.
 
         # Returns
 
@@ -406,6 +410,10 @@ class BiLstm(torch.nn.Module):
         """
         if start is None:
             return self._run_as_allennlp(tokens, lengths)
+        if ends is not None:
+            layers, end = self.forward(tokens, sentence_lengths(lengths), start)
+            ends.append(end)
+            return torch.stack(layers)
         packing = Packing(lengths, tokens.shape[1])
         padded = tokens, tokens if backward_tokens is None else backward_tokens
         inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))

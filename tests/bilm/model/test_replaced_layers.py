@@ -632,6 +632,33 @@ def test_what_embeds_tokens_is_called_as_in_allennlp(files, change, cached):
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
 
 
+def halved_outputs(lstm, inputs, outputs):
+    assert outputs.shape[1:3] == inputs[1].shape  # of all layers, as AllenNLP stacks them
+    return 0.5 * outputs
+
+
+def halved_inputs(lstm, inputs):
+    tokens, mask = inputs
+    return 0.5 * tokens, mask
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_hooks_of_the_whole_lstm_are_called_as_in_allennlp(files, trains):
+    ours, theirs = elmo_pair(files, requires_grad=trains)
+    before = layers_of(ours)
+    ours._elmo_lstm.reset_states()
+    for elmo in (ours, theirs):
+        elmo._elmo_lstm._elmo_lstm.register_forward_hook(halved_outputs)
+        elmo._elmo_lstm._elmo_lstm.register_forward_pre_hook(halved_inputs)
+    for _ in range(2):  # the second time, from the carried state
+        found, expected = layers_of(ours), layers_of(theirs)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+    for state in ("reset", "primed"):
+        ours._elmo_lstm.state = state
+        assert not torch.allclose(layers_of(ours), found, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["_token_embedder", "_elmo_lstm.backward_layer_1"])
 def test_a_wrapped_layer_of_ours(name):
     """The wrapper has none of the attributes of what it wraps."""

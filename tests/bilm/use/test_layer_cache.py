@@ -11,7 +11,7 @@ import torch
 from tiny_bilm import BATCHES, random_bilm, replica_of, write
 
 from elmo_plugin.bilm.files import blob_store
-from elmo_plugin.bilm.kernels.backend import WeightsModule
+from elmo_plugin.bilm.kernels.backend import WeightsModule, use_backend
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -109,6 +109,13 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
     found = cache.layers(bilm, ids)
     assert not torch.allclose(found["activations"][1], before[1], atol=1e-4)
     assert_same(found, bilm(ids))
+
+
+def test_each_backend_has_entries_of_its_own():
+    bilm, cache, ids = frozen(dtype="int8"), LayerCache("memory"), batch_to_ids(BATCHES[0])
+    with use_backend("reference"):
+        cache.layers(bilm, ids)
+    assert_same(cache.layers(bilm, ids), bilm(ids))
 
 
 def test_what_is_full_takes_no_more_and_stays_right(place, caplog, tmp_path):
