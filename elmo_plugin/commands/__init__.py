@@ -10,11 +10,13 @@ line, without a traceback, since it means wrong input.
 import argparse
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from elmo_plugin.bilm.files.text import described
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
@@ -58,6 +60,7 @@ class Command(NamedTuple):
         exits with status 1, Ctrl-C with status 130.
         """
         _open_missing_streams()
+        sys.unraisablehook = _interrupt_again
         keep_freed_memory()
         keep_to_cpu_quota()
         try:
@@ -86,6 +89,17 @@ def _open_missing_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _interrupt_again(unraisable: Any) -> None:
+    """
+    Repeat a Ctrl-C that came in a callback, such as a weak reference's while a biLM is loaded.
+    Python drops every exception there, and the command would go on.
+    """
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,)).start()  # out of the callback
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _say(text: str, status: int) -> int:

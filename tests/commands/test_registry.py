@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -264,6 +265,23 @@ def test_an_interrupt_while_a_command_loads_is_one_line(place):
         text=True,
     )
     assert (child.returncode, child.stderr) == (130, "interrupted\n")
+
+
+def test_an_interrupt_in_a_callback_is_not_lost(monkeypatch, capsys):
+    class Callback:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def run(args):
+        Callback()
+        for _ in range(50):
+            time.sleep(0.1)
+
+    monkeypatch.setattr("elmo_plugin.commands.show.run", run)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    with pytest.raises(SystemExit) as stopped:
+        main(["show", "p.jsonl", "page.html"])
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 
 def test_no_command_lists_them_all(capsys):

@@ -158,8 +158,9 @@ class LocalWorker(ProcessPoolExecutor):
 
     def kill(self) -> None:
         """End the process at once, and wait for its end."""
-        if self._context.process is not None:
-            self._context.process.kill()
+        process = self._context.process
+        if process is not None and process.pid is not None:  # `None` if Ctrl-C came at its start
+            process.kill()
         self.shutdown(cancel_futures=True)
 
     def describe(self, error: BaseException) -> str:

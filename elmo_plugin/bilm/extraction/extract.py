@@ -196,21 +196,22 @@ def extract(
                 raise
             write()
         return run.count
-    # The other processes work in the folder too, so lock it only to begin and to end. When this
-    # one gets the lock, the last one may have written the output and removed the folder.
-    with locked_folder(folder, wait=True):
-        is_done = output.exists()
+    # The other processes work in the folder too, so lock it only to begin and to end. The last one
+    # may have written the output and removed the folder, even before the first lock here.
+    is_done = True
+    try:
+        with locked_folder(folder, wait=True):
+            is_done = output.exists()
+            if not is_done:
+                parts.begin(run_settings, resume=True, share=True)
         if not is_done:
-            parts.begin(run_settings, resume=True, share=True)
-    if not is_done:
-        try:
             compute()
             with locked_folder(folder, wait=True):
                 if len(parts.paths()) == run.num_shards and not output.exists():
                     write()
-        except OSError:
-            if not output.exists():
-                raise
+    except OSError:
+        if not output.exists():
+            raise
     with contextlib.suppress(OSError):  # the lock may have made the removed folder again
         folder.rmdir()
     return _check_finished(output, parts, sentences) if is_done else run.count

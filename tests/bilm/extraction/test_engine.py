@@ -2,6 +2,7 @@
 
 import functools
 import io
+import multiprocessing.resource_tracker
 import os
 import pickle
 import signal
@@ -186,6 +187,16 @@ def test_workers_keep_to_the_cpu_quota(quota, expected, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
     monkeypatch.setattr(engine, "cpu_quota", lambda: quota)
     assert LocalWorkers(b"", 1).num_processors() == expected
+
+
+def test_ctrl_c_while_a_worker_starts_ends_the_run(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    multiprocessing.resource_tracker.ensure_running()
+    monkeypatch.setattr("multiprocessing.util.spawnv_passfds", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_shards([(0, None)], LocalWorkers(b"", 1), 1, tmp_path, tqdm(disable=True))
 
 
 # --- real processes ----------------------------------------------------------------------------

@@ -593,6 +593,19 @@ def test_runs_that_share_at_the_same_time(tmp_path):
     assert names(tmp_path) == ["one", *(f"out{number}" for number in range(5))]
 
 
+def test_run_whose_folder_is_removed_before_it_begins_is_done(tmp_path, monkeypatch):
+    lines = text(4)
+    extract(bilm_of(), lines, tmp_path / "other", SHORT)
+
+    def locked_too_late(folder, wait):
+        folder.rmdir()
+        (tmp_path / "other").rename(tmp_path / "out")
+        return locked_folder(folder, wait)
+
+    monkeypatch.setattr(extract_module, "locked_folder", locked_too_late)
+    assert extract(bilm_of(), lines, tmp_path / "out", SHORT, shard="1/2") == len(lines)
+
+
 @pytest.mark.usefixtures("small_shards")
 def test_run_that_shares_is_refused_with_another_input_or_other_settings(tmp_path):
     lines = text(40)
