@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     from allennlp.common.util import import_module_and_submodules
 
     from elmo_plugin.edits import components, overlay
-    from elmo_plugin.edits.elmo import AddedElmo
+    from elmo_plugin.edits.elmo_edits import AddedElmo
 
     import_module("elmo_plugin.plugin")  # registers the classes
     for package in args.include_package:

@@ -9,7 +9,7 @@ from typing import Any
 from allennlp.common import Params
 
 from elmo_plugin.edits import components
-from elmo_plugin.edits.elmo import Edit
+from elmo_plugin.edits.elmo_edits import Edit
 
 UNDEFINED = re.compile(r"undefined external variable: (\w+)")
 

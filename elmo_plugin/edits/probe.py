@@ -1,33 +1,22 @@
 """Build and run the model of a config on a few instances, and see how far it gets."""
 
-import collections.abc
 import copy
-import inspect
-import itertools
 import re
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, DatasetReader, Field, Instance, Vocabulary
-from allennlp.data.dataset_readers import MultiTaskDatasetReader
-from allennlp.data.fields import ListField, MetadataField, TextField
-from allennlp.data.tokenizers import Token
+from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.modules import TextFieldEmbedder
 from torch.utils._python_dispatch import TorchDispatchMode
-
-MOST_INSTANCES, MOST_SECONDS, BATCH_SIZE = 1000, 4.0, 4
-SENTENCE = "The old boat sank near the bank of the river ."
-LABELS = ("O", "B-X", "I-X")  # of namespaces for which no data is there
 
 
 class Outcome(NamedTuple):
@@ -58,142 +47,6 @@ class Outcome(NamedTuple):
         pairs = zip(self.lines, other.lines)
         before, after = next((pair for pair in pairs if pair[0] != pair[1]), (("", 0), ("", 0)))
         return before[0] == after[0] and before[1] < after[1]
-
-
-class ProbeVocabulary(Vocabulary):
-    """Vocabulary without empty namespaces, for a model whose training data is not there."""
-
-    def get_vocab_size(self, namespace: str = "tokens") -> int:
-        """Return the size of a namespace. An empty one gets `LABELS` first."""
-        if super().get_vocab_size(namespace) == 0:
-            self.add_tokens_to_namespace(list(LABELS), namespace)
-        return super().get_vocab_size(namespace)
-
-    def get_index_to_token_vocabulary(self, namespace: str = "tokens") -> dict[int, str]:
-        """Return the tokens of a namespace by index. An empty one gets `LABELS` first."""
-        self.get_vocab_size(namespace)
-        return super().get_index_to_token_vocabulary(namespace)
-
-
-def read(reader: DatasetReader, path: Any) -> list[Instance]:
-    """Read the first instances of a data path, from each task of a multi-task reader."""
-    if isinstance(reader, MultiTaskDatasetReader):
-        return [one for task, inner in reader.readers.items() for one in read(inner, path[task])]
-    end = time.monotonic() + MOST_SECONDS
-    instances = itertools.takewhile(lambda _: time.monotonic() < end, reader.read(path))
-    return list(itertools.islice(instances, MOST_INSTANCES))
-
-
-def invent(reader: DatasetReader) -> Iterator[list[Instance]]:
-    """
-    Yield instances of an invented sentence, made by the reader's `text_to_instance`. The first has
-    all arguments that can be invented, such as a label, the last only the required ones.
-
-    # Raises
-
-    `Exception`
-        The reader's first error, if it makes no instance.
-    """
-    parts = [
-        list(one.values()) if isinstance(one, dict) else [one] for one in vars(reader).values()
-    ]
-    wrapped = [one for part in parts for one in part if isinstance(one, DatasetReader)]
-    if wrapped and not isinstance(reader, MultiTaskDatasetReader):  # such as sharded
-        yield from invent(wrapped[0])
-    elif wrapped:
-        yield [
-            _with_task(instance, task)
-            for task, inner in zip(reader.readers, wrapped)  # type: ignore[attr-defined]
-            for instance in next(invent(inner))
-        ]
-    else:
-        found, error = False, None
-        for extent in (2, 1, 0):
-            try:
-                instance = reader.text_to_instance(**_arguments(reader, extent))
-                reader.apply_token_indexers(instance)
-                list(text_fields([instance]))
-            except Exception as problem:  # anything that a reader's code may raise
-                error = error or problem
-                continue
-            found = True
-            yield [instance]
-        if error is not None and not found:
-            raise error
-
-
-def _with_task(instance: Instance, task: str) -> Instance:
-    instance.add_field("task", MetadataField(task))
-    return instance
-
-
-def _arguments(reader: DatasetReader, extent: int) -> dict[str, Any]:
-    """Return invented arguments; `extent` 0 leaves out those that have a default, 2 none."""
-    found: dict[str, Any] = {}
-    for name, parameter in inspect.signature(reader.text_to_instance).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        value = _invented(parameter.annotation, bool(found), extent)
-        if parameter.default is parameter.empty or not found or (extent and value is not None):
-            found[name] = value
-    return found
-
-
-def _invented(annotation: Any, is_label: bool, extent: int) -> Any:
-    """Return a value of an annotated type, of which each list is as long as the sentence."""
-    words, origin, arguments = SENTENCE.split(), get_origin(annotation), get_args(annotation)
-    if origin is Union:  # rather words than a string
-        best = max(arguments, key=lambda one: (len(get_args(one)), get_args(one) != (int,)))
-        return _invented(best, is_label, extent)
-    if annotation in (str, int):
-        return SENTENCE if annotation is str else 0
-    if origin is dict:
-        return collections.defaultdict(list) if extent > 1 else None
-    if origin not in (list, collections.abc.Sequence):
-        return None
-    if str in (arguments[0], *get_args(arguments[0])) and get_origin(arguments[0]) is not list:
-        return [LABELS[0]] * len(words) if is_label else words
-    if arguments[0] is int:
-        return [int(number == 3) for number in range(len(words))]
-    if arguments[0] is Token:
-        places = itertools.accumulate((len(word) + 1 for word in words), initial=0)
-        tokens = [Token(word, idx=place) for word, place in zip(words, places)]
-        return tokens if extent > 1 or not is_label else None
-    if get_args(arguments[0]) == (str,):
-        return [words, words]
-    if extent > 1 and get_args(arguments[0]) == (int,):
-        return [[0] for _ in words]
-    return None
-
-
-def text_fields(instances: list[Instance]) -> Iterator[tuple[str, TextField]]:
-    """Yield the text fields of instances with the names of the fields that hold them."""
-
-    def inside(field: Field) -> Iterator[TextField]:
-        if isinstance(field, TextField):
-            yield field
-        elif isinstance(field, ListField):
-            for one in field.field_list:
-                yield from inside(one)
-
-    for instance in instances:
-        for name, field in instance.fields.items():
-            yield from ((name, one) for one in inside(field))
-
-
-def batches(instances: list[Instance], vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Return instances as batches, one for each set of fields (each task)."""
-    groups: dict[Any, list[Instance]] = {}
-    for instance in instances:
-        task = instance.fields["task"].metadata if "task" in instance.fields else None  # type: ignore[attr-defined]
-        groups.setdefault((task, *sorted(instance.fields)), []).append(instance)
-    found = []
-    for group in groups.values():
-        # Copies: what is indexed is not counted in another vocabulary.
-        batch = Batch(copy.deepcopy(group[:BATCH_SIZE]))
-        batch.index_instances(vocabulary)
-        found.append(batch.as_tensor_dict())
-    return found
 
 
 class Probe:

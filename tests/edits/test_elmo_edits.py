@@ -18,7 +18,7 @@ from allennlp.nn.util import get_text_field_mask
 import elmo_plugin.plugin
 from elmo_plugin.edits import overlay
 from elmo_plugin.edits.components import get, shown
-from elmo_plugin.edits.elmo import AddedElmo
+from elmo_plugin.edits.elmo_edits import AddedElmo
 
 WIDTH = 512
 INDEXER = {"type": "elmo_characters"}

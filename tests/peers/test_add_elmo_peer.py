@@ -9,7 +9,7 @@ pytest.importorskip("allennlp_models", reason="run by make peers")
 
 from elmo_plugin.edits import overlay
 from elmo_plugin.edits.components import get, shown
-from elmo_plugin.edits.elmo import AddedElmo
+from elmo_plugin.edits.elmo_edits import AddedElmo
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.peers

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data import DatasetReader
 from allennlp.data.token_indexers import (
     PretrainedTransformerIndexer,
     PretrainedTransformerMismatchedIndexer,
     SingleIdTokenIndexer,
     TokenIndexer,
 )
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Tokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.models import Model
 from allennlp.models.archival import extracted_archive
 from allennlp.modules import TokenEmbedder
@@ -28,12 +28,11 @@ from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.edits import probe
+from elmo_plugin.edits import trial_data
 from elmo_plugin.edits.components import Argument, Path, get, replaced, shown, walk
 from elmo_plugin.edits.probe import Outcome, Probe
 from elmo_plugin.old_configs import check_not_of_0_9
 
-READERS = {"dataset_reader": "train_data_path", "validation_dataset_reader": "validation_data_path"}
 FILES = ("options_file", "weight_file", "options", "pretrained_file")
 # Names of integers that may be widths, and of those that are not.
 WIDTH = re.compile("dim|size|width|units|channels|features", re.IGNORECASE)
@@ -89,7 +88,7 @@ class AddedElmo:
         if not embedders and not present:
             raise ValueError(self._no_place())
 
-        self._choices, self._is_real, note = _instances(config, "dataset_reader")
+        self._choices, self._is_real, note = trial_data.instances(config, "dataset_reader")
         if note is not None:
             self.notes.append(note)
         known = all(_options(one.value) for one in present)
@@ -109,7 +108,7 @@ class AddedElmo:
                     self._edit((*one.path, key), new, f"ELMo's weights become {weights}")
         else:
             self._add(embedders)
-        self._instances = _instances(self.config, "dataset_reader")[0][chosen]
+        self._instances = trial_data.instances(self.config, "dataset_reader")[0][chosen]
         if step != 0:
             self._widen(baseline, step)
         self._protect_from_initializers()
@@ -139,7 +138,7 @@ class AddedElmo:
             indexer["code_points"] = True
         if self._options.num_characters != 50:
             indexer["max_characters_per_token"] = self._options.num_characters
-        slots = [slot for part in READERS for slot in _slots(self.config, part)]
+        slots = [slot for part in trial_data.READERS for slot in _slots(self.config, part)]
         taken = [get(self.config, path) for path in (*embedders, *(slot.path for slot in slots))]
         keys = ("elmo", *(f"elmo_{number}" for number in range(2, 100)))
         key = next(key for key in keys if not any(key in (one or ()) for one in taken))
@@ -157,7 +156,10 @@ class AddedElmo:
         part = str(slot.path[0])
         marked = replaced(self.config, (*slot.path, key), indexer)
         pairs = zip(
-            *(probe.text_fields(_instances(it, part)[0][-1]) for it in (self.config, marked))
+            *(
+                trial_data.text_fields(trial_data.instances(it, part)[0][-1])
+                for it in (self.config, marked)
+            )
         )
         fields = {
             name: field
@@ -179,7 +181,7 @@ class AddedElmo:
 
     def _widen(self, baseline: Outcome, step: int | None) -> None:
         """Change widths until the model runs as far as that of the original config."""
-        batches = probe.batches(self._instances, self._vocabulary)
+        batches = trial_data.batches(self._instances, self._vocabulary)
         refused: list[str] = []
         tries: list[Path] = []
 
@@ -253,9 +255,9 @@ class AddedElmo:
         model = _for_trial(self.config)["model"]
         best: tuple[Outcome, int] | None = None
         for index, instances in enumerate(self._choices):
-            vocabulary = _vocabulary(self.config, instances, self._is_real)
+            vocabulary = trial_data.vocabulary(self.config, instances, self._is_real)
             tried = Probe(vocabulary)
-            outcome = tried.begin(model, probe.batches(instances, vocabulary))
+            outcome = tried.begin(model, trial_data.batches(instances, vocabulary))
             if best is None or outcome.error is None or best[0].is_behind(outcome):
                 best = (outcome, index)
                 self._probe, self._vocabulary = tried, vocabulary
@@ -272,12 +274,12 @@ class AddedElmo:
         if self._own_error is not None:
             return "no batch, since the config's own model does not run"
         here = self._weights == "embedded" or FilePath(self._weights).exists()
-        config = _without_files(self.config, _is_here) if here else _for_trial(self.config)
-        vocabulary = _vocabulary(config, self._instances, self._is_real)
+        config = _for_trial(self.config, is_real=here)
+        vocabulary = trial_data.vocabulary(config, self._instances, self._is_real)
         model = Model.from_params(Params(copy.deepcopy(config["model"])), vocab=vocabulary)
         model.train()
         losses = []
-        for batch in probe.batches(self._instances, vocabulary):
+        for batch in trial_data.batches(self._instances, vocabulary):
             loss = model(**batch).get("loss")
             if loss is not None:
                 loss.backward()
@@ -387,28 +389,25 @@ def _stand_in(options: ElmoOptions | None) -> dict[str, Any]:
     return options_dict(ElmoOptions(*sizes, SMALL.filters, 1, of.num_characters))
 
 
-def _for_trial(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config that is quick to build: with small biLMs, and without values from files."""
+def _for_trial(config: dict[str, Any], is_real: bool = False) -> dict[str, Any]:
+    """
+    Return a config whose model is quick to build: with small biLMs, without initializers, and with
+    random values in place of those in files. If `is_real`, only files that are not here are left
+    out.
+    """
     for one in list(walk(Model, config["model"], ("model",))):
-        if one.builds(Elmo, ElmoTokenEmbedder):
+        if not is_real and one.builds(Elmo, ElmoTokenEmbedder):
             options = _options(one.value)
-            if not isinstance(options, ManyLangsOptions):
+            if not isinstance(options, ManyLangsOptions):  # its dictionaries are in its file
                 files = {key: None for key in FILES if key in one.value}
                 value = {**one.value, **files, "options": _stand_in(options)}
                 config = replaced(config, one.path, value)
-        elif one.builds(InitializerApplicator):
+        elif not is_real and one.builds(InitializerApplicator):
             config = replaced(config, one.path, {})
-    return _without_files(config)
-
-
-def _without_files(config: dict[str, Any], but_these: Any = lambda location: False) -> Any:
-    """Return a config of a model that starts at random values where those are in files."""
-    for one in list(walk(Model, config["model"], ("model",))):
-        is_file = one.path[-1] in ("pretrained_file", "weights_file") and isinstance(one.value, str)
-        # ELMoForManyLangs' dictionaries are in its file.
-        is_bilm = isinstance(get(config, (*one.path[:-1], "options")), dict)
-        if is_file and not is_bilm and not but_these(one.value):
-            config = replaced(config, one.path, None)
+        elif one.path[-1] in ("pretrained_file", "weights_file"):
+            file, options = (get(config, (*one.path[:-1], it)) for it in (one.path[-1], "options"))
+            if isinstance(file, str) and not isinstance(options, dict):
+                config = replaced(config, one.path, file if is_real and _is_here(file) else None)
     return config
 
 
@@ -416,57 +415,6 @@ def _slots(config: dict[str, Any], part: str) -> list[Argument]:
     """Return the arguments of a reader that are token indexers, given or not."""
     arguments = walk(DatasetReader, config[part], (part,)) if config.get(part) else ()
     return [one for one in arguments if one.is_dict_of(TokenIndexer)]
-
-
-def _instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], bool, str | None]:
-    """
-    Return the first instances of a reader's data, or, if the data is not here, invented instances
-    to choose from; whether they are real; and a sentence about what is missing, or `None`.
-    """
-    path, reason = config.get(READERS[part]), f"{READERS[part]} is {config.get(READERS[part])!r}"
-    reader, note = _reader(config[part], part)
-    if path and "://" not in str(path):
-        try:
-            if found := probe.read(reader, path):
-                return [found], True, note
-        except Exception as error:  # anything that a reader's code may raise
-            reason = f"{reason}: {type(error).__name__}: {str(error)[:200]}"
-    try:
-        invented = list(probe.invent(reader))
-    except Exception as error:
-        other = "validation_dataset_reader"  # may do without answers
-        if part == other or not config.get(other):
-            raise ValueError(f"{reason}; nor does {part} read a sentence: {error}") from error
-        invented = _instances(config, other)[0]
-    return invented, False, f"the data was not read, so a sentence was invented ({reason})"
-
-
-def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:
-    """Build a reader; if it cannot be built, with tokenizers that need no files, and a note."""
-    try:
-        return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), None
-    except Exception as error:  # such as of a tokenizer's download
-        tokenizers = [one for one in walk(DatasetReader, config) if one.builds(Tokenizer)]
-        for one in tokenizers:
-            config = replaced(config, one.path, {"type": "just_spaces"})
-        if not tokenizers:
-            raise
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        note = f"{part} was tried with words between spaces as tokens ({reason})"
-        return DatasetReader.from_params(Params(copy.deepcopy(config))), note
-
-
-def _vocabulary(config: dict[str, Any], instances: list[Instance], is_real: bool) -> Vocabulary:
-    if not is_real:
-        vocabulary = probe.ProbeVocabulary.from_instances(instances)
-        # More words than a sampled softmax draws.
-        vocabulary.add_tokens_to_namespace([f"word{number}" for number in range(10_000)])
-        return vocabulary
-    try:
-        params = Params(copy.deepcopy(config.get("vocabulary") or {}))
-        return Vocabulary.from_params(params, instances=instances)
-    except Exception:  # files that are not here
-        return Vocabulary.from_instances(instances)
 
 
 def _indexer_config(indexer: TokenIndexer, path: Path) -> dict[str, Any]:
@@ -490,7 +438,7 @@ def _check_words(config: dict[str, Any]) -> None:
         PretrainedTransformerMismatchedIndexer,
         PretrainedTransformerTokenizer,
     )
-    for part in READERS:
+    for part in trial_data.READERS:
         for one in walk(DatasetReader, config.get(part) or {}, (part,)):
             if one.builds(*transformers):
                 raise ValueError(
