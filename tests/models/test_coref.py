@@ -5,6 +5,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from torch.utils.flop_counter import FlopCounterMode
 
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.options import options_dict
@@ -397,6 +398,15 @@ def test_span_extractors_that_are_not_called_may_not_be_changed():
         model.get_submodule(name).register_forward_hook(lambda m, i, out: 0 * out)
         with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
             run(model, one)
+
+
+def test_a_mode_changes_no_scores():
+    one = instance()
+    model = build_paper(one)
+    before = run(model, one)["loss"].item()
+    with FlopCounterMode(display=False) as counter:
+        assert run(model, one)["loss"].item() == pytest.approx(before, abs=1e-6)
+    assert counter.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("name", [SCORERS[2], SCORERS[5]])

@@ -10,7 +10,7 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.interface import Affine
-from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
+from elmo_plugin.bilm.kernels.plain import has_hooks, is_plain, plain_affines
 
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:
@@ -161,7 +161,7 @@ def span_parts(
         (endpoint_extractor, EndpointSpanExtractor),
         (attentive_extractor, SelfAttentiveSpanExtractor),
     ):
-        if not is_plain(extractor, kind):
+        if type(extractor) is not kind or has_hooks(extractor):
             raise ConfigurationError(
                 f"a {kind.__name__} was replaced or hooked, expected it as the model made it: its "
                 "parameters are used here, and it is not called"
