@@ -14,15 +14,17 @@ from typing import Any, Optional
 import torch
 from allennlp.modules.elmo_lstm import ElmoLstm
 
-# `elmo_plugin.as_allennlp` replaces the class in `allennlp.modules.elmo`, not here.
-from allennlp.modules.token_embedders.elmo_token_embedder import Elmo as StockElmo
-
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.use.elmo import Elmo as Elmo
 from elmo_plugin.modules.archived_bilm import is_loading, options_in_archive
 from elmo_plugin.modules.scalar_mix import with_configuration_error
+
+try:  # `elmo_plugin.as_allennlp` replaces the class in `allennlp.modules.elmo`, not here
+    from allennlp.modules.token_embedders.elmo_token_embedder import Elmo as StockElmo
+except ImportError:  # this module is still being imported, and that class not replaced yet
+    from allennlp.modules.elmo import Elmo as StockElmo
 
 
 class _StockElmoType(StockElmo):
