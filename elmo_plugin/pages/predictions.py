@@ -14,6 +14,9 @@ KINDS = (
     "a tagger (words, tags), semantic roles (words, verbs), coreference (document, clusters), "
     "reading comprehension (best_span, token_offsets, passage_tokens) or a classifier (label)"
 )
+# Keys of a model's input that a page shows. Others, such as a gold `label`, are not its prediction.
+CLASSIFIED = ("sentence", "tokens", "premise", "hypothesis")
+TEXTS = (*CLASSIFIED, "question", "passage")
 
 
 class Span(NamedTuple):
@@ -42,10 +45,11 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
     found = False
     for number, prediction, given in pairs:
         try:
-            caption, content = to_html({**given, **prediction}, colors)
+            texts = {key: given[key] for key in TEXTS if key in given}
+            caption, content = to_html({**texts, **prediction}, colors)
         except KeyError as error:
             raise ValueError(f"{predictions}, line {number}: the key {error} is missing") from error
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # of a number of more than 308 digits
             raise ValueError(f"{predictions}, line {number}: {error}") from error
         yield (
             f"<figure>\n<figcaption>{html.escape(caption)} <small>{number}</small></figcaption>\n"
@@ -201,7 +205,7 @@ def _clusters(tokens: list[str], clusters: list[Any]) -> str:
 def _label(prediction: dict[str, Any], colors: dict[str, int]) -> tuple[str, str]:
     label = str(prediction["label"])
     texts = []
-    for name in ("sentence", "tokens", "premise", "hypothesis"):
+    for name in CLASSIFIED:
         for key in (name, f"{name}_tokens"):
             if key in prediction:
                 value = prediction[key]

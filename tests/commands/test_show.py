@@ -111,7 +111,10 @@ def test_clusters_are_numbered_and_may_lie_in_each_other(tmp_path):
 
 def test_a_classifiers_label_is_shown_with_its_text(tmp_path):
     entailment = {"label": "neutral", "probabilities": {"neutral": 0.75, "contradiction": 0.25}}
-    given = [{"premise": EVIL, "hypothesis": "A dog ."}, {"sentence": "A great film ."}]
+    given = [
+        {"premise": EVIL, "hypothesis": "A dog ."},
+        {"sentence": "A great film .", "label": "3", "verbs": ["is"], "tags": ["O"]},
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, given)))
     predictions = [entailment, {"label": "4"}]
     page = show(tmp_path, *predictions, inputs=tmp_path / "in.jsonl")
@@ -122,6 +125,13 @@ def test_a_classifiers_label_is_shown_with_its_text(tmp_path):
     assert "A great film ." in page.text
     assert marks(show(tmp_path, *predictions)) == ["neutral", "4"]
     assert marks(show(tmp_path, {**entailment, "premise_tokens": ["A", "dog"]})) == ["neutral"]
+
+
+def test_a_gold_label_of_the_inputs_is_no_prediction(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"sentence": "A great film .", "label": "4"}')
+    with pytest.raises(SystemExit):
+        show(tmp_path, {"logits": [0.5, 0.1]}, inputs=tmp_path / "in.jsonl")
+    assert "expected those of a tagger" in capsys.readouterr().err
 
 
 def test_inputs_must_have_a_line_for_each_prediction(tmp_path, capsys):
@@ -208,6 +218,7 @@ def test_spans_of_tags(tags, wanted):
             r"best_span: found 0.5, expected a w",
         ),
         ('{"label": "x", "probabilities": {"x": "y"}}', r"line 3: x: found 'y', expected a whole"),
+        (f'{{"label": "x", "probabilities": {{"x": {10**400}}}}}', r"line 3: int too large"),
         ("[" * 10**5, r"line 3: JSON that is nested too deeply"),
         ('{"best_span": [0, 2], "token_offsets": [[0, 1]]}', r"line 3: found best_span \[0, 2\]"),
     ],
