@@ -83,6 +83,8 @@ def test_clusters_of_one_mention():
     assert fractions(ceafe(predicted, gold)) == pytest.approx((0.8 / 3, 0.8 / 1))
     assert fractions(b_cubed(predicted, gold)) == pytest.approx((4 / 3 / 5, 1))
     assert fractions(muc(predicted, gold)) == pytest.approx((1 / 3, 1))
+    # Shared with a cluster of one mention, a mention scores nothing: 1/2 of one of two remains.
+    assert fractions(b_cubed(clusters("ab"), clusters("a bc"))) == pytest.approx((1 / 4, 1 / 4))
 
 
 def batch(gold, predicted):
