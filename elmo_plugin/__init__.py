@@ -123,28 +123,26 @@ def _load_plugin(_: ModuleType) -> None:
 
 
 _FROM_PARAMS = "allennlp.common.from_params"
-_ELMO = "allennlp.modules.elmo"
 
 
-def _add_to_classes(elmo: ModuleType) -> None:
-    """Let AllenNLP build the classes of `_FOR_CONFIGS` that are imported already."""
-    # The stand-in of `elmo_plugin.as_allennlp` has no file.
-    for name, module in _FOR_CONFIGS.items() if hasattr(elmo, "__file__") else ():
+def _add_to_classes(modules: ModuleType) -> None:
+    """
+    Let AllenNLP build the classes of `_FOR_CONFIGS` that are imported already, and take the names
+    of `elmo_plugin.as_allennlp`, if a program has imported it.
+    """
+    if not hasattr(modules, "__file__"):  # the stand-in of `elmo_plugin.as_allennlp`
+        return
+    for name, module in _FOR_CONFIGS.items():
         if _HOMES[name] in sys.modules:
             import_module(module)
-
-
-def _replace_elmo(modules: ModuleType) -> None:
-    """Put the names of `elmo_plugin.as_allennlp` into AllenNLP, if a program has imported it."""
-    if "elmo_plugin.as_allennlp" in sys.modules and hasattr(modules, "__file__"):
+    if "elmo_plugin.as_allennlp" in sys.modules:
         import_module("elmo_plugin.as_allennlp").replace_installed(modules)
 
 
 _AT_IMPORT = {
-    "allennlp.modules": _replace_elmo,
+    "allennlp.modules": _add_to_classes,
     _REGISTRY: _register_at_first_look_up,
     _PROGRAM: _load_plugin,
-    _ELMO: _add_to_classes,
 }
 
 
