@@ -158,9 +158,10 @@ def derived(
       function, as `torch.narrow(weight, ...)`, is not seen;
     * a new tensor in `.data`, another parameter, device or dtype.
 
-    A write through a view that was taken before the last use is not counted. On a CPU, a few
-    elements of each weight are therefore compared as well, which detects a write to a whole tensor;
-    `in_doubt` has the whole content compared.
+    Not counted are writes through a view that was taken before the last use, through an address
+    (`data_ptr()`), by another process, and by `torch.distributed` to the parameter itself. On a
+    CPU, a few elements of each weight are therefore compared as well, which detects a write to a
+    whole tensor; `in_doubt` has the whole content compared.
 
     Thread-safe; at worst, two threads compute the same value.
 

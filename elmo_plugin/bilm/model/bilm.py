@@ -113,7 +113,9 @@ class BiLm(WeightsModule):
         self._token_embedder = layer = token_layer or CharCnn(options)
         # What a token is, also if the token layer is replaced.
         self._token_class: type[CharCnn] = type(layer)
-        self._word_embedding: torch.nn.Embedding | None = None
+        self._word_embedding: torch.nn.Embedding | None
+        # Here, so that parameters, and an optimizer's state, have AllenNLP's order.
+        self.register_module("_word_embedding", None)
         self._boundaries: list[torch.Tensor | None] = [None, None]
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,

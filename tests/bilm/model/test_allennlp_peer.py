@@ -369,6 +369,15 @@ def test_four_dimensions(cached, files):
     assert_same_output(*outputs)
 
 
+def test_parameters_have_allennlps_order(files):
+    """Optimizers number their states by it."""
+    ours, theirs = (
+        [name for name, _ in elmo.named_parameters()]
+        for elmo in elmo_pair(files, 2, requires_grad=True, vocab_to_cache=WORDS)
+    )
+    assert ours == theirs
+
+
 def test_cached_words(files):
     ours, theirs = elmo_pair(files, vocab_to_cache=WORDS, keep_sentence_boundaries=True)
     with torch.no_grad():
