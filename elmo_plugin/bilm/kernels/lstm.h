@@ -186,6 +186,7 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
   const Rows<Format> gated{scratch + Rows<Format>::size(max_rows, dim), max_rows, width};
   float* const all_sums = gated.data + Rows<Format>::size(max_rows, width);
   const Weight<Format> state{layer.state, dim, false};
+  constexpr bool PUTS = Rows<Format>::PACKED && Format::PARAMETERS == 0;
   const int64_t gate_stride = width / COLUMNS * count * COLUMNS;
   load_rows(team, hidden, before, max_rows);
   for (int64_t step = 0; step < steps; ++step) {
@@ -199,9 +200,10 @@ void run_steps(const Team& team, const Layer& layer, const float* products, int6
           const float* added = products + row * COLUMNS + column * count;
           for (int64_t gate = 0; gate < GATES; ++gate) prefetch_columns(added + PREFETCH_ROWS * COLUMNS + gate * gate_stride);
           prefetch_columns(cell + (row + PREFETCH_ROWS) * width + column);
-          float *own = cell + row * width + column, *sums = all + row * WIDE, output[COLUMNS];
+          float *own = cell + row * width + column, *sums = all + row * WIDE, unpacked[COLUMNS];
+          float* const output = PUTS ? unpacked : gated.at(row, column);
           apply_gates<SAVES>(sums, added, gate_stride, layer.bias + column, width, own, output, layer.cell_clip);
-          gated.set(row, column, output);
+          if constexpr (PUTS) gated.put(row, column, output);
           if constexpr (SAVES) {
             for (int64_t gate = 0; gate < GATES; ++gate) activations.put(start + row, gate * width + column, sums + gate * COLUMNS);
             cells.put(start + row, column, own);
