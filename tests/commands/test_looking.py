@@ -171,7 +171,7 @@ def test_a_folders_name_is_no_markup(tmp_path, folder, capsys):
     main(["layer-weights", ner, "--plot", str(tmp_path / "weights.svg")])
 
 
-def test_the_title_of_a_single_mix_is_not_cut(tmp_path):
+def test_a_plot_of_a_single_mix_has_its_weights_and_whole_title(tmp_path):
     from matplotlib.figure import Figure
 
     drawn = []
@@ -181,6 +181,9 @@ def test_the_title_of_a_single_mix_is_not_cut(tmp_path):
         stock(figure, *arguments, **named)
         (axes, _) = figure.axes
         drawn.append((axes.title.get_window_extent(), figure.bbox))
+        assert axes.images[0].get_array().tolist() == [[pytest.approx(1 / 3)]] * 3
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        assert names == ["token layer", "LSTM layer 1", "LSTM layer 2"]
 
     ner = archive(tmp_path / "ner" / "model.tar.gz", mix(PREFIX, [0.0] * 3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
