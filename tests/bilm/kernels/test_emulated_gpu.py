@@ -174,12 +174,12 @@ def test_embedder_and_extraction(emulation, tmp_path):
 
 
 @PLAIN
-@pytest.mark.parametrize("num_tokens", [5, 7])
+@pytest.mark.parametrize("num_tokens", [3, 5])
 def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
     """A few pieces would do on a CPU; on a GPU each would cost the same time."""
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE", 2)
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 5)
-    tokens = ["The", "naïve", "moon", "." * 60, "a", "cat", "sat"][:num_tokens]
+    tokens = ["The", "naïve", "." * 60, "moon", "a"][:num_tokens]
     pieces = []
     encode = token_layer._encode
     monkeypatch.setattr(
@@ -191,7 +191,7 @@ def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
         yield random_bilm().to(device).token_vectors(tokens)
 
     assert_same(work)
-    assert pieces == [5, 2][: 1 + num_tokens // 6]
+    assert pieces == [5, 2][: 1 + num_tokens // 5]  # both boundaries are tokens, too
 
 
 @PLAIN
