@@ -68,7 +68,8 @@ def token_layer(
             lambda: _token_cache(weights, num_characters),
         )
         vectors = cache.vectors(
-            character_ids, lambda ids: _encode_without_nan(ids, weights, precision.dtype)
+            character_ids,
+            lambda ids: _without_nan(_encode_frozen(ids, weights, precision.dtype), ids, weights),
         )
         return vectors.to(like.dtype)
     if widths is not None:  # a GPU, which must not be asked for anything
@@ -83,9 +84,11 @@ def token_layer(
     if trains and number_format is not None:
         with without_autocast(character_ids.device):
             vectors = trained_token_layer(distinct, weights, number_format)
+        vectors = _without_nan(vectors, distinct, weights)
     elif trains:
         linears = _trained_linears(weights, precision.training_dtype)
         vectors = encode(distinct, weights, linears, tokens_at_once(distinct, trains=True))
+        vectors = _without_nan(vectors, distinct, weights)
     else:
         vectors = _encode_frozen(distinct, weights, precision.dtype)
     return functional.embedding(inverse, vectors)
@@ -96,12 +99,11 @@ def _trained_linears(weights: TokenWeights, training_dtype: str | None) -> Linea
     return linears_with_gradient(weights, linear)
 
 
-def _encode_without_nan(
-    character_ids: torch.Tensor, weights: TokenWeights, dtype: str | None
+def _without_nan(
+    vectors: torch.Tensor, character_ids: torch.Tensor, weights: TokenWeights
 ) -> torch.Tensor:
-    """Run `_encode_frozen`; where it gives NaN, run the definition, as in `_lstm_layer`."""
-    vectors = _encode_frozen(character_ids, weights, dtype)
-    if not _has_nan(vectors):
+    """Return the vectors; if they hold NaN, those of the definition, as in `_lstm_layer`."""
+    if vectors.device.type != "cpu" or not _has_nan(vectors):
         return vectors
     wide = weights.float() if _is_half_on_cpu(weights.embedding) else weights
     with without_autocast(character_ids.device):
@@ -174,25 +176,27 @@ def _lstm_layer(
     with without_autocast(inputs.device):
         if wants_gradient([inputs, *tensors]):
             number_format = trained_format(weights.input, precision.training_dtype)
-            if number_format is not None:
-                return CompiledLstmTraining.apply(
-                    inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
-                    weights.projection_clip, number_format,
-                )  # fmt: skip
-            steps = training_steps(cell, precision.training_dtype)
-            return LstmLayerTraining.apply(
+            arguments = (
                 inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
-                weights.projection_clip, precision.training_dtype, steps,
+                weights.projection_clip,
             )  # fmt: skip
-        layer = derived(
-            tensors,
-            (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
-            lambda: frozen_lstm(weights, precision.dtype),
-        )
-        found = layer(inputs, batch_sizes, hidden, cell)
+            if number_format is not None:
+                found = CompiledLstmTraining.apply(*arguments, number_format)
+            else:
+                steps = training_steps(cell, precision.training_dtype)
+                found = LstmLayerTraining.apply(*arguments, precision.training_dtype, steps)
+            checked = found[1]  # once NaN, a sentence's state stays NaN
+        else:
+            layer = derived(
+                tensors,
+                (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
+                lambda: frozen_lstm(weights, precision.dtype),
+            )
+            found = layer(inputs, batch_sizes, hidden, cell)
+            checked = found[0] if layer.gave_nan else None
         # Padding, int8 and int16 turn infinite and huge numbers into NaN, where the definition has
         # none. On a GPU, to look would wait for all queued kernels.
-        if inputs.device.type != "cpu" or not layer.gave_nan or not _has_nan(found[0]):
+        if checked is None or checked.device.type != "cpu" or not _has_nan(checked):
             return found
         wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
         return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)

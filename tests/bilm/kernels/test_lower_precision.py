@@ -117,7 +117,7 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
     assert not torch.allclose(elmo(ids)["elmo_representations"][0], exact, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [
+INFINITE = (
     "_token_embedder._char_embedding_weights",
     "_token_embedder._projection.weight",
     "_token_embedder._highways._layers.1.bias",
@@ -127,7 +127,10 @@ def test_it_is_never_the_default_and_leaves_checkpoints_alone(tmp_path):
     "_elmo_lstm.forward_layer_0.state_linearity.bias",
     "_elmo_lstm.backward_layer_1.state_linearity.weight",
     "_elmo_lstm.forward_layer_0.state_projection.weight",
-])  # fmt: skip
+)
+
+
+@pytest.mark.parametrize("name", INFINITE)
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 1e30])
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
@@ -144,6 +147,31 @@ def test_infinite_and_huge_weights_give_no_more_nan_than_the_definition(
     assert found.isnan().sum() <= expected.isnan().sum()
     ordinary = expected.abs() < 1e3
     torch.testing.assert_close(found[ordinary], expected[ordinary], atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("name", INFINITE)
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_infinite_weights_give_no_more_nan_in_training_than_the_definition(name, stored, operators):
+    ids = batch_to_ids(BATCHES[2])
+    for value in (float("inf"), float("-inf"), 1e30):
+        bilm = random_bilm().to(stored)
+        bilm.state = "reset"
+        bilm.get_parameter(name).data.view(-1)[2] = value
+        exact = copy.deepcopy(bilm).float()
+        with use_backend("reference"):
+            expected = torch.stack(exact(ids)["activations"])
+        found = torch.stack(bilm(ids)["activations"])
+        assert found.isnan().sum() <= expected.isnan().sum()
+        ordinary = expected.abs() < 1e3
+        pairs = [(found[ordinary].float(), expected[ordinary])]
+        for one in (found, expected):
+            one[ordinary].sum().backward()
+        for one, exact_one in zip(bilm.parameters(), exact.parameters(), strict=True):
+            assert one.grad.isnan().sum() <= exact_one.grad.isnan().sum()
+            is_finite = exact_one.grad.isfinite()
+            pairs.append((one.grad[is_finite].float(), exact_one.grad[is_finite]))
+        for one, exact_one in pairs:
+            torch.testing.assert_close(one, exact_one, atol=0.05, rtol=0.02)
 
 
 @pytest.mark.parametrize("trains", [False, True])
