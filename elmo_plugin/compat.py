@@ -37,7 +37,7 @@ from typing import Any, Callable, Dict, Iterator
 
 import numpy
 import torch
-from allennlp.common import cached_transformers
+from allennlp.common import cached_transformers, file_utils
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
@@ -75,6 +75,7 @@ def repair() -> None:
     _sparse_gradient_norm()
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
+    _local_files_without_a_home()
     _spacy_models()
     _treebanks()
     _transformers_tokenizer()
@@ -171,6 +172,20 @@ def _moving_average_after_recover() -> None:
             self._backups[name].copy_(state_dict["backups"][name])
 
     MovingAverage.load_state_dict = load_state_dict  # type: ignore[method-assign]
+
+
+def _local_files_without_a_home() -> None:
+    """Let AllenNLP read local files where the folder of its cache cannot be made."""
+
+    def cached_path(stock: Any, url_or_filename: Any, *args: Any, **kwargs: Any) -> str:
+        try:
+            return stock(url_or_filename, *args, **kwargs)
+        except OSError:
+            if args or kwargs or not Path(url_or_filename).exists():
+                raise
+            return str(url_or_filename)
+
+    _wrap_in_place(file_utils.cached_path, cached_path)
 
 
 def _spacy_models() -> None:
@@ -332,8 +347,9 @@ def _new_labels_in_a_trained_model() -> None:
 def _start_of_training() -> None:
     """
     Let `--recover` begin a run whose folder is absent or empty, as the script of a requeued job
-    needs it. Refuse a config of AllenNLP 0.9, with an error that names the old keys and their
-    replacements; AllenNLP 2 says only `key "data_loader" is required`, or ignores them.
+    needs it; a distributed run without a checkpoint makes its vocabulary. Refuse a config of
+    AllenNLP 0.9, with an error that names the old keys and their replacements; AllenNLP 2 says only
+    `key "data_loader" is required`, or ignores them.
     """
 
     def create_serialization_dir(
@@ -347,11 +363,15 @@ def _start_of_training() -> None:
                 "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
                 "train` run and no other command"
             )
-        folder = Path(serialization_dir)
+        folder, is_new = Path(serialization_dir), False
         if recover and not force and not (folder.exists() and any(folder.iterdir())):
             training_util.logger.info("%s holds no run to recover: a new one begins", folder)
-            recover = False
-        stock(params, serialization_dir, recover, force)
+            is_new = True
+        stock(params, serialization_dir, recover and not is_new, force)
+        # AllenNLP would load the vocabulary, which may be missing, or cut short by a kill.
+        if recover and "distributed" in config and not any(folder.glob("training_state_*")):
+            shutil.rmtree(folder / "vocabulary", ignore_errors=True)
+            training_util.make_vocab_from_params(params.duplicate(), folder)
 
     _wrap_in_place(training_util.create_serialization_dir, create_serialization_dir)
 

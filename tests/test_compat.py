@@ -4,6 +4,7 @@ of its own without the repairs, where it must fail, and here with them. Where th
 longer fails, the repair is to be deleted.
 """
 
+import functools
 import io
 import json
 import multiprocessing
@@ -12,12 +13,13 @@ import pickle
 import tempfile
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import pytest
 import spacy
 import torch
-from allennlp.common import Params
+from allennlp.common import Params, file_utils
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
@@ -149,6 +151,11 @@ def spawned_data_workers():
     return statuses
 
 
+def local_file_without_a_home():
+    with mock.patch.object(file_utils, "CACHE_DIRECTORY", "/dev/null/cache"):
+        return file_utils.cached_path("setup.py")
+
+
 CASES = {
     reduce_on_plateau: ("TypeError: .*verbose", [1.0, 1.0, 0.5, 0.5]),
     autocast: ("FutureWarning: .*deprecated", False),
@@ -164,6 +171,7 @@ CASES = {
         "AttributeError: add_special_tokens conflicts",
         ["[CLS]", "it", "[SEP]"],
     ),
+    local_file_without_a_home: ("NotADirectoryError: .*/dev/null", "setup.py"),
     spawned_data_workers: ("RuntimeError: A SemLock created in a fork context", [0, 0]),
 }
 
@@ -276,3 +284,30 @@ def test_recover_begins_a_run_where_there_is_none(tmp_path, caplog):
     (tmp_path / "empty" / "notes.txt").touch()
     with pytest.raises(ConfigurationError, match="probably gave the wrong directory"):
         training_util.create_serialization_dir(Params({}), folder, recover=True, force=False)
+
+
+def test_a_distributed_run_without_a_checkpoint_makes_its_vocabulary(tmp_path):
+    """AllenNLP would load it, and fail at each start where there is none."""
+    config = {
+        "dataset_reader": {"type": "conll2003"},
+        "train_data_path": "examples/ner/train.txt",
+        "data_loader": {"batch_size": 2},
+        "distributed": {"cuda_devices": [-1, -1]},
+    }
+    begin = functools.partial(
+        training_util.create_serialization_dir,
+        serialization_dir=tmp_path / "run",
+        recover=True,
+        force=False,
+    )
+    begin(Params(config))
+    words = tmp_path / "run" / "vocabulary" / "tokens.txt"
+    whole = words.read_text()
+    Params(config).to_file(str(tmp_path / "run" / "config.json"))
+    words.write_text(whole[:100])  # a kill while it was written
+    begin(Params(config))
+    assert words.read_text() == whole
+    (tmp_path / "run" / "training_state_e0_b2.th").touch()
+    words.write_text("of the run\n")
+    begin(Params(config))
+    assert words.read_text() == "of the run\n"
