@@ -22,7 +22,7 @@ from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference, torch_private
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.derived import in_doubt
-from elmo_plugin.bilm.kernels.fast import auto_training_dtype
+from elmo_plugin.bilm.kernels.fast import auto_training_dtype, wants_gradient
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,

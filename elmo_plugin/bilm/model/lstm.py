@@ -7,6 +7,7 @@ first step of all sentences is followed by the second step of those that have on
 same code over reversed sentences.
 """
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -20,15 +21,18 @@ from elmo_plugin.bilm.kernels.backend import (
     LstmState,
     LstmWeights,
     WeightsModule,
+    all_parameters,
     any_weight,
     backend,
     call_lstm_modules,
+    has_hooks,
     lstm_step,
     plain,
     plain_affines,
     plain_weights,
     say_slower,
     trains,
+    wants_gradient,
 )
 from elmo_plugin.bilm.model.characters import sentence_lengths
 from elmo_plugin.bilm.model.state import StatePolicy
@@ -91,6 +95,12 @@ class Packing:
         rows[:, :dim].index_copy_(0, self._index["forward"], forward)
         rows[:, dim:].index_copy_(0, self._index["backward"], backward)
         return padded
+
+    def unpack_one(self, rows: torch.Tensor, direction: str) -> torch.Tensor:
+        """Convert one direction's packed rows to a zero-padded batch."""
+        size, num_steps = self._shape
+        padded = rows.new_zeros(size * num_steps, rows.shape[1])
+        return padded.index_copy(0, self._index[direction], rows).unflatten(0, (size, num_steps))
 
     def sort(self, state: LstmState) -> LstmState:
         """Return the state with sentences in packed order."""
@@ -242,16 +252,23 @@ class LstmCellWithProjection(WeightsModule):
             sizes = self.projection_dim, self.cell_size
             start = [inputs.new_zeros(1, len(inputs), size) for size in sizes]
         hidden, cell = (one.squeeze(0) for one in packing.sort(LstmState(*start)))
-        rows = [hidden[:0]]
         direction = DIRECTIONS[not self.go_forward]
-        for x in packing.pack(inputs, direction).split(packing.batch_sizes):
-            size = len(x)
-            row, new = lstm_step(x, hidden[:size], cell[:size], self._modules_to_call)
-            hidden, cell = torch.cat([row, hidden[size:]]), torch.cat([new, cell[size:]])
-            rows.append(row)
-        both, dim = packing.unpack(torch.cat(rows), torch.cat(rows)), self.projection_dim
+        packed = packing.pack(inputs, direction)
+        if wants_gradient([packed, hidden, cell, *all_parameters(self)]):
+            rows = [hidden[:0]]
+            for x in packed.split(packing.batch_sizes):
+                size = len(x)
+                row, new = lstm_step(x, hidden[:size], cell[:size], self._modules_to_call)
+                hidden, cell = torch.cat([row, hidden[size:]]), torch.cat([new, cell[size:]])
+                rows.append(row)
+            packed = torch.cat(rows)
+        else:
+            rows_and_state = packed, packing.batch_sizes, hidden, cell
+            # Not that of a subclass, which may be what calls this.
+            found: Any = LstmCellWithProjection.forward(self, *rows_and_state)
+            packed, hidden, cell = found
         end = packing.unsort(LstmState(hidden.unsqueeze(0), cell.unsqueeze(0)))
-        return both[..., :dim] if self.go_forward else both[..., dim:], tuple(end)
+        return packing.unpack_one(packed, direction), tuple(end)
 
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
@@ -483,7 +500,9 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            output, final_hidden, final_cell = cell(
+            takes_rows = isinstance(cell, LstmCellWithProjection) and not has_hooks(cell)
+            run = cell if takes_rows else functools.partial(_call_as_allennlp, cell, direction)
+            output, final_hidden, final_cell = run(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
             )
             if layer > 0 and self.use_skip_connections:
@@ -493,3 +512,22 @@ class BiLstm(torch.nn.Module):
             cells.append(final_cell)
             inputs = output
         return outputs, LstmState(torch.stack(hiddens), torch.stack(cells))
+
+
+def _call_as_allennlp(
+    layer: torch.nn.Module,
+    direction: str,
+    inputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Call a layer that was hooked or replaced with padded sentences, as AllenNLP does."""
+    say_slower("an LSTM layer was replaced or hooked")
+    steps = torch.tensor(batch_sizes, dtype=torch.long, device="cpu")
+    lengths = (steps > torch.arange(len(hidden), device="cpu").unsqueeze(1)).sum(dim=1)
+    packing = Packing(lengths.to(inputs.device), len(batch_sizes))
+    start = hidden.detach().unsqueeze(0), cell.detach().unsqueeze(0)
+    outputs, end = layer(packing.unpack_one(inputs, direction), lengths, start)
+    hidden, cell = (one.detach().squeeze(0) for one in end)
+    return packing.pack(outputs, direction), hidden, cell

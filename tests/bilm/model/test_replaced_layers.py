@@ -659,6 +659,53 @@ def test_hooks_of_the_whole_lstm_are_called_as_in_allennlp(files, trains):
         assert not torch.allclose(layers_of(ours), found, atol=1e-3)
 
 
+def hook_layer(bilm, name):
+    seen = []
+
+    def halve(layer, inputs, found):
+        seen.extend([*inputs[:2], *(inputs[2] or ()), found[0], *found[1]])
+        return 0.5 * found[0], found[1]
+
+    layer = bilm.get_submodule(name)
+    layer.register_forward_hook(halve)
+    layer.register_forward_pre_hook(lambda layer, inputs: (0.5 * inputs[0], *inputs[1:]))
+    return seen
+
+
+def assign_layers_forward(bilm, name):
+    layer = bilm.get_submodule(name)
+    forward, seen = layer.forward, []
+
+    def doubled(inputs, lengths, start):
+        outputs, end = forward(inputs, lengths, start)
+        seen.extend([inputs, torch.as_tensor(lengths), *(start or ()), outputs, *end])
+        return 2 * outputs, end
+
+    layer.forward = doubled
+    return seen
+
+
+@pytest.mark.parametrize("change", [hook_layer, assign_layers_forward])
+@pytest.mark.parametrize("name", ["forward_layer_0", "backward_layer_1"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_hooks_of_one_lstm_layer_see_padded_sentences_as_in_allennlp(files, change, name, trains):
+    seen, results = [], []
+    pair = elmo_pair(files, requires_grad=trains)
+    for elmo in pair:
+        lstm = elmo._elmo_lstm._elmo_lstm
+        layers_of(elmo)
+        lstm._states = tuple(one.detach() for one in lstm._states)
+        seen.append(change(lstm, name))
+        found = [layers_of(elmo) for _ in range(2)]  # from the carried state
+        if trains:
+            loss = torch.stack(found).square().sum()
+            found += torch.autograd.grad(loss, list(elmo._elmo_lstm.parameters()))
+        results.append(found)
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(*seen, atol=1e-6, rtol=1e-5)
+    assert len(seen[0]) == 14
+
+
 @pytest.mark.parametrize("name", ["_token_embedder", "_elmo_lstm.backward_layer_1"])
 def test_a_wrapped_layer_of_ours(name):
     """The wrapper has none of the attributes of what it wraps."""
