@@ -334,6 +334,8 @@ def test_the_launches_compile(capability, dtype, fused, monkeypatch, tmp_path):
         lambda weight, *_: LinearKernel(weight.bfloat16()) if dtype else ExactLinear(weight),
     )
     monkeypatch.setattr(tuning, "BLOCK", 512)
+    # Kernels that are only compiled leave memory as it was, which may hold NaN.
+    monkeypatch.setattr(fast, "_has_nan", lambda _: False)
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
     for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", "backward_step"])):
         kernels = {name: CompiledOnly(getattr(triton_kernels, name)) for name in names}
