@@ -254,7 +254,9 @@ class BiLm(WeightsModule):
             bounds = word_inputs.aminmax() if word_inputs.numel() else ()
             if all(0 <= int(one) < known for one in bounds):
                 return self._run_words(self._word_embedding, word_inputs.long(), start)
-        return self.run_vectors(*self._embedded(inputs), start)
+        found = self._embedded(inputs)
+        # Taken out of the list, the vectors are freed before the LSTM runs.
+        return self.run_vectors(found.pop(), found.pop(), start)
 
     def _run_words(
         self, words: torch.nn.Embedding, word_inputs: torch.Tensor, start: BiLstmState
@@ -269,9 +271,9 @@ class BiLm(WeightsModule):
         mask = steps < lengths.unsqueeze(1)
         return self.run_vectors(vectors[mask], mask, start)
 
-    def _embedded(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _embedded(self, inputs: torch.Tensor) -> list[torch.Tensor]:
         """
-        Return the vectors of a batch's tokens and boundaries, and their mask, for `run_vectors`.
+        Return the mask of a batch's tokens and boundaries, and their vectors, for `run_vectors`.
 
         A token layer that was hooked or replaced is called as AllenNLP calls its own.
         """
@@ -279,11 +281,10 @@ class BiLm(WeightsModule):
         if isinstance(layer, CharCnn) and not has_hooks(layer):
             begin, end = self.batch_to_ids([self._token_class.boundaries])[0].to(inputs)
             ids, mask = with_boundaries(inputs, lengths, begin, end)
-            return layer(ids[mask]), mask
+            return [mask, layer(ids[mask])]
         found = layer(inputs)
-        return found["token_embedding"][found["mask"]], found["mask"]
+        return [found["mask"], found["token_embedding"][found["mask"]]]
 
-    @checked_once
     def run_vectors(
         self, vectors: torch.Tensor, mask: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
@@ -305,8 +306,14 @@ class BiLm(WeightsModule):
         first = vectors.new_zeros(*mask.shape, 2 * projection_dim, dtype=dtype)
         tokens = first[..., :projection_dim]
         tokens[mask] = vectors.to(first.dtype)
-        del vectors  # free memory for the LSTM
         first[..., projection_dim:] = tokens
+        del vectors, tokens  # free memory for the LSTM
+        return self._run_lstm(first, mask, start)
+
+    @checked_once
+    def _run_lstm(self, first: torch.Tensor, mask: torch.Tensor, start: BiLstmState) -> BiLmOutput:
+        """Run the LSTM over the first layer of a batch, whose halves are both the token layer."""
+        tokens = first[..., : self.options.projection_dim]
         if has_hooks(self._elmo_lstm):  # called as AllenNLP calls its own
             ends: list[BiLstmState] = []
             upper = self._elmo_lstm(tokens, mask, start=start, ends=ends)
@@ -462,5 +469,5 @@ class BiLm(WeightsModule):
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])
-            vectors.append(self._embedded(ids.to(self.device))[0][1:-1])
+            vectors.append(self._embedded(ids.to(self.device)).pop()[1:-1])
         return torch.cat(vectors)

@@ -114,13 +114,13 @@ for shape in ((64, 18), (64, 18), (512, 18), (1, 9_000)):
 
 
 @pytest.mark.slow
-def test_memory_beside_the_layers_is_about_half_of_them(monkeypatch):
+def test_memory_beside_the_layers_is_half_of_them_at_most(monkeypatch):
     # Freed memory goes back to the system, so that the peak is what was held at one time.
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")
     _, few, many, one_long = peak_memory.run(MEASURE)
     # The layers take 10,240 times 12 kB, 120 MB: packed rows of both directions are a third.
-    assert many < few + 66
-    assert one_long < few + 66
+    assert many < few + 60
+    assert one_long < few + 60
 
 
 @pytest.mark.parametrize("state", STATE_MODES)
