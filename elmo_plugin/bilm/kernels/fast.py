@@ -79,18 +79,18 @@ def token_layer(
             linears = linears._replace(convolve=functools.partial(training_linear, weight=matrix))
         return encode_parts(character_ids, weights, linears, widths)
     distinct, inverse = distinct_rows(character_ids)
+    if not trains:
+        vectors = _encode_frozen(distinct, weights, precision.dtype)
+        return functional.embedding(inverse, vectors)
     training_dtype = product_dtype(weights.embedding, precision.training_dtype)
     number_format = trained_format(weights.embedding, training_dtype)
-    if trains and number_format is not None:
+    if number_format is not None:
         with without_autocast(character_ids.device):
             vectors = trained_token_layer(distinct, weights, number_format)
-        vectors = _without_nan(vectors, distinct, weights)
-    elif trains:
+    else:
         linears = _trained_linears(weights, precision.training_dtype)
         vectors = encode(distinct, weights, linears, tokens_at_once(distinct, trains=True))
-        vectors = _without_nan(vectors, distinct, weights)
-    else:
-        vectors = _encode_frozen(distinct, weights, precision.dtype)
+    vectors = _without_nan(vectors, distinct, weights)
     return functional.embedding(inverse, vectors)
 
 

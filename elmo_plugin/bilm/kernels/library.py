@@ -42,6 +42,9 @@ MANIFEST = PATH.with_name("libelmo_kernels.json")
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
 ABI = 3
 
+# Results of an entry point, besides 0: `Status` of `library.h`.
+_NO_MEMORY, _HAS_NAN = 1, 2
+
 # Size of a block that `block_hashes` hashes.
 HASHED_BYTES = 1 << 16
 
@@ -244,14 +247,14 @@ def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., 
     library = _library()
     assert library is not None
     found = library["_".join((name, *types, variant.replace("-", "_")))]
-    found.argtypes, found.restype = _ARGUMENTS[name], _raise_without_memory
+    found.argtypes, found.restype = _ARGUMENTS[name], _has_nan
     return found
 
 
-def _raise_without_memory(status: int) -> bool:
-    if status == 1:
+def _has_nan(status: int) -> bool:
+    if status == _NO_MEMORY:
         raise MemoryError("no memory for the scratch space of a kernel of the biLM")
-    return status == 2
+    return status == _HAS_NAN
 
 
 def _warn(text: str) -> None:

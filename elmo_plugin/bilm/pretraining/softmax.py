@@ -203,7 +203,7 @@ class WordSoftmax(torch.nn.Module):
 
     @property
     def fuses(self) -> bool:
-        """Whether one kernel computes the losses, which it does on a GPU in training."""
+        """Whether one kernel computes the losses, as on a GPU in training."""
         sampler = self.sampler
         candidates = 0 if sampler is None else sampler.num_samples
         if isinstance(sampler, FrequencySampler):

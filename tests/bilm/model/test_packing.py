@@ -1,6 +1,7 @@
 import torch
 
-from elmo_plugin.bilm.model.lstm import LstmState, Packing
+from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.model.packing import Packing
 
 # Three sentences of 3, 5 and 2 tokens in a batch of six positions.
 LENGTHS = torch.tensor([3, 5, 2])
