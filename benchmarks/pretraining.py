@@ -34,10 +34,13 @@ OPTIONS = ElmoOptions(128, 512, 2, 16, FILTERS[:5], 1)
 def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
     """Return a replacement of `LstmCellWithProjection.forward` that relies on autograd."""
 
-    def forward(inputs: torch.Tensor, batch_sizes: Any, hidden: Any, memory: Any, *_: Any) -> Any:
-        hoisted = cell.input_linearity(inputs).split(list(batch_sizes))
+    def forward(inputs: torch.Tensor, _: Any, state: Any) -> Any:
+        # A replaced method is called as AllenNLP calls its own, with padded sentences.
+        if not cell.go_forward:
+            inputs = inputs.flip(1)
+        hidden, memory = (one.squeeze(0) for one in state)
         outputs = []
-        for products in hoisted:
+        for products in cell.input_linearity(inputs).unbind(1):
             gates = products + cell.state_linearity(hidden)
             i, f, g, o = gates.chunk(4, dim=1)
             memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
@@ -45,7 +48,10 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
             hidden = cell.state_projection(torch.sigmoid(o) * torch.tanh(memory))
             hidden = hidden.clamp(-cell.projection_clip, cell.projection_clip)
             outputs.append(hidden)
-        return torch.cat(outputs), hidden.detach(), memory.detach()
+        stacked = torch.stack(outputs, dim=1)
+        if not cell.go_forward:
+            stacked = stacked.flip(1)
+        return stacked, (hidden.unsqueeze(0), memory.unsqueeze(0))
 
     return forward
 
