@@ -1,5 +1,7 @@
 """End-to-end coreference resolution, with or without ELMo."""
 
+import functools
+import math
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -17,21 +19,23 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
+from elmo_plugin.bilm.kernels.plain import has_hooks
 from elmo_plugin.metrics.conll_coref import ConllCorefScores, antecedents_to_clusters
 from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.modules.coref.pairs import (
-    NUM_DISTANCE_BUCKETS,
     Antecedents,
-    antecedent_scores,
     coarse_antecedents,
+    expected_antecedents,
     marginal_loss,
     nearest_antecedents,
-    pair_features,
+    pair_scores,
 )
 from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metadata, random_window
-from elmo_plugin.modules.coref.spans import kept_spans, mention_scores, span_parts
+from elmo_plugin.modules.coref.spans import SpanParts, kept_spans, mention_scores
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
+
+NUM_DISTANCE_BUCKETS = 10
 
 
 @Model.register("coref", exist_ok=True)
@@ -162,7 +166,7 @@ class CoreferenceResolver(Model):
         self._antecedent_scorer = TimeDistributed(
             torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
         )
-        # The two extractors hold parameters, named as in allennlp-models, that `span_parts` uses.
+        # The two extractors hold parameters, named as in allennlp-models, that `_span_parts` uses.
         self._endpoint_span_extractor = EndpointSpanExtractor(
             context_layer.get_output_dim(),
             num_width_embeddings=max_span_width,
@@ -264,15 +268,7 @@ class CoreferenceResolver(Model):
                 Documents(text, spans, span_labels, metadata or []), self._max_training_sentences
             )
         embedded, context = self._encode(text, metadata)
-        candidates = span_parts(
-            spans.clamp(min=0),
-            context,
-            embedded,
-            context if self._head_scores_from_context else embedded,
-            self._endpoint_span_extractor,
-            self._attentive_span_extractor,
-            self._feature_dropout,
-        )
+        candidates = self._span_parts(spans.clamp(min=0), context, embedded)
         candidate_scores = mention_scores(
             candidates, self._mention_feedforward, self._mention_scorer
         )
@@ -294,24 +290,19 @@ class CoreferenceResolver(Model):
             antecedents = coarse_antecedents(
                 top_scores, kept_mask, embeddings, projected, self._max_antecedents
             )
-        features = pair_features(
-            antecedents,
-            top.spans,
-            metadata,
-            self._distance_embedding,
-            self._speaker_embedding,
-            self._genre_embedding,
-            self._genres,
+        score = functools.partial(
+            pair_scores,
+            antecedents=antecedents,
+            features=self._pair_features(antecedents, top.spans, metadata),
+            feedforward=self._antecedent_feedforward,
+            scorer=self._antecedent_scorer,
         )
-        scores = antecedent_scores(
-            embeddings,
-            antecedents,
-            self._feature_dropout(features),
-            self._antecedent_feedforward,
-            self._antecedent_scorer,
-            self._span_updating_gated_sum,
-            self._inference_order,
-        )
+        scores = score(embeddings)
+        if self._span_updating_gated_sum is not None:
+            for _ in range(self._inference_order - 1):
+                expected = expected_antecedents(embeddings, antecedents, scores)
+                embeddings = self._span_updating_gated_sum(embeddings, expected)
+                scores = score(embeddings)
         labels = None if span_labels is None else span_labels.gather(1, kept)
         return self._decode(scores, antecedents, top.spans, kept_mask, labels, metadata)
 
@@ -338,6 +329,83 @@ class CoreferenceResolver(Model):
         if sentences is None:
             return embedded, context
         return sentences.join_vectors(embedded), sentences.join_vectors(context)
+
+    def _span_parts(
+        self, spans: torch.Tensor, context: torch.Tensor, embedded: torch.Tensor
+    ) -> SpanParts:
+        """Embed the spans' widths, and compute the attention weights of their tokens."""
+        endpoints, attentive = self._endpoint_span_extractor, self._attentive_span_extractor
+        for extractor, kind in (
+            (endpoints, EndpointSpanExtractor),
+            (attentive, SelfAttentiveSpanExtractor),
+        ):
+            if type(extractor) is not kind or has_hooks(extractor):
+                raise ConfigurationError(
+                    f"a {kind.__name__} was replaced or hooked, expected it as the model made it: "
+                    "its parameters are used here, and it is not called"
+                )
+        width_embedding: Any = endpoints._span_width_embedding
+        max_width: Any = endpoints._num_width_embeddings
+        widths = spans[..., 1] - spans[..., 0]
+        widest = int(widths.max())
+        if widest >= max_width:
+            raise ConfigurationError(
+                f"found a span of {widest + 1} tokens, expected at most {max_width}, the "
+                "model's max_span_width; the reader's must be equal"
+            )
+        scored = context if self._head_scores_from_context else embedded
+        scores = attentive._global_attention(scored).squeeze(-1)
+        steps = torch.arange(widest + 1, device=spans.device)
+        index = (spans[..., :1] + steps).clamp(max=scores.size(1) - 1)
+        # Shape: (batch_size, num_spans, widest + 1)
+        scores = scores.gather(1, index.flatten(1)).view_as(index)
+        attention = scores.masked_fill(steps > widths.unsqueeze(-1), -math.inf).softmax(dim=-1)
+        embedded_widths = self._feature_dropout(width_embedding(widths))
+        return SpanParts(spans, context, embedded, embedded_widths, attention)
+
+    def _pair_features(
+        self,
+        antecedents: Antecedents,
+        spans: torch.Tensor,
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> torch.Tensor:
+        """
+        Embed up to three features of each pair: the bucketed difference of the spans' positions
+        among the kept `spans`, whether their first tokens have one speaker, and the document's
+        genre. Return those of the pairs where `antecedents.mask` is true, in row-major order.
+        """
+        mask = antecedents.mask
+        position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
+        distance = util.bucket_values(
+            (position - antecedents.indices)[mask], num_total_buckets=NUM_DISTANCE_BUCKETS
+        )
+        features = [self._distance_embedding(distance)]
+        if self._speaker_embedding is not None:
+            rows = []
+            for names, starts in zip(from_metadata(metadata, "speakers"), spans[..., 0].tolist()):
+                ids = {name: index for index, name in enumerate(dict.fromkeys(names))}
+                rows.append([ids[names[start]] for start in starts])
+            speakers = torch.tensor(rows, device=mask.device)
+            same = speakers.unsqueeze(2) == antecedents.select(speakers)
+            features.append(self._speaker_embedding(same[mask].long()))
+        if self._genre_embedding is not None:
+            genres = self._genre_ids(metadata).to(mask.device)
+            vectors = self._genre_embedding(genres.clamp(min=0)) * (genres >= 0).unsqueeze(1)
+            features.append(vectors[mask.nonzero()[:, 0]])
+        return self._feature_dropout(torch.cat(features, dim=-1))
+
+    def _genre_ids(self, metadata: Optional[List[Dict[str, Any]]]) -> torch.Tensor:
+        """Return each document's genre as an index in `genres`; -1 for an empty genre."""
+        ids, known = [], self._genres or []
+        for index, genre in enumerate(from_metadata(metadata, "genre")):
+            if genre and genre not in known:
+                key = metadata[index].get("document_key") if metadata else None
+                raise ConfigurationError(
+                    f"found the genre {genre!r}{f' of document {key!r}' if key else ''}, expected "
+                    f"one of the model's genres {known}, or an empty one: genre not known"
+                )
+            ids.append(known.index(genre) if genre else -1)
+        return torch.tensor(ids)
 
     def _decode(
         self,

@@ -1,20 +1,16 @@
-"""Select antecedents for kept spans, and compute features, scores and loss of the pairs."""
+"""Select antecedents for kept spans, and compute scores and loss of the pairs."""
 
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules import GatedSum, TimeDistributed
-from allennlp.modules.token_embedders import Embedding
+from allennlp.modules import TimeDistributed
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.gradients import hand_written
-from elmo_plugin.modules.coref.sentences import from_metadata
 from elmo_plugin.modules.coref.spans import after_first_layer, first_affine
 
 PAIRS_AT_ONCE = 1024
-NUM_DISTANCE_BUCKETS = 10
 
 
 class Antecedents(NamedTuple):
@@ -86,84 +82,6 @@ def coarse_antecedents(
     return Antecedents(indices, mask, scores)
 
 
-def speaker_ids(speakers: List[List[str]], spans: torch.Tensor) -> torch.Tensor:
-    """
-    Return an id for the speaker of each span's first token, shape `(batch_size, num_spans)`. Within
-    a document, equal names have equal ids. `speakers` holds a name for each token of each document.
-    `spans` holds each span's first and last token, shape `(batch_size, num_spans, 2)`.
-    """
-    rows = []
-    for names, starts in zip(speakers, spans[..., 0].tolist()):
-        ids = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        rows.append([ids[names[start]] for start in starts])
-    return torch.tensor(rows, device=spans.device)
-
-
-def genre_ids(metadata: Optional[List[Dict[str, Any]]], genres: List[str]) -> torch.Tensor:
-    """
-    Return the index of each document's genre in `genres`, shape `(batch_size,)`. The index of an
-    empty genre is -1.
-
-    # Raises
-
-    `ConfigurationError`
-        If a document's genre is not in `genres`.
-    """
-    ids = []
-    for index, genre in enumerate(from_metadata(metadata, "genre")):
-        if genre and genre not in genres:
-            key = metadata[index].get("document_key") if metadata else None
-            raise ConfigurationError(
-                f"found the genre {genre!r}{f' of document {key!r}' if key else ''}, expected one "
-                f"of the model's genres {genres}, or an empty one: genre not known"
-            )
-        ids.append(genres.index(genre) if genre else -1)
-    return torch.tensor(ids)
-
-
-def pair_features(
-    antecedents: Antecedents,
-    spans: torch.Tensor,
-    metadata: Optional[List[Dict[str, Any]]],
-    distance_embedding: Embedding,
-    speaker_embedding: Optional[Embedding],
-    genre_embedding: Optional[Embedding],
-    genres: Optional[List[str]],
-) -> torch.Tensor:
-    """
-    Embed up to three features of each pair of a span and an antecedent. The first is the bucketed
-    difference of their positions among the kept spans. The second is whether both have the same
-    speaker, the third the document's genre. A feature whose embedding is `None` is left out.
-
-    `spans` holds each kept span's first and last token, shape `(batch_size, num_kept, 2)`.
-    `metadata` holds the `speakers` and the `genre` of each document if these features are used. The
-    genre must be empty or one of `genres`. Return the features of the pairs where
-    `antecedents.mask` is true, in row-major order, shape `(num_pairs, feature_dim)`.
-
-    # Raises
-
-    `ConfigurationError`
-        If a document's genre is not in `genres`.
-    `ValueError`
-        If the metadata lacks the key of a feature that is used.
-    """
-    mask, indices = antecedents.mask, antecedents.indices
-    position = torch.arange(mask.size(1), device=mask.device).unsqueeze(1)
-    distance = util.bucket_values(
-        (position - indices)[mask], num_total_buckets=NUM_DISTANCE_BUCKETS
-    )
-    features = [distance_embedding(distance)]
-    if speaker_embedding is not None:
-        speakers = speaker_ids(from_metadata(metadata, "speakers"), spans)
-        same = speakers.unsqueeze(2) == antecedents.select(speakers)
-        features.append(speaker_embedding(same[mask].long()))
-    if genre_embedding is not None and genres is not None:
-        ids = genre_ids(metadata, genres).to(mask.device)
-        vectors = genre_embedding(ids.clamp(min=0)) * (ids >= 0).unsqueeze(1)
-        features.append(vectors[mask.nonzero()[:, 0]])
-    return torch.cat(features, dim=-1)
-
-
 def _pair_product(
     vectors: torch.Tensor, left: torch.Tensor, right: torch.Tensor, weight: torch.Tensor
 ) -> torch.Tensor:
@@ -213,7 +131,8 @@ def pair_scores(
     Score each span with each of its antecedents (Lee et al. 2017, equations 2 and 4). The score is
     the pair's entry in `antecedents.scores` plus `scorer(feedforward([g_i; g_j; g_i * g_j; phi]))`.
     `g` stands for `embeddings`, the spans' vectors, shape `(batch_size, num_kept, span_dim)`, and
-    `phi` for `features`, the result of `pair_features`, shape `(num_pairs, feature_dim)`.
+    `phi` for `features`, the pairs' where `antecedents.mask` is true, in row-major order, shape
+    `(num_pairs, feature_dim)`.
 
     The matrix product of the first layer is split into `W1 g_i + W2 g_j + W3 (g_i * g_j) + W4 phi`.
     The first two terms are computed once per span instead of once per pair. The other two are
@@ -278,29 +197,6 @@ def expected_antecedents(
     square = weights.new_zeros(*embeddings.shape[:2], embeddings.size(1))
     square = square.scatter_add(2, antecedents.indices, weights[..., 1:] * antecedents.mask)
     return weights[..., :1] * embeddings + square @ embeddings
-
-
-def antecedent_scores(
-    embeddings: torch.Tensor,
-    antecedents: Antecedents,
-    features: torch.Tensor,
-    feedforward: TimeDistributed,
-    scorer: TimeDistributed,
-    gated_sum: Optional[GatedSum],
-    inference_order: int,
-) -> torch.Tensor:
-    """
-    Return the scores of the last of `inference_order` rounds of `pair_scores` (Lee et al. 2018,
-    section 3). Between two rounds, each span's embedding is replaced by the gated sum of that
-    embedding and the expected antecedent. `gated_sum` may be `None` if `inference_order` is 1.
-    """
-    scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
-    if gated_sum is not None:
-        for _ in range(inference_order - 1):
-            expected = expected_antecedents(embeddings, antecedents, scores)
-            embeddings = gated_sum(embeddings, expected)
-            scores = pair_scores(embeddings, antecedents, features, feedforward, scorer)
-    return scores
 
 
 def marginal_loss(

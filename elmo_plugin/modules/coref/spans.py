@@ -4,13 +4,11 @@ import math
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward, TimeDistributed
-from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.interface import Affine
-from elmo_plugin.bilm.kernels.plain import has_hooks, is_plain, plain_affines
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
 
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:
@@ -117,71 +115,6 @@ class SpanParts(NamedTuple):
             index = (self.spans[..., 0] + step).clamp(max=vectors.size(1) - 1)
             heads = heads + self.attention[..., step : step + 1] * _rows(vectors, index)
         return heads
-
-
-def head_attention(scores: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
-    """
-    Return each span's attention weights, shape `(batch_size, num_spans, max_width)`: the softmax of
-    `scores` over the span's tokens. Entry `k` is for the span's token `k`; entries after the last
-    token are 0. `scores` has the shape `(batch_size, num_tokens)`. `spans` holds each span's first
-    and last token, shape `(batch_size, num_spans, 2)`.
-    """
-    widths = spans[..., 1] - spans[..., 0] + 1
-    steps = torch.arange(int(widths.max()), device=spans.device)
-    inside = steps < widths.unsqueeze(-1)
-    index = (spans[..., :1] + steps).clamp(max=scores.size(1) - 1)
-    found = scores.gather(1, index.flatten(1)).view_as(index)
-    return found.masked_fill(~inside, -math.inf).softmax(dim=-1)
-
-
-def span_parts(
-    spans: torch.Tensor,
-    context: torch.Tensor,
-    values: torch.Tensor,
-    scored: torch.Tensor,
-    endpoint_extractor: EndpointSpanExtractor,
-    attentive_extractor: SelfAttentiveSpanExtractor,
-    dropout: torch.nn.Dropout,
-) -> SpanParts:
-    """
-    Embed the spans' widths, compute the attention weights of their tokens, and return `SpanParts`.
-    See that class for `spans`, `context` and `values`. Attention scores are computed from the token
-    vectors `scored`, shape `(batch_size, num_tokens, scored_dim)`. `dropout` is applied to the
-    embedded widths.
-
-    AllenNLP's extractors only provide parameters: `endpoint_extractor` provides the width
-    embedding, and `attentive_extractor` the linear layer that scores tokens.
-
-    # Raises
-
-    `ConfigurationError`
-        If a span is wider than the width embedding allows, or an extractor was replaced or hooked.
-    """
-    for extractor, kind in (
-        (endpoint_extractor, EndpointSpanExtractor),
-        (attentive_extractor, SelfAttentiveSpanExtractor),
-    ):
-        if type(extractor) is not kind or has_hooks(extractor):
-            raise ConfigurationError(
-                f"a {kind.__name__} was replaced or hooked, expected it as the model made it: its "
-                "parameters are used here, and it is not called"
-            )
-    widths = spans[..., 1] - spans[..., 0]
-    width_embedding: Any = endpoint_extractor._span_width_embedding
-    max_width: Any = endpoint_extractor._num_width_embeddings
-    if int(widths.max()) >= max_width:
-        raise ConfigurationError(
-            f"found a span of {int(widths.max()) + 1} tokens, expected at most {max_width}, the "
-            "model's max_span_width; the reader's must be equal"
-        )
-    scores = attentive_extractor._global_attention(scored).squeeze(-1)
-    return SpanParts(
-        spans=spans,
-        context=context,
-        values=values,
-        widths=dropout(width_embedding(widths)),
-        attention=head_attention(scores, spans),
-    )
 
 
 def mention_scores(
