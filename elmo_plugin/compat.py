@@ -27,6 +27,7 @@ import functools
 import importlib.util
 import inspect
 import io
+import json
 import shutil
 import tarfile
 import tempfile
@@ -37,7 +38,7 @@ from typing import Any, Callable, Dict, Iterator
 
 import numpy
 import torch
-from allennlp.common import cached_transformers, file_utils
+from allennlp.common import Params, cached_transformers, file_utils
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
@@ -53,9 +54,11 @@ from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
 )
 from allennlp.training.moving_average import MovingAverage
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.pretraining.checkpoints import save_atomically
 from elmo_plugin.bilm.pretraining.config import TYPE, is_pretraining
 from elmo_plugin.bilm.pretraining.optimization import clip_grad_norm
+from elmo_plugin.bilm.pretraining.pretrain import CONFIG, STARTED, names_without_logs
 from elmo_plugin.data.spacy_model import split_by_rules
 from elmo_plugin.modules.archived_bilm import (
     archived_config,
@@ -346,8 +349,9 @@ def _new_labels_in_a_trained_model() -> None:
 
 def _start_of_training() -> None:
     """
-    Let `--recover` begin a run whose folder is absent or empty, as the script of a requeued job
-    needs it; a distributed run without a checkpoint makes its vocabulary. Refuse a config of
+    Let `--recover` begin a run whose folder is absent, or has only logs and what a job that was
+    killed in its first second wrote, as the script of a requeued job needs it; a distributed run
+    without a checkpoint makes its vocabulary. Write the config atomically. Refuse a config of
     AllenNLP 0.9, with an error that names the old keys and their replacements; AllenNLP 2 says only
     `key "data_loader" is required`, or ignores them.
     """
@@ -363,17 +367,41 @@ def _start_of_training() -> None:
                 "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
                 "train` run and no other command"
             )
-        folder, is_new = Path(serialization_dir), False
-        if recover and not force and not (folder.exists() and any(folder.iterdir())):
+        folder = Path(serialization_dir)
+        if recover and not force and _holds_no_run(folder, params):
             training_util.logger.info("%s holds no run to recover: a new one begins", folder)
-            is_new = True
-        stock(params, serialization_dir, recover and not is_new, force)
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            stock(params, serialization_dir, recover, force)
         # AllenNLP would load the vocabulary, which may be missing, or cut short by a kill.
         if recover and "distributed" in config and not any(folder.glob("training_state_*")):
             shutil.rmtree(folder / "vocabulary", ignore_errors=True)
             training_util.make_vocab_from_params(params.duplicate(), folder)
 
+    def to_file(stock: Any, params: Any, params_file: Any, *args: Any, **kwargs: Any) -> None:
+        with atomic_write(params_file) as temporary:
+            stock(params, temporary, *args, **kwargs)
+
     _wrap_in_place(training_util.create_serialization_dir, create_serialization_dir)
+    _wrap_in_place(Params.to_file, to_file)
+
+
+def _holds_no_run(folder: Path, params: Params) -> bool:
+    if not folder.exists():
+        return True
+    names = names_without_logs(folder)
+    if CONFIG not in names:
+        return not names
+    begun = (folder / CONFIG).read_text(encoding="utf-8", errors="replace")
+    whole = json.dumps(params.as_ordered_dict(), indent=4)
+    if begun == whole or not whole.startswith(begun):
+        return False
+    if more := names - STARTED:
+        raise ConfigurationError(
+            f"{folder / CONFIG} is cut short, and the folder also holds {min(more)}; expected the "
+            "config of the run in it, or another folder"
+        )
+    return True
 
 
 def _best_weights_in_place() -> None:

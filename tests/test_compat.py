@@ -274,16 +274,54 @@ def test_include_package_imports_what_is_not_installed_too():
     common_util.import_module_and_submodules("elmo_plugin")
 
 
-def test_recover_begins_a_run_where_there_is_none(tmp_path, caplog):
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "absent", tmp_path / "empty"):
-        with caplog.at_level("INFO"):
-            training_util.create_serialization_dir(Params({}), folder, recover=True, force=False)
-        assert folder.is_dir()
-        assert f"{folder} holds no run to recover: a new one begins" in caplog.messages
-    (tmp_path / "empty" / "notes.txt").touch()
-    with pytest.raises(ConfigurationError, match="probably gave the wrong directory"):
-        training_util.create_serialization_dir(Params({}), folder, recover=True, force=False)
+@pytest.mark.parametrize(
+    "files",
+    [
+        None,
+        {},
+        {"slurm-7.out": "", "out.log": "begun"},
+        {"config.json": "", "out.log": ""},
+        {"config.json": '{\n    "a": 1', "meta.json": "", "vocabulary/tokens.txt": "of"},
+        {".config.json.0123456789ab.part": ""},
+    ],
+)
+def test_recover_begins_a_run_where_there_is_none(files, tmp_path, caplog):
+    """As in the folder of a job that was killed in its first second."""
+    folder = tmp_path / "run"
+    for name, content in (files or {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    if files == {}:
+        folder.mkdir()
+    with caplog.at_level("INFO"):
+        training_util.create_serialization_dir(Params({"a": 12}), folder, recover=True, force=False)
+    assert folder.is_dir()
+    assert f"{folder} holds no run to recover: a new one begins" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("files", "error"),
+    [
+        (["notes.txt"], "probably gave the wrong directory"),
+        (["vocabulary"], "probably gave the wrong directory"),
+        (["config.json", "notes.txt"], r"config\.json is cut short.* holds notes\.txt; expected"),
+        (["config.json", "model_state_e0_b2.th"], r"cut short.* holds model_state_e0_b2\.th;"),
+    ],
+)
+def test_recover_refuses_a_folder_that_may_hold_something_else(files, error, tmp_path):
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError, match=error):
+        training_util.create_serialization_dir(Params({}), tmp_path, recover=True, force=False)
+
+
+def test_a_config_that_cannot_be_written_leaves_the_former_one(tmp_path):
+    """AllenNLP writes it at each `--recover`, and would truncate it on a full disk."""
+    path = tmp_path / "config.json"
+    Params({"a": 1}).to_file(str(path))
+    with pytest.raises(TypeError):
+        Params({"a": 1, "b": object()}).to_file(str(path))
+    assert json.loads(path.read_text()) == {"a": 1}
 
 
 def test_a_distributed_run_without_a_checkpoint_makes_its_vocabulary(tmp_path):

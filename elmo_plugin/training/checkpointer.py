@@ -8,6 +8,7 @@ AllenNLP's own checkpointer writes in place. A kill while it writes leaves a tru
 import logging
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -169,7 +170,8 @@ class AtomicCheckpointer(Checkpointer):
         # Raises
 
         `ConfigurationError`
-            If there are complete checkpoints, but none can be read.
+            If there are complete checkpoints, but none can be read. If `best.th` was removed, and
+            the checkpoint of the best epoch, too.
         """
         if self._is_primary:
             remove_temporary_files(self._directory)
@@ -199,6 +201,7 @@ class AtomicCheckpointer(Checkpointer):
                 checkpoint.trainer_state["best_model_filename"] = best
             if self._is_primary:
                 self._restore_best(checkpoint)
+                self._find_best(checkpoint.trainer_state)
             self.loaded = checkpoint.trainer_state
             return checkpoint
         if unreadable:
@@ -218,3 +221,18 @@ class AtomicCheckpointer(Checkpointer):
         best = self._directory / "best.th"
         save_atomically({**model_state, **averages}, best)
         training_state["best_model_filename"] = str(best)
+
+    def _find_best(self, training_state: Dict[str, Any]) -> None:
+        # Without best.th, training would go on, and end with an error.
+        best = training_state.get("best_model_filename")
+        if best is None or Path(best).exists():
+            return
+        epoch = training_state["metric_tracker"]["best_epoch"]
+        paths = self._pair((epoch + 1, 0))
+        with suppress(*UNREADABLE):
+            self._restore_best(TrainerCheckpoint(*map(load_checked, paths)))
+        if not Path(best).exists():
+            raise ConfigurationError(
+                f"there is no {best}, the weights of the best epoch, number {epoch}, and no "
+                f"checkpoint of it ({paths[0].name}); expected one of them, or a new run"
+            )

@@ -86,6 +86,10 @@ def test_a_run_may_be_made_longer_but_not_another(pretrain, capsys, config):
     assert json.loads((out / "config.json").read_text())["trainer"]["num_epochs"] == 2
     error = error_of(pretrain, capsys, "--recover", "-o", '{"model.dropout": 0.3}')
     assert re.search(r"config\.json is of another run: model\.dropout differ", error)
+    (out / "best.th").unlink()
+    error = error_of(pretrain, capsys, "--recover", "-o", '{"trainer.num_epochs": 3}')
+    assert re.search(r"there is no .*best\.th, the weights of the best epoch", error)
+    assert not (out / "checkpoint_e3_b0.th").exists()
 
 
 def snapshot(folder):
@@ -199,7 +203,12 @@ def test_a_start_that_failed_does_not_refuse_the_corrected_command(pretrain, cap
     assert (pretrain() / "weights.hdf5").exists()
 
 
-def test_recover_with_nothing_to_recover_begins(pretrain):
+@pytest.mark.parametrize("name", [None, "slurm-7.out", "vocabulary/.words.txt.0123456789ab.part"])
+def test_recover_with_nothing_to_recover_begins(pretrain, tmp_path, name):
+    """As in the folder of a job that was killed in its first second."""
+    if name:
+        (tmp_path / "out" / name).parent.mkdir(parents=True)
+        (tmp_path / "out" / name).touch()
     assert (pretrain("--recover") / "weights.hdf5").exists()
 
 

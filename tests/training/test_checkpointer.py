@@ -212,6 +212,23 @@ def test_a_kill_before_the_best_weights_are_copied(train, tmp_path, monkeypatch,
     assert_same_end(run, tmp_path / "undisturbed")
 
 
+def test_best_weights_that_were_removed(train, tmp_path):
+    """They are those of the best epoch's checkpoint; without it, the run ends before it trains."""
+    run = tmp_path / "run"
+    train(run, num_epochs=2)
+    state = torch.load(run / "training_state_e2_b0.th")
+    state["metric_tracker"]["best_epoch"], state["elmo_plugin_is_best"] = 0, False
+    torch.save(state, run / "training_state_e2_b0.th")
+    (run / "best.th").unlink()
+    AtomicCheckpointer(run).load_checkpoint()
+    found, wanted = torch.load(run / "best.th"), torch.load(run / "model_state_e1_b0.th")
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+    for name in ("best.th", "model_state_e1_b0.th"):
+        (run / name).unlink()
+    with pytest.raises(ConfigurationError, match=r"there is no .*best\.th.* epoch, number 0"):
+        train(run)
+
+
 def test_the_average_of_a_distributed_model_is_that_of_the_model(tmp_path):
     """Its names are those of the wrapped model."""
     averages = {"module.a": torch.ones(1), "b": torch.ones(1)}

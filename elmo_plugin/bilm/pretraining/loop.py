@@ -183,7 +183,7 @@ class Pretraining:
     def _check_inputs(self, saved: dict[str, Any] | None) -> None:
         """
         Store the checksums of texts and vocabulary; raise a `ValueError` if they differ from those
-        in the checkpoint `saved`.
+        in the checkpoint `saved`, or if the best epoch's weights are gone.
         """
         self.inputs = {
             "text": self.text.checksums(),
@@ -194,6 +194,12 @@ class Pretraining:
             raise ValueError(
                 f"the inputs have changed since the run began: {', '.join(changed)}. A run resumes "
                 "with the same files only; to train on these, begin a run in another folder"
+            )
+        best = self.files.best
+        if saved is not None and "best_epoch" in saved["progress"]["metrics"] and not best.exists():
+            raise ValueError(
+                f"there is no {best}, the weights of the best epoch, which the run exports at its "
+                "end; expected it beside the checkpoints"
             )
 
     def _restore(self, saved: dict[str, Any]) -> None:

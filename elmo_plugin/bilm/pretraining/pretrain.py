@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from elmo_plugin.bilm.files.atomic_write import write_json
+from elmo_plugin.bilm.files.atomic_write import name_of_temporary, write_json
 from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.pretraining import config as configs
@@ -23,8 +23,8 @@ from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, word_counts
 
 CONFIG = "config.json"
-# Files that AllenNLP writes before the run begins.
-LOGS = re.compile(r"meta\.json|out(_worker\d+)?\.log")
+# Files that AllenNLP, a shell or a cluster writes before the run begins.
+LOGS = re.compile(r"meta\.json|.*\.(log|out|err)")
 VOCABULARY = Path("vocabulary") / "words.txt"
 # Seconds until the other processes notice that a process was killed.
 TIMEOUT = 100.0
@@ -140,9 +140,9 @@ def prepared(
                 words = configs.make_vocabulary(config)  # reads the text before anything is moved
                 _make_room(folder, config, source, force, lambda: begin(words))
             (folder / VOCABULARY).parent.mkdir(exist_ok=True)
-            write_json(folder / CONFIG, config)
-            if words is not None:
+            if words is not None:  # before the config, which a run killed here cannot have
                 words.save(folder / VOCABULARY)
+            write_json(folder / CONFIG, config)
             yield
     finally:
         if is_new and not any(folder.iterdir()):
@@ -156,9 +156,7 @@ def _make_room(
     Move what is in the folder of a run to a folder beside it, with `force`. Leave it if it is
     empty, or has a run without a checkpoint; otherwise raise a `ValueError`.
     """
-    names = sorted(
-        one.name for one in folder.iterdir() if one.name != LOCK and not LOGS.fullmatch(one.name)
-    )
+    names = sorted(names_without_logs(folder))
     inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
     inputs += configs.folders_named(config)
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
@@ -167,7 +165,7 @@ def _make_room(
             f"{folder} holds {inside[0]}, which this run reads; give the run a folder of its own"
         )
     is_begun = any((folder / one).is_file() for one in (VOCABULARY, "meta.json"))
-    if not names or (is_begun and set(names) <= STARTED):
+    if set(names) <= (STARTED if is_begun else {VOCABULARY.parent.name}):
         return
     former = folder.with_name(f"{folder.name}.former")
     if not force:
@@ -181,6 +179,12 @@ def _make_room(
     former.mkdir()
     for name in names:
         (folder / name).rename(former / name)
+
+
+def names_without_logs(folder: Path) -> set[str]:
+    """Return the names in a run's folder, without logs, lock and temporary files."""
+    names = {path.name for path in folder.iterdir() if not LOGS.fullmatch(path.name)}
+    return {name for name in names - {LOCK} if name_of_temporary(name) is None}
 
 
 def _device(cuda_device: int | None) -> torch.device:
