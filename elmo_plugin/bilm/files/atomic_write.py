@@ -23,23 +23,12 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
     The content is flushed to disk before the rename. If the block raises, `path` is unchanged and
     the temporary file is removed. A process that is killed leaves it, see `remove_temporary_files`.
+    The mode of an existing file is kept; of a symbolic link, the target is replaced.
 
-    # Parameters
-
-    path : `str | Path`
-        The file to create or replace. The mode of an existing file is kept. If it is a symbolic
-        link, its target is replaced.
-
-    # Raises
-
-    `ValueError`
-        If `path` is a folder, a pipe or a device.
-    `OSError`
-        If the file cannot be written, for example because the disk is full; the message names
-        `path`.
+    Raise a `ValueError` if `path` is a folder, a pipe or a device, and an `OSError` that names
+    `path` if it cannot be written, for example because the disk is full.
     """
-    check_replaceable(Path(path))
-    mode = _mode(Path(path))
+    mode = check_replaceable(Path(path))
     path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
@@ -79,23 +68,26 @@ def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> int | None:
     """
-    Raise a `ValueError` if `path` is a folder, a pipe or a device, which no file can replace.
+    Return the mode of a file that a new one may replace, `None` if there is none.
 
-    Commands check their output with this function before a long computation.
+    Raise a `ValueError` if `path` is a folder, a pipe or a device. Commands check their output with
+    this function before a long computation.
     """
-    mode = _mode(path)
-    if mode is not None and not stat.S_ISREG(mode):
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # no file, or an error that creating the file will report
+        return None
+    if not stat.S_ISREG(mode):
         raise ValueError(
             f"{path} is a folder or a device, expected the name of a file to make or replace"
         )
+    return mode
 
 
 def check_output_path(path: Path) -> None:
-    """
-    Raise a `FileNotFoundError` if the folder of `path` is missing; see also `check_replaceable`.
-    """
+    """Raise a `FileNotFoundError` if `path` has no folder; see also `check_replaceable`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
     check_replaceable(path)
@@ -112,20 +104,9 @@ def remove_temporary_files(folder: Path, name: str | None = None) -> None:
 
 
 def name_of_temporary(name: str) -> str | None:
-    """
-    Return the final name of a file, given the name of its temporary file from `atomic_write`.
-
-    Return `None` if `name` is not the name of such a temporary file.
-    """
+    """Return the name of the file that a temporary file of `atomic_write` becomes, or `None`."""
     found = _TEMPORARY.fullmatch(name)
     return found[1] if found else None
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return path.stat().st_mode
-    except OSError:  # no file, or an error that creating the file will report
-        return None
 
 
 def _flush_to_disk(path: Path) -> None:

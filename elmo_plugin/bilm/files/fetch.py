@@ -1,5 +1,6 @@
 """Download files into the cache of the package `cached_path`."""
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -41,9 +42,34 @@ def fetch(url: str, argument: str) -> Path:
     Messages on stderr begin with `argument`, the name of the caller's argument. Raise a
     `FileNotFoundError` with the addresses and the reasons if the file cannot be downloaded.
     """
-    addresses, is_released = _addresses(url), url.startswith(RELEASED)
-    if "://" not in addresses[0]:
-        return _from_folder(Path(addresses[0]).expanduser(), url, argument)
+    addresses, mirror, expected = [url], None, None
+    is_released = url.startswith(RELEASED)
+    if is_released:
+        name = url.removeprefix(RELEASED[0]).removeprefix(RELEASED[1])
+        addresses += [place + name for place in RELEASED if place + name != url]
+        expected = RELEASED_BYTES.get(url.rpartition("/")[2])
+        if place := os.environ.get(MIRROR):
+            mirror = f"{place.rstrip('/')}/{name}"
+            addresses.insert(0, mirror)
+
+    def wrong_size(path: Path) -> str | None:
+        found = path.stat().st_size
+        if expected is None or found in expected:
+            return None
+        return (
+            f"{path}, which came from {url}, has {found} bytes, expected {expected.start} or "
+            "little more: delete it to have it fetched again"
+        )
+
+    if mirror is not None and "://" not in mirror:
+        path = Path(mirror).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}, where {MIRROR} has {url}")
+        beside = path.with_name(f"{path.name}.sha256")
+        known = beside.read_text("utf-8", "replace") if beside.is_file() else ""
+        if problem := wrong_size(path) or _wrong_sum(path, known, str(path), argument):
+            raise FileNotFoundError(problem)
+        return path
     try:
         import cached_path
     except ImportError as error:
@@ -53,36 +79,33 @@ def fetch(url: str, argument: str) -> Path:
 
     def from_cache(address: str, message: str) -> Path | None:
         cached = cached_path.find_latest_cached(address)
-        if cached is None or _wrong_size(cached, url) is not None:
+        if cached is None or wrong_size(cached) is not None:
             return None
         _say(f"{argument}: {message} found in the cache: {cached}")
         return Path(cached)
 
-    if is_released:
-        for address in addresses:
-            if cached := from_cache(address, f"{url},"):
-                return cached
-    if is_released and os.environ.get(MIRROR):
-        del addresses[1:]
+    for address in addresses if is_released else ():
+        if cached := from_cache(address, f"{url},"):
+            return cached
     problems = []
-    for address in addresses:
+    for address in addresses if mirror is None else [mirror]:
         _say(f"{argument}: {address}")
         try:
             _check_reachable(address)
-            known = cached_path.find_latest_cached(address)
+            before = cached_path.find_latest_cached(address)
             path = Path(cached_path.cached_path(address))
         except Exception as error:  # each download library raises its own errors
             if isinstance(error, ConnectionError) and (cached := from_cache(address, f"{error};")):
                 return cached
             problems.append(f"{address} cannot be fetched ({type(error).__name__}: {error})")
             continue
-        problem = _wrong_size(path, url)
-        if problem is None and path != known:
-            try:
+        problem = wrong_size(path)
+        if problem is None and path != before:
+            known = ""
+            with contextlib.suppress(Exception):  # each library has its error for a missing file
                 beside = Path(cached_path.cached_path(f"{address}.sha256"))
-            except Exception:  # each library has its own error for a missing file
-                beside = None
-            problem = _wrong_sum(path, beside, address, argument)
+                known = beside.read_text("utf-8", "replace")
+            problem = _wrong_sum(path, known, address, argument)
             if problem is not None:
                 path.unlink()  # or the next call would find it in the cache
         if problem is None:
@@ -92,48 +115,14 @@ def fetch(url: str, argument: str) -> Path:
     raise FileNotFoundError("; ".join(problems) + advice)
 
 
-def _from_folder(path: Path, url: str, argument: str) -> Path:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}, where {MIRROR} has {url}")
-    beside = path.with_name(f"{path.name}.sha256")
-    sum_there = beside if beside.is_file() else None
-    problem = _wrong_size(path, url) or _wrong_sum(path, sum_there, str(path), argument)
-    if problem is not None:
-        raise FileNotFoundError(problem)
-    return path
-
-
-def _addresses(url: str) -> list[str]:
-    """Return the addresses of a file; several for that of a released biLM."""
-    for released in RELEASED:
-        if url.startswith(released):
-            name = url.removeprefix(released)
-            others = [other + name for other in RELEASED if other != released]
-            mirror = os.environ.get(MIRROR)
-            return [*([f"{mirror.rstrip('/')}/{name}"] if mirror else []), url, *others]
-    return [url]
-
-
-def _wrong_size(path: Path, url: str) -> str | None:
-    is_released = url.startswith(RELEASED)
-    expected = RELEASED_BYTES.get(url.rpartition("/")[2]) if is_released else None
-    found = Path(path).stat().st_size
-    if expected is None or found in expected:
-        return None
-    return (
-        f"{path}, which came from {url}, has {found} bytes, expected {expected.start} or little "
-        "more: delete it to have it fetched again"
-    )
-
-
-def _wrong_sum(path: Path, beside: Path | None, address: str, argument: str) -> str | None:
+def _wrong_sum(path: Path, known: str, address: str, argument: str) -> str | None:
     """
-    Print a file's SHA-256. Return a message if the file `beside` it, as `sha256sum` writes it, has
-    another one.
+    Print a file's SHA-256. Return a message if it is another than in `known`, the text of
+    `sha256sum`.
     """
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    words = [] if beside is None else beside.read_text("utf-8", "replace").split()
+    words = known.split()
     if not words:
         _say(f"{argument}: SHA-256 {found}, with none beside it to compare")
         return None

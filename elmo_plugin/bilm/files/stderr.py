@@ -5,17 +5,10 @@ import sys
 from typing import TextIO
 
 
-class _Nowhere(io.TextIOBase):
-    """Stream that discards what is written to it."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-
 def stderr() -> TextIO:
     """
-    Return `sys.stderr`. If it is missing or closed, return a stream that discards everything, since
+    Return `sys.stderr`. If it is missing or closed, return a stream that nobody reads, since
     `print(file=None)` writes to stdout, and `tqdm` fails.
     """
     usable = sys.stderr is not None and not getattr(sys.stderr, "closed", False)
-    return sys.stderr if usable else _Nowhere()  # type: ignore[return-value]
+    return sys.stderr if usable else io.StringIO()

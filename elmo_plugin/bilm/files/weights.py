@@ -7,7 +7,7 @@ between TensorFlow's names, shapes and gate order and those of this package.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,15 +34,12 @@ STORED_TYPES = ("float16", "float32", "float64")
 
 # Pairs of a parameter, or a slice of one, and the new values.
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
-Convert = Callable[[numpy.ndarray], numpy.ndarray]
 
 
 class Entry(NamedTuple):
     """
-    One dataset of a weight file.
-
-    `key`, `shape`: the dataset's name and shape. `put`: function that converts the dataset's array
-    to pairs of a parameter and its new values. `get`: function that returns the array to write.
+    One dataset of a weight file: its name and shape, a function that converts its array to
+    parameters' values, and one that returns the array to write.
     """
 
     key: str
@@ -85,9 +82,8 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
 @torch.no_grad()
 def fill_weights(bilm: BiLm, path: str | Path) -> None:
     """
-    Load a biLM's parameters like `load_weights`, but without holding a second copy in memory.
-
-    After an error, some parameters may have changed.
+    Load a biLM's parameters like `load_weights`, but without a second copy in memory: after an
+    error, some may have changed.
     """
     for target, new in _checked_values(bilm, path):
         target.copy_(new)
@@ -227,30 +223,30 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
     # Row 0, zeros for the padding token, is not in the file.
-    yield _plain("char_embed", char_cnn.char_embedding[1:])
+    characters = char_cnn.char_embedding[1:]
+    yield _entry("char_embed", characters, lambda array: array, shape=characters.shape)
     for index, convolution in enumerate(char_cnn.convolutions):
-        number, dim, width = convolution.weight.shape
         yield _entry(
             f"CNN/W_cnn_{index}",
-            (1, width, dim, number),
             convolution.weight,
-            lambda array: array[0].transpose(2, 1, 0),
-            lambda array: array.transpose(2, 1, 0)[None],
+            lambda array: array[0].T,
+            lambda array: array.T[None],
+            shape=(1, *convolution.weight.shape[::-1]),
         )
         assert convolution.bias is not None
-        yield _plain(f"CNN/b_cnn_{index}", convolution.bias)
+        yield _entry(f"CNN/b_cnn_{index}", convolution.bias)
     for index, highway in enumerate(char_cnn.highway_layers):
         dim = highway.in_features
         # bilm-tf's gate "carry" is 1 minus our gate, so its weights have the opposite sign.
-        for rows, name, sign in (
-            (slice(0, dim), "transform", 1.0),
-            (slice(dim, 2 * dim), "carry", -1.0),
+        for rows, name, put in (
+            (slice(0, dim), "transform", numpy.transpose),
+            (slice(dim, 2 * dim), "carry", lambda array: -array.T),
         ):
-            yield _matrix(f"CNN_high_{index}/W_{name}", highway.weight[rows], sign)
-            yield _plain(f"CNN_high_{index}/b_{name}", highway.bias[rows], sign=sign)
+            yield _entry(f"CNN_high_{index}/W_{name}", highway.weight[rows], put)
+            yield _entry(f"CNN_high_{index}/b_{name}", highway.bias[rows], put)
     if char_cnn.projection is not None:
-        yield _matrix("CNN_proj/W_proj", char_cnn.projection.weight)
-        yield _plain("CNN_proj/b_proj", char_cnn.projection.bias)
+        yield _entry("CNN_proj/W_proj", char_cnn.projection.weight)
+        yield _entry("CNN_proj/b_proj", char_cnn.projection.bias)
     for number, direction in enumerate(("forward", "backward")):
         for layer, cell in enumerate(bilm.lstm.layers(direction)):
             yield from _cell_entries(f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", cell)
@@ -274,12 +270,11 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
     yield _entry(
         f"{prefix}/B",
-        (4 * cell.cell_size,),
         bias,
         lambda array: _swap_gates(array) + forget_bias,
         lambda array: _swap_gates(array - forget_bias),
     )
-    yield _matrix(f"{prefix}/W_P_0", cell.state_projection.weight)
+    yield _entry(f"{prefix}/W_P_0", cell.state_projection.weight)
 
 
 def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
@@ -288,31 +283,20 @@ def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
     return numpy.concatenate([first, third, second, fourth], axis=0)
 
 
-def _plain(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
-    """Return the `Entry` of a parameter that the file stores unchanged, up to its sign."""
-    return _entry(key, tuple(parameter.shape), parameter, lambda array: sign * array)
-
-
-def _matrix(key: str, parameter: torch.Tensor, sign: float = 1.0) -> Entry:
-    """Return the `Entry` of a matrix that the file stores transposed."""
-    return _entry(key, tuple(parameter.shape[::-1]), parameter, lambda array: sign * array.T)
-
-
 def _entry(
     key: str,
-    shape: tuple[int, ...],
     parameter: torch.Tensor,
-    put: Convert,
-    get: Convert | None = None,
+    put: Callable[[numpy.ndarray], numpy.ndarray] = numpy.transpose,
+    get: Callable[[numpy.ndarray], numpy.ndarray] | None = None,
+    shape: Sequence[int] | None = None,
 ) -> Entry:
     """
-    Return the `Entry` of a parameter. `put` converts the file's array to the parameter's values,
-    and `get` converts back. `get` defaults to `put`, for conversions that are their own inverse,
-    such as a transpose.
+    Return the `Entry` of one parameter. `put` converts the file's array to the parameter's values,
+    and `get` converts back; by default, both reverse the order of the axes.
     """
     return Entry(
         key,
-        shape,
+        tuple(parameter.shape[::-1] if shape is None else shape),
         lambda array: [(parameter, put(array))],
         lambda: (get or put)(_array(parameter)),
     )
