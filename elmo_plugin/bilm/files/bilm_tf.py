@@ -99,9 +99,11 @@ class BilmTfCheckpoint:
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        has_steps = "global_step" in self._variables.shapes
+        steps = int(self._variables.read("global_step")) if has_steps else None
         card = {
             "run": f"bilm-tf, its checkpoint {self.name}",
-            "steps": self._steps(),
+            "steps": steps,
             "training_options": self.training_options,
         }
         with ExitStack() as stack:
@@ -114,8 +116,13 @@ class BilmTfCheckpoint:
                 temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             for name, keys, slot in self._hdf5_files():
                 temporary = stack.enter_context(atomic_write(directory / name))
+                checksum = 0
                 with h5py.File(temporary, "w") as file:
-                    self._copy(file, keys, slot)
+                    for key in keys:
+                        array = self._variables.read(self._names[key] + slot)
+                        file.create_dataset(key, data=array)
+                        checksum = checksum_of(key, array, checksum)
+                    file.attrs[CHECKSUM] = checksum
 
     def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
         """
@@ -128,19 +135,6 @@ class BilmTfCheckpoint:
             yield SOFTMAX_FILE, softmax, ""
         if self.has_accumulators:
             yield ADAGRAD_FILE, list(self._names), ADAGRAD
-
-    def _copy(self, file: h5py.File, keys: list[str], slot: str) -> None:
-        checksum = 0
-        for key in keys:
-            array = self._variables.read(self._names[key] + slot)
-            file.create_dataset(key, data=array)
-            checksum = checksum_of(key, array, checksum)
-        file.attrs[CHECKSUM] = checksum
-
-    def _steps(self) -> int | None:
-        if "global_step" not in self._variables.shapes:
-            return None
-        return int(self._variables.read("global_step"))
 
 
 class _Variables:

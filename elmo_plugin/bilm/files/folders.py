@@ -76,10 +76,7 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
     if path.is_dir():
         yield path
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="elmo_plugin-") as name,
-        _errors_name(path, Path(name)),
-    ):
+    with tempfile.TemporaryDirectory(prefix="elmo_plugin-") as name:
         folder = Path(name)
         try:
             with zipfile.ZipFile(path) as archive:
@@ -88,11 +85,16 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
             # In a damaged ZIP, bzip2 raises an OSError without errno, and a seek to a negative
             # position raises EINVAL. Other OSErrors, such as a full disk, are not damage.
             damage = (None, errno.EINVAL, errno.ENAMETOOLONG)
-            is_damage = getattr(error, "errno", None) in damage
-            if not is_damage or isinstance(error, FileNotFoundError):
+            if getattr(error, "errno", None) not in damage:
                 raise
             raise ValueError(f"{path} is not a whole ZIP, {EXPECTED}: {error}") from error
-        yield folder
+        try:
+            yield folder
+        except (ValueError, FileNotFoundError) as error:  # name the ZIP, not the temporary folder
+            if name not in str(error):
+                raise
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+            raise kind(str(error).replace(name, str(path))) from error
 
 
 def options_in(folder: Path) -> ElmoOptions:
@@ -130,21 +132,6 @@ def _content(folder: Path) -> str:
     names = sorted(one.name for one in folder.iterdir())
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return (", ".join(names[:8]) + more) or "no files"
-
-
-@contextmanager
-def _errors_name(path: Path, folder: Path) -> Iterator[None]:
-    """
-    Context manager that replaces the temporary `folder` in error messages by `path`, the ZIP file
-    that was unpacked there.
-    """
-    try:
-        yield
-    except (ValueError, FileNotFoundError) as error:
-        if str(folder) not in str(error):
-            raise
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(str(error).replace(str(folder), str(path))) from error
 
 
 def _unpack(

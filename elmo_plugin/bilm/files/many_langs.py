@@ -135,7 +135,7 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
     # Both the file and `bilm.lstm` have AllenNLP's parameter names and gate order.
     lstm = {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}
     for name, parameters in ((TOKENS, dict(_token_parameters(bilm))), (LSTM, lstm)):
-        tensors = plain_tensors(folder / name, "ELMoForManyLangs file of weights")
+        tensors = plain_tensors(folder / name, "weight file of ELMoForManyLangs")
         for key, targets in parameters.items():
             # A tensor of the file may be several parameters, concatenated along the last dimension.
             shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))

@@ -41,19 +41,12 @@ def find_options(
     """
     Read the options of a biLM.
 
-    # Parameters
+    `options_file` is a name of `NAMED_BILMS`; the path or URL of an `options.json`, a folder or a
+    ZIP; or the parsed content of an `options.json`. If it is not given, `weight_file` is a name, a
+    folder or a ZIP.
 
-    options_file : `OptionsSource | None`
-        A name of `NAMED_BILMS`; the path or URL of an `options.json`, a folder or a ZIP; or the
-        parsed content of an `options.json`.
-    weight_file : `str | Path | None`, optional (default = `None`)
-        A name, folder or ZIP, if `options_file` is not given.
-
-    # Raises
-
-    `FileNotFoundError`, `ValueError`
-        If there is no such file, a URL cannot be downloaded, or the file does not hold a biLM's
-        options.
+    Raise a `FileNotFoundError` if there is no such file, or a URL cannot be downloaded, and a
+    `ValueError` if the file does not hold a biLM's options.
     """
     options_file, weight_file = _named(options_file, weight_file)
     if isinstance(options_file, dict):

@@ -23,12 +23,7 @@ def read_options(path: str | Path) -> ElmoOptions:
     """
     Read the sizes of a biLM from an `options.json`, or from a `config.json` of transformers.
 
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If it is not JSON, or not a biLM's options; the message names the file.
+    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` if it holds no options.
     """
     found = read_json(path, "options file")
     if isinstance(found, dict) and "char_cnn" not in found and found.get("model_type") == "elmo":
@@ -40,12 +35,8 @@ def read_json(path: str | Path, kind: str) -> Any:
     """
     Read a small JSON file; `kind` describes it in error messages, such as "options file".
 
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If the file is too large, is not JSON, or has a duplicate key; the message names the file.
+    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` that names it if it is
+    too large, is not JSON, or has a duplicate key.
     """
     if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
@@ -134,9 +125,7 @@ def options_dict(options: ElmoOptions) -> dict[str, Any]:
 
 
 def check_size(options: ElmoOptions, source: str) -> None:
-    """
-    Raise a `ValueError` that begins with `source` if a biLM would have more than 2**32 parameters.
-    """
+    """Raise a `ValueError` about `source` if a biLM would have more than 2**32 parameters."""
     if (number := num_parameters(options)) > MOST_PARAMETERS:
         raise ValueError(f"{source}: {number} parameters, expected at most {MOST_PARAMETERS}")
 
@@ -170,15 +159,8 @@ class OptionsReader:
     """
     Reader of values in nested JSON objects by dotted keys, such as `lstm.dim`.
 
-    Its methods raise a `ValueError` that names source, key and value if a value is missing or
+    Its methods raise a `ValueError` that names `source`, key and value if a value is missing or
     unusable.
-
-    # Parameters
-
-    options : `Any`
-        The parsed JSON.
-    source : `str`
-        File name for error messages.
     """
 
     def __init__(self, options: Any, source: str) -> None:

@@ -1,12 +1,13 @@
 """Read HDF5 files from untrusted sources, without following links to other files."""
 
-import errno
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
+
+from elmo_plugin.bilm.files.plain_tensors import whole_file
 
 # Filters that are built into HDF5 or h5py. For any other filter, HDF5 would load and run a plugin.
 FILTERS = (
@@ -29,38 +30,12 @@ def plain_hdf5(path: str | Path, kind: str) -> Iterator[dict[str, h5py.Dataset]]
     malicious weight file could thus read any file, so both are refused. `kind` describes the file
     in error messages, such as "weight file".
 
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If the file is damaged, has a link, or has a dataset that is incomplete, stored in another
-        file, or compressed by a plugin. Errors of HDF5 in the block become `ValueError`s too.
-    `MemoryError`
-        If memory runs out in the block; the message names the file.
+    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` if it is damaged, has a
+    link, or has a dataset that is incomplete, stored in another file, or compressed by a plugin.
+    Errors of HDF5 in the block become `ValueError`s, and `MemoryError`s name the file.
     """
-    if not Path(path).is_file():  # opening a FIFO would block
-        raise FileNotFoundError(f"there is no {kind} {path}")
-    try:
-        with h5py.File(path, "r") as file:
-            yield _datasets(file.id, str(path))
-    except MemoryError as error:
-        raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
-    except ValueError as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise _not_whole(path, kind, error) from error
-    except PermissionError as error:
-        raise PermissionError(error.errno, "cannot be read", str(path)) from error
-    # h5py raises different errors, depending on which bytes are damaged.
-    except (OSError, RuntimeError, LookupError, TypeError, ArithmeticError) as error:
-        if "allocate memory" in str(error) or getattr(error, "errno", None) == errno.ENOMEM:
-            raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
-        raise _not_whole(path, kind, error) from error
-
-
-def _not_whole(path: str | Path, kind: str, error: Exception) -> ValueError:
-    return ValueError(f"{path} is not a whole HDF5 file, expected a {kind}: {error}")
+    with whole_file(path, kind, "HDF5 file"), h5py.File(path, "r") as file:
+        yield _datasets(file.id, str(path))
 
 
 def _datasets(root: h5py.h5g.GroupID, path: str) -> dict[str, h5py.Dataset]:

@@ -1,11 +1,13 @@
 """Read files of `torch.save` without running code in them, and check the tensors."""
 
+import errno
 import os
 import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 
 from elmo_plugin.bilm.files.text import quoted
 
-# Exceptions that `torch.load` and `zipfile` raise for damaged, unsafe and other unusable files.
+# Exceptions that h5py, `torch.load` and `zipfile` raise for damaged, unsafe or unusable files.
 UNREADABLE = (
     RuntimeError,
     OSError,
@@ -29,6 +31,33 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+
+@contextmanager
+def whole_file(path: str | Path, kind: str, file_format: str) -> Iterator[None]:
+    """
+    Context manager around code that reads a file, which may be missing or damaged.
+
+    `kind` describes the file in error messages, such as "weight file". Raise a `FileNotFoundError`
+    if there is no file, and a `ValueError` that names it if the block raises an exception in
+    `UNREADABLE`. If memory runs out, raise a `MemoryError` that names the file.
+    """
+    if not Path(path).is_file():  # opening a FIFO would block
+        raise FileNotFoundError(f"there is no {kind} {path}")
+    try:
+        yield
+    except PermissionError as error:
+        raise PermissionError(error.errno, "cannot be read", str(path)) from error
+    except (MemoryError, *UNREADABLE) as error:
+        text = str(error)
+        if isinstance(error, ValueError) and text.startswith(str(path)):
+            raise
+        is_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
+        if is_memory or "allocate memory" in text:
+            raise MemoryError(f"{path}: there is not enough memory to read it: {text}") from error
+        raise ValueError(
+            f"{path} is not a whole {file_format}, expected a {kind}: {text[:300]}"
+        ) from error
 
 
 def first_line(error: Exception) -> str:
@@ -59,31 +88,21 @@ def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     describes the file in error messages. Each entry of the result still has to be checked with
     `plain_tensor`.
 
-    Raise a `FileNotFoundError` if there is no file, and a `ValueError` if it is damaged or could
-    run code. If memory runs out, raise a `MemoryError` that names the file.
+    Raise the errors of `whole_file`, and a `ValueError` if the file could run code.
     """
-    if not path.is_file():  # opening a FIFO would block
-        raise FileNotFoundError(f"there is no file {path}, expected: {kind}")
-    try:
-        if zipfile.is_zipfile(path):
-            found = load_checked(path)
-        else:  # the format before PyTorch 1.6, without checksums
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} is damaged, or a pickle of more than tensors, which could run code and was "
-            f"not read; expected: {kind}: {str(error)[:300]}"
-        ) from error
-    except PermissionError as error:
-        raise PermissionError(error.errno, "cannot be read", str(path)) from error
-    except UNREADABLE as error:
-        if "allocate memory" in str(error):
-            raise MemoryError(f"{path}: there is not enough memory to read it: {error}") from error
-        raise ValueError(
-            f"{path} is not a whole file of tensors, expected: {kind}: {str(error)[:300]}"
-        ) from error
+    with whole_file(path, kind, "file of tensors"):
+        try:
+            if zipfile.is_zipfile(path):
+                found = load_checked(path)
+            else:  # the format before PyTorch 1.6, without checksums
+                found = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"{path} is damaged, or a pickle of more than tensors, which could run code and "
+                f"was not read; expected a {kind}: {str(error)[:300]}"
+            ) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}, expected: {kind}")
+        raise ValueError(f"{path} holds a {type(found).__name__}, expected a {kind}")
     return found
 
 

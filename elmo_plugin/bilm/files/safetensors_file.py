@@ -14,7 +14,7 @@ import torch
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.plain_tensors import plain_tensor
+from elmo_plugin.bilm.files.plain_tensors import plain_tensor, whole_file
 from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -62,12 +62,11 @@ def read_safetensors(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tenso
     this biLM.
     """
     library = import_optional("safetensors", "transformers")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no weight file {path}")
-    try:
-        file = library.safe_open(str(path), framework="pt")
-    except library.SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    with whole_file(path, "weight file", "safetensors file"):
+        try:
+            file = library.safe_open(str(path), framework="pt")
+        except library.SafetensorError as error:
+            raise ValueError(error) from error
     with file:
         names = set(file.keys())
         prefixes = [name.removesuffix(FIRST) for name in names if name.endswith(FIRST)]
