@@ -42,44 +42,34 @@ def fingerprint(bilm: BiLm) -> str:
     return digest.hexdigest()
 
 
-class WeightsDigest:
+def weights_digest(bilm: BiLm, certain: bool = False) -> bytes | None:
     """
-    Hash of everything that a frozen biLM's vectors depend on.
+    Return a hash of everything that a frozen biLM's vectors depend on, 64 bytes; `None` if that is
+    more than a hash can cover, such as a hook or a layer that was replaced.
 
     The hash covers the biLM's `fingerprint` and `state`, the settings of each module, and
     `WARM_UP_TEXT`, which sets the state of a primed biLM. It is cached as `kernels/derived.py`
-    caches values of weights.
+    caches values of weights. With `certain`, the content of all weights is compared, to find writes
+    that PyTorch does not count.
     """
-
-    def of(self, bilm: BiLm, certain: bool = False) -> bytes | None:
-        """
-        Return the hash of a biLM, 64 bytes; `None` if its vectors depend on more than it can cover,
-        such as a hook or a layer that was replaced.
-
-        # Parameters
-
-        bilm : `BiLm`
-        certain : `bool`, optional (default = `False`)
-            Compare the content of all weights, to find writes that PyTorch does not count.
-        """
-        if bilm.plain_weights is None:
-            return None
-        activation = bilm.char_cnn.activation.__name__
-        settings = [_settings(one) for one in bilm.modules()]
-        named = list(bilm.named_parameters(remove_duplicate=False))
-        shapes = [(name, one.dtype, tuple(one.shape)) for name, one in named]
-        about = repr((
-            bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT,
-            backend() is BACKENDS["reference"],
-        ))  # fmt: skip
-        parameters = [one for _, one in named]
-        if certain:
-            in_doubt(parameters)
-        return derived(
-            parameters,
-            ("digest", about),
-            lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
-        )
+    if bilm.plain_weights is None:
+        return None
+    activation = bilm.char_cnn.activation.__name__
+    settings = [_settings(one) for one in bilm.modules()]
+    named = list(bilm.named_parameters(remove_duplicate=False))
+    shapes = [(name, one.dtype, tuple(one.shape)) for name, one in named]
+    about = repr((
+        bilm.options, bilm.state, activation, settings, shapes, WARM_UP_TEXT,
+        backend() is BACKENDS["reference"],
+    ))  # fmt: skip
+    parameters = [one for _, one in named]
+    if certain:
+        in_doubt(parameters)
+    return derived(
+        parameters,
+        ("digest", about),
+        lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
+    )
 
 
 def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.blob_store import BlobStore
-from elmo_plugin.bilm.files.digest import WeightsDigest
+from elmo_plugin.bilm.files.digest import weights_digest
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.model.bilm import BiLm
 
@@ -57,7 +57,6 @@ class LayerCache:
             _Memory(most_bytes) if in_memory else BlobStore(Path(place).expanduser(), most_bytes)
         )
         self._lock = fork_safe_lock()
-        self.weights = WeightsDigest()
 
     @torch.no_grad()
     def layers(self, bilm: BiLm, inputs: torch.Tensor) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class LayerCache:
         self, bilm: BiLm, sentences: list[bytes], certain: bool = False
     ) -> list[bytes] | None:
         with self._lock:
-            digest = self.weights.of(bilm, certain)
+            digest = weights_digest(bilm, certain)
         if digest is None:
             return None
         return [hashlib.blake2b(digest + one, digest_size=20).digest() for one in sentences]

@@ -7,7 +7,7 @@ import torch
 from tiny_bilm import random_bilm
 from torch.nn.utils import parametrize, prune
 
-from elmo_plugin.bilm.files.digest import WeightsDigest, fingerprint
+from elmo_plugin.bilm.files.digest import fingerprint, weights_digest
 from elmo_plugin.bilm.kernels import derived as derived_module
 from elmo_plugin.bilm.kernels.derived import NUM_COLUMNS, in_doubt
 
@@ -35,41 +35,41 @@ CHANGES = [least_bit, swapped_rows, reversed_rows, zero_with_a_sign]
 @pytest.mark.parametrize("shape", [(3, 5), (2, NUM_COLUMNS), (40, 128)])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_without_a_sign_is_seen_once_there_is_doubt(change, shape, operators):
-    bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
+    bilm = random_bilm().requires_grad_(False)
     weight = torch.randn(shape)
     weight[0, 0] = 0.0
     bilm.extra = torch.nn.Parameter(weight, requires_grad=False)
     view = bilm.extra.data
-    before = digest.of(bilm)
+    before = weights_digest(bilm)
     in_doubt([bilm.extra])
-    assert digest.of(bilm) is before  # it was not taken again
+    assert weights_digest(bilm) is before  # it was not taken again
     change(view)
     in_doubt([bilm.extra])
-    after = digest.of(bilm)
+    after = weights_digest(bilm)
     assert after != before
-    assert after == WeightsDigest().of(copy.deepcopy(bilm))
-    assert digest.of(bilm) is after
+    assert after == weights_digest(copy.deepcopy(bilm))
+    assert weights_digest(bilm) is after
 
 
 def test_a_change_with_a_sign_is_seen_at_once():
-    bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
-    found = [digest.of(bilm)]
+    bilm = random_bilm().requires_grad_(False)
+    found = [weights_digest(bilm)]
     bilm.lstm.forward_layer_0.input_linearity.weight.add_(0.1)
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.state = "primed"
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.lstm.forward_layer_0.dtype = "int8"
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.lstm.use_skip_connections = False
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.char_cnn._activation = torch.tanh
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.lstm.forward_layer_1.cell_clip = 0.1
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.register_parameter("extra", torch.nn.Parameter(torch.zeros(2, 3)))
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     bilm.extra = torch.nn.Parameter(torch.zeros(3, 2))
-    found.append(digest.of(bilm))
+    found.append(weights_digest(bilm))
     assert len(set(found)) == len(found)
 
 
@@ -101,7 +101,7 @@ def another_activation(bilm):
 def test_nothing_is_resumed_or_cached_where_vectors_depend_on_more(change):
     bilm = random_bilm().requires_grad_(False)
     change(bilm)
-    assert WeightsDigest().of(bilm) is None
+    assert weights_digest(bilm) is None
     assert fingerprint(bilm) != fingerprint(bilm)
 
 
@@ -130,19 +130,19 @@ def test_tied_weights_are_told_apart_by_what_they_are_tied_to():
     found = []
     for other in (lstm.forward_layer_0, lstm.backward_layer_0):
         lstm.backward_layer_1.state_projection.weight = other.state_projection.weight
-        found += fingerprint(bilm), WeightsDigest().of(bilm.requires_grad_(False))
+        found += fingerprint(bilm), weights_digest(bilm.requires_grad_(False))
     assert len(set(found)) == len(found)
 
 
 def test_an_interrupted_comparison_is_made_again(monkeypatch):
-    bilm, digest = random_bilm().requires_grad_(False), WeightsDigest()
-    before = digest.of(bilm)
+    bilm = random_bilm().requires_grad_(False)
+    before = weights_digest(bilm)
     bilm.lstm.forward_layer_0.input_linearity.weight.data.add_(0.1)
     with monkeypatch.context() as patch:
         patch.setattr(derived_module, "checksum", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            digest.of(bilm)
-    assert digest.of(bilm) != before
+            weights_digest(bilm)
+    assert weights_digest(bilm) != before
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -152,9 +152,9 @@ def test_weights_of_any_precision_have_a_fingerprint(dtype):
 
 def test_the_same_in_another_place():
     bilm = random_bilm().requires_grad_(False)
-    expected = WeightsDigest().of(bilm)
+    expected = weights_digest(bilm)
     for parameter in bilm.parameters():
         # Neither starts nor ends where eight bytes do.
         moved = torch.cat([torch.zeros(1), parameter.flatten(), torch.zeros(1)])[1:-1]
         parameter.data = moved.view_as(parameter)
-    assert WeightsDigest().of(bilm) == expected
+    assert weights_digest(bilm) == expected
