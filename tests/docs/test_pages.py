@@ -21,11 +21,12 @@ SLOW = [
 ELSEWHERE = ["docs/migrating.md"]
 LIBRARIES = "docs/interop/libraries.md"
 HUGGING_FACE = "docs/hugging_face.md"
+OWN_TEXT = "docs/own_text.md"
 PAGES = [
     str(path.relative_to(ROOT))
     for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
     if any(block.runs for block in blocks(path.relative_to(ROOT)))
-    and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES, HUGGING_FACE)
+    and str(path.relative_to(ROOT)) not in (*ELSEWHERE, LIBRARIES, HUGGING_FACE, OWN_TEXT)
 ]
 # Enough to see the commands work: the page's own number of epochs takes minutes.
 FEW = '"trainer.num_epochs": 1, "dataset_reader.max_instances": 80'
@@ -70,6 +71,36 @@ def test_the_slow_page_runs(page, tmp_path):
         assert (tmp_path / "out" / "layer_weights.svg").read_text().startswith("<?xml")
         shown = (tmp_path / "out" / "entities.html").read_text()
         assert shown.count("PER") >= 1, "the tagger of the page predicts nothing"
+
+
+@pytest.mark.slow
+def test_the_page_leads_from_prose_to_a_classifier(tmp_path):
+    """One epoch each, on whole sentences, is enough to see that the chain holds."""
+    own = tmp_path / "own"
+    (own / "prose").mkdir(parents=True)
+    for name, source in (("train_1", "train"), ("heldout", "dev")):
+        trees = (ROOT / "examples" / "sst" / f"{source}.txt").read_text("utf-8").splitlines()
+        sentences = (" ".join(re.findall(r"[^\s()]+(?=\))", tree)) for tree in trees)
+        text = " ".join(f"{sentence[:-2].capitalize()}." for sentence in sentences)
+        (own / "prose" / f"{name}.txt").write_text(text, "utf-8")
+    epoch = '"trainer.num_epochs": 1, '
+    shorter = [
+        ("-o '{", "-o '{" + epoch),
+        (
+            "-s own/sentiment",
+            f"-s own/sentiment -o '{{{epoch}\"dataset_reader.use_subtrees\": false}}'",
+        ),
+        ("allennlp evaluate", "rm -r own/bilm\nallennlp evaluate"),  # the archive stands alone
+    ]
+    run(OWN_TEXT, tmp_path, shorter)
+    assert len((own / "train.txt").read_text("utf-8").splitlines()) == 400
+    metrics = json.loads((own / "metrics.json").read_text())
+    assert 0 < metrics["accuracy"] <= metrics["accuracy3"] <= 1
+    prediction = json.loads((own / "labels.jsonl").read_text())
+    probabilities = prediction["class_probabilities"]
+    assert sum(probabilities) == pytest.approx(1, abs=1e-4)
+    labels = (own / "sentiment" / "vocabulary" / "labels.txt").read_text().split()
+    assert labels[probabilities.index(max(probabilities))] == prediction["label"]
 
 
 def test_the_jsonnet_of_how_to_is_what_the_config_has():
