@@ -1,7 +1,6 @@
-"""SQuAD's published setup: its values, its number of parameters, its optimizer and averages."""
+"""SQuAD's published setup: its number of parameters, its optimizer and averages."""
 
 import math
-from pathlib import Path
 
 import numpy
 import pytest
@@ -11,78 +10,18 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.training.optimizers import Optimizer
 
-import elmo_plugin.plugin  # noqa: F401
-
-ROOT = Path(__file__).parents[1]
-NAMES = ["squad", "squad_elmo"]
-GLOVE = "https://allennlp.s3.amazonaws.com/datasets/glove/glove.840B.300d.txt.gz"
-
-
-@pytest.fixture(autouse=True)
-def in_the_repository(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    for name in ("SQUAD_TRAIN_DATA_PATH", "SQUAD_VALIDATION_DATA_PATH"):
-        monkeypatch.setenv(name, f"path/of/{name}")
+from tests.test_configs import in_folder
 
 
 def table1(name):
-    return Params.from_file(f"training_config/table1/{name}.jsonnet").as_dict(quiet=True)
+    return in_folder("training_config/table1")[f"{name}.jsonnet"]
 
 
-def lookup(config, path):
-    for key in path.split("."):
-        config = config[key]
-    return config
-
-
-SHARED = {
-    "dataset_reader.token_indexers.tokens": {"type": "single_id"},
-    "dataset_reader.token_indexers.token_characters.max_characters_per_token": 14,
-    "model.text_field_embedder.token_embedders.tokens.pretrained_file": GLOVE,
-    "model.text_field_embedder.token_embedders.tokens.trainable": False,
-    "model.dropout": 0.2,
-    "model.max_span_length": 17,
-    "data_loader.batch_sampler.batch_size": 45,
-    "data_loader.batch_sampler.drop_last": True,
-    "trainer.optimizer": {"type": "adadelta", "lr": 1.0, "rho": 0.95, "eps": 1e-8},
-    "trainer.moving_average.decay": 0.999,
-    "trainer.validation_metric": "+f1",
-}
-PUBLISHED = {
-    "squad": {
-        "model.phrase_layer.input_size": 400,
-        "model.phrase_layer.hidden_size": 100,
-        "model.span_end_encoder.input_size": 400,
-        "trainer.num_epochs": 26,
-        "vocabulary.min_count.token_characters": 50,
-    },
-    "squad_elmo": {
-        "model.phrase_layer.input_size": 1424,
-        "model.phrase_layer.hidden_size": 90,
-        "model.span_end_encoder.input_size": 360,
-        "model.elmo.num_output_representations": 2,
-        "model.elmo.dropout": 0.5,
-        "model.elmo.do_layer_norm": False,
-        "model.use_input_elmo": True,
-        "model.use_output_elmo": True,
-        "trainer.num_epochs": 24,
-        "vocabulary.min_count.token_characters": 49,
-    },
-}
 # Without words and biLM; squad.md's "cost", from document-qa's shapes.
 PARAMETERS = {"squad": 1.26e6, "squad_elmo": 2.34e6}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_published_values(name):
-    config = table1(name)
-    for path, value in {**SHARED, **PUBLISHED[name]}.items():
-        assert lookup(config, path) == value, path
-    assert "grad_norm" not in config["trainer"]
-    assert "learning_rate_scheduler" not in config["trainer"]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_the_published_model_has_the_published_number_of_parameters(name):
     config = table1(name)["model"]
     del config["text_field_embedder"]["token_embedders"]["tokens"]["pretrained_file"]
