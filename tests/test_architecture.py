@@ -1,4 +1,7 @@
-"""What may import what: `bilm/` stands alone, models never import training."""
+"""
+What modules may use. The order of the package's parts, which import one another to the left only,
+stands in docs/architecture.md (tests/docs/test_architecture_page.py).
+"""
 
 import ast
 import re
@@ -6,15 +9,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import elmo_plugin
 from tests.fresh_process import run
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "elmo_plugin"
+SOURCES = {
+    path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")
+}
 # tqdm: the progress bar of pretraining; pure Python, needs nothing.
 BILM_MAY_IMPORT = {"torch", "numpy", "h5py", "tqdm", "filelock", *sys.stdlib_module_names}
+# The model knows the kernels by this door alone.
+DOOR = "elmo_plugin.bilm.kernels.backend."
+# Not bfloat16: the size of layer norm's guard against zero depends on the type, as in AllenNLP.
+SPEED = ("is_cuda", "device.type", "mkldnn", "onednn", "fbgemm", "triton", "int8")
+
+
+def found_in(folder, check):
+    """What a check finds in the sources of a folder of the package, by file."""
+    found = {path: check(text) for path, text in SOURCES.items() if path.startswith(folder)}
+    assert found
+    return {path: what for path, what in found.items() if what}
 
 
 def imports(source):
@@ -28,133 +43,52 @@ def imports(source):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def sources(folder):
-    paths = sorted(folder.rglob("*.py"))
-    assert paths
-    return [(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in paths]
-
-
-def without_optional_imports(source):
+class WithoutOptionalImports(ast.NodeTransformer):
     """The source less what stands in `try: import ... except ImportError:`."""
 
-    class Remove(ast.NodeTransformer):
-        def visit_Try(self, node):
-            handled = {ast.unparse(h.type) for h in node.handlers if h.type is not None}
-            if handled & {"ImportError", "ModuleNotFoundError"}:
-                node.body = [ast.Pass()]
-            return self.generic_visit(node)
-
-    return ast.unparse(Remove().visit(ast.parse(source)))
+    def visit_Try(self, node):
+        handled = {ast.unparse(h.type) for h in node.handlers if h.type is not None}
+        if handled & {"ImportError", "ModuleNotFoundError"}:
+            node.body = [ast.Pass()]
+        return self.generic_visit(node)
 
 
 def foreign_to_bilm(source):
+    required = ast.unparse(WithoutOptionalImports().visit(ast.parse(source)))
     return [
         name
-        for name in imports(without_optional_imports(source))
+        for name in imports(required)
         if not name.startswith("elmo_plugin.bilm") and name.split(".")[0] not in BILM_MAY_IMPORT
     ]
 
 
-def uses_training(source):
-    training = ("elmo_plugin.training", "elmo_plugin.bilm.pretraining")
-    return [name for name in imports(source) if name.startswith(training)]
-
-
-@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "bilm"))
-def test_bilm_imports_torch_numpy_and_h5py_only(path, source):
-    assert foreign_to_bilm(source) == []
-
-
-@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "models"))
-def test_models_do_not_import_training(path, source):
-    assert uses_training(source) == []
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import allennlp",
+def test_bilm_imports_torch_numpy_and_h5py_only():
+    assert found_in("bilm/", foreign_to_bilm) == {}
+    for foreign in (
         "def f():\n    from allennlp.common import Params",
-        "from elmo_plugin.modules import elmo",
         "from elmo_plugin import compat",
         "import spacy",
         "try:\n    import spacy\nexcept ValueError:\n    pass",
-    ],
-)
-def test_a_foreign_import_is_seen(source):
-    assert foreign_to_bilm(source)
+    ):
+        assert foreign_to_bilm(foreign)
 
 
-def test_an_import_of_training_is_seen():
-    assert uses_training("from elmo_plugin.bilm import pretraining")
-    assert uses_training("from elmo_plugin.training.checkpointer import save_atomically")
+def test_models_do_not_import_training():
+    def pretraining(source):
+        return [name for name in imports(source) if name.startswith("elmo_plugin.bilm.pretraining")]
+
+    assert found_in("models/", pretraining) == {}
+    assert pretraining("from elmo_plugin.bilm import pretraining")
 
 
-# --- the rooms of bilm/, from the lowest: an arrow points down only -------------------------------
+def test_the_model_knows_the_kernels_by_one_door():
+    def others(source):
+        names = [name for name in imports(source) if name.startswith("elmo_plugin.bilm.kernels")]
+        return [name for name in names if not name.startswith(DOOR)]
 
-ROOMS = {
-    "kernels": (),
-    "model": ("kernels",),
-    "manylangs": ("model", "kernels"),
-    "files": ("manylangs", "model", "kernels"),
-    "pretraining": ("files", "model", "kernels"),
-    "extraction": ("files", "model", "kernels"),
-    "corpus": ("extraction", "files", "model", "kernels"),
-    # The scorer reads a language model's softmax and vocabulary.
-    "use": ("pretraining", "extraction", "files", "manylangs", "model", "kernels"),
-}
-# The model knows the kernels by this door alone.
-DOOR = "elmo_plugin.bilm.kernels.backend"
-
-
-def room_of(path):
-    parts = Path(path).parts
-    return parts[2] if parts[:2] == ("elmo_plugin", "bilm") and len(parts) > 3 else None
-
-
-def out_of_order(path, source):
-    """Imports of a room above, or past the door."""
-    room = room_of(path)
-    wrong = []
-    for name in imports(source):
-        other = name.split(".")[2] if name.startswith("elmo_plugin.bilm.") else room
-        if other not in (room, *ROOMS[room]) or (
-            room == "model" and other == "kernels" and not name.startswith(DOOR + ".")
-        ):
-            wrong.append(name)
-    return wrong
-
-
-@pytest.mark.parametrize(
-    ("path", "source"), [one for one in sources(PACKAGE / "bilm") if room_of(one[0]) is not None]
-)
-def test_the_order_of_the_rooms(path, source):
-    assert out_of_order(path, source) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("elmo_plugin/bilm/kernels/fast.py", "from elmo_plugin.bilm.model.lstm import BiLstm"),
-        ("elmo_plugin/bilm/model/bilm.py", "from elmo_plugin.bilm.files.names import find_options"),
-        ("elmo_plugin/bilm/model/bilm.py", "from elmo_plugin.bilm.kernels.fast import lstm_layer"),
-        ("elmo_plugin/bilm/model/bilm.py", "import elmo_plugin.bilm.kernels.quantized"),
-        ("elmo_plugin/bilm/files/load.py", "from elmo_plugin.bilm.use.elmo import Elmo"),
-    ],
-)
-def test_an_arrow_that_points_up_is_seen(path, source):
-    assert out_of_order(path, source)
-
-
-# Not bfloat16: the size of layer norm's guard against zero depends on the type, as in AllenNLP.
-SPEED = ("is_cuda", "device.type", "mkldnn", "onednn", "fbgemm", "triton", "int8")
-
-
-@pytest.mark.parametrize(("path", "source"), sources(PACKAGE / "bilm" / "model"))
-def test_the_model_does_not_ask_for_devices_or_precision(path, source):
-    """Docstrings may say what a `dtype` is."""
-    code = ast.unparse(WithoutDocstrings().visit(ast.parse(source)))
-    assert [word for word in SPEED if word in code] == []
+    assert found_in("bilm/model/", others) == {}
+    assert others("from elmo_plugin.bilm.kernels.fast import lstm_layer")
+    assert others("import elmo_plugin.bilm.kernels.quantized")
 
 
 class WithoutDocstrings(ast.NodeTransformer):
@@ -162,7 +96,16 @@ class WithoutDocstrings(ast.NodeTransformer):
         return ast.Pass() if isinstance(node.value, ast.Constant) else node
 
 
-# --- private names -------------------------------------------------------------------------------
+def test_the_model_does_not_ask_for_devices_or_precision():
+    """Docstrings may say what a `dtype` is."""
+
+    def asked(source):
+        code = ast.unparse(WithoutDocstrings().visit(ast.parse(source)))
+        return [word for word in SPEED if word in code]
+
+    assert found_in("bilm/model/", asked) == {}
+    assert asked("if x.is_cuda:\n    pass") == ["is_cuda"]
+
 
 # What PyTorch and AllenNLP keep private and we have to reach, or the standard library offers so.
 NOT_OURS = {"_replace", "_fields", "_asdict", "_make", "_version", "_field_defaults", "_exit"}
@@ -198,23 +141,16 @@ def reaches_into(source, private):
 
 
 def test_no_module_reaches_into_another_ones_private_names():
-    private = {name for _, source in sources(PACKAGE) for name in private_names(source)}
-    found = {path: reaches_into(source, private) for path, source in sources(PACKAGE)}
+    private = {name for source in SOURCES.values() for name in private_names(source)}
+    found = found_in("", lambda source: reaches_into(source, private))
     # AllenNLP's FeedForward, which tells no other way.
-    found["elmo_plugin/modules/coref/spans.py"] -= {"_dropout"}
-    assert {path: names for path, names in found.items() if names} == {}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
+    assert found == {"modules/coref/spans.py": {"_dropout"}}
+    for source in (
         "def f(bilm):\n    return bilm._carried",
         "from elmo_plugin.bilm.model.bilm import _bounded",
         "other._carried = None",
-    ],
-)
-def test_reaching_in_is_seen(source):
-    assert reaches_into(source, {"_carried"})
+    ):
+        assert reaches_into(source, {"_carried"})
 
 
 WITHOUT_ALLENNLP = """
@@ -271,19 +207,12 @@ def test_the_public_names_are_those_that_editors_see():
 
 
 def test_the_plugin_imports_every_module_that_registers_something():
-    modules = {
-        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): source
-        for path, source in sources(PACKAGE)
-    }
     child = run("import sys, elmo_plugin.plugin; print(*sys.modules)")
     assert child.returncode == 0, child.stderr
     reached = set(child.stdout.split())
-    registering = {
-        name
-        for name, source in modules.items()
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef)
-        and any(".register(" in ast.unparse(decorator) for decorator in node.decorator_list)
-    }
+    registering = found_in(
+        "", lambda source: re.search(r"^ *@\w+\.register\(", source, re.MULTILINE)
+    )
     assert registering
-    assert registering - reached == set()
+    names = {path.removesuffix(".py").removesuffix("/__init__") for path in registering}
+    assert {f"elmo_plugin.{name.replace('/', '.')}" for name in names} - reached == set()
