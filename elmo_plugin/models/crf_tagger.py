@@ -7,6 +7,12 @@ from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder, TextFieldEmbedder, TimeDistributed
+from allennlp.modules.conditional_random_field import (
+    ConditionalRandomField,
+    ConditionalRandomFieldWeightEmission,
+    ConditionalRandomFieldWeightLannoy,
+    ConditionalRandomFieldWeightTrans,
+)
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
@@ -16,7 +22,12 @@ from elmo_plugin.metrics.conlleval import Conlleval
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
-from elmo_plugin.modules.weighted_crf import build_crf, weights_by_index
+
+WEIGHTED_CRFS = {
+    "emission": ConditionalRandomFieldWeightEmission,
+    "emission_transition": ConditionalRandomFieldWeightTrans,
+    "lannoy": ConditionalRandomFieldWeightLannoy,
+}
 
 
 @Model.register("crf_tagger", exist_ok=True)
@@ -138,12 +149,7 @@ class CrfTagger(Model):
         constraints = None
         if label_encoding is not None and constrain_crf_decoding:
             constraints = allowed_transitions(label_encoding, labels)
-        weights = None
-        if label_weights is not None:
-            weights = self.label_weights = weights_by_index(label_weights, vocab, label_namespace)
-        self.crf = build_crf(
-            self.num_tags, constraints, include_start_end_transitions, weights, weight_strategy
-        )
+        self.crf = self._make_crf(constraints, label_weights, weight_strategy)
 
         self.metrics: Dict[str, Metric] = {
             "accuracy": CategoricalAccuracy(),
@@ -169,6 +175,33 @@ class CrfTagger(Model):
             "feedforward input dim",
         )
         return self._feedforward.get_output_dim()
+
+    def _make_crf(
+        self, constraints: Any, weights: Optional[Dict[str, float]], strategy: Optional[str]
+    ) -> ConditionalRandomField:
+        """Check the weights of labels, and build AllenNLP's CRF with or without them."""
+        sizes = self.num_tags, constraints, self.include_start_end_transitions
+        if weights is None:
+            if strategy is not None:
+                raise ConfigurationError(
+                    f"found weight_strategy {strategy} without label_weights; "
+                    "expected both or neither"
+                )
+            return ConditionalRandomField(*sizes)
+        strategy = strategy or "emission"
+        if strategy not in WEIGHTED_CRFS:
+            raise ConfigurationError(
+                f"unknown weight_strategy: {strategy}; expected {', '.join(WEIGHTED_CRFS)}"
+            )
+        labels = self.vocab.get_token_to_index_vocabulary(self.label_namespace)
+        for label in weights:
+            if label not in labels:
+                raise ConfigurationError(
+                    f"label_weights names {label!r}, which is not in the vocabulary's namespace "
+                    f"{self.label_namespace!r}; expected one of {', '.join(labels)}"
+                )
+        self.label_weights = [weights.get(label, 1.0) for label in labels]
+        return WEIGHTED_CRFS[strategy](sizes[0], self.label_weights, *sizes[1:])
 
     def forward(  # type: ignore[override]
         self,

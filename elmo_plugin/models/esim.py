@@ -15,7 +15,7 @@ from allennlp.training.metrics import CategoricalAccuracy
 from elmo_plugin.metrics.unseen_labels import UnseenLabels
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
-from elmo_plugin.modules.named_probabilities import named_probabilities
+from elmo_plugin.modules.predicted_labels import add_labels
 
 
 @Model.register("esim", exist_ok=True)
@@ -216,14 +216,8 @@ class ESIM(Model):
     def make_output_human_readable(
         self, output_dict: Dict[str, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
-        """
-        Add two lists with one entry per pair: `label`, the most probable label, and
-        `probabilities`, a dictionary from label to probability, the most probable label first.
-        """
-        named = named_probabilities(output_dict["label_probs"], self.vocab)
-        output_dict["label"] = [next(iter(labels)) for labels in named]  # type: ignore[assignment]
-        output_dict["probabilities"] = named  # type: ignore[assignment]
-        return output_dict
+        """Add each pair's `label` and its `probabilities` by label; see `add_labels`."""
+        return add_labels(output_dict, output_dict["label_probs"], self.vocab)
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """Return `accuracy`, from 0 to 1. `reset` sets the counts to 0."""
