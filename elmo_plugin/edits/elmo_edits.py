@@ -181,7 +181,7 @@ class AddedElmo:
 
     def _widen(self, baseline: Outcome, step: int | None) -> None:
         """Change widths until the model runs as far as that of the original config."""
-        batches = trial_data.batches(self._instances, self._vocabulary)
+        batches = trial_data.batches(self._instances, self._probe.vocabulary)
         refused: list[str] = []
         tries: list[Path] = []
 
@@ -256,11 +256,10 @@ class AddedElmo:
         best: tuple[Outcome, int] | None = None
         for index, instances in enumerate(self._choices):
             vocabulary = trial_data.vocabulary(self.config, instances, self._is_real)
-            tried = Probe(vocabulary)
-            outcome = tried.begin(model, trial_data.batches(instances, vocabulary))
+            tried = Probe(model, trial_data.batches(instances, vocabulary), vocabulary)
+            outcome = tried.baseline
             if best is None or outcome.error is None or best[0].is_behind(outcome):
-                best = (outcome, index)
-                self._probe, self._vocabulary = tried, vocabulary
+                best, self._probe = (outcome, index), tried
             if outcome.error is None:
                 break
         assert best is not None

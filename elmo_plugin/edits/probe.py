@@ -2,10 +2,8 @@
 
 import copy
 import re
-import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -53,30 +51,28 @@ class Probe:
     """
     Builds and runs models whose configs differ in widths alone.
 
-    `begin` runs the original model. `consumed` then holds the names of the fields that its text
-    field embedders read. A layer whose input had the width of its `get_input_dim()` must get such
-    an input in later runs too, else `run` ends in an error.
+    `baseline` is the outcome of the original model. A layer whose input had the width of its
+    `get_input_dim()` there must get such an input in later runs too, else `run` ends in an error.
 
     # Parameters
 
+    model : `Any`
+        The original model's config.
+    batches : `list[dict[str, Any]]`
+        Batches to run models on.
     vocabulary : `Vocabulary`
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, model: Any, batches: list[dict[str, Any]], vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.consumed: set[str] = set()
+        """Names of the fields that text field embedders have read."""
         self.parameters: list[str] = []
         """Names of the parameters of the model that was built last."""
-        self._keep: set[str] | None = None
-
-    def begin(self, model: Any, batches: list[dict[str, Any]]) -> Outcome:
-        """Run the original config's model, and note what later runs are compared with."""
-        self._seen: set[str] = set()
-        self._broken: set[str] = set()
-        self._keep, self.consumed = None, set()
-        outcome = self.run(model, batches)
-        self._keep = self._seen - self._broken
-        return outcome
+        self._fits: dict[str, bool] = {}
+        self._is_baseline = True
+        self.baseline = self.run(model, batches)
+        self._is_baseline = False
 
     def run(self, config: Any, batches: list[dict[str, Any]]) -> Outcome:
         """Build a model, and run it on copies of the batches, as in training and in use."""
@@ -103,52 +99,44 @@ class Probe:
             return Outcome(error, counter.number, tuple(lines), numbers)
         return Outcome(None, counter.number)
 
-    @contextmanager
-    def _watched(self, model: Model, batch: dict[str, Any]) -> Iterator[None]:
+    def _watched(self, model: Model, batch: dict[str, Any]) -> Any:
         """See the calls of modules. Layers whose parameters are used elsewhere refuse hooks."""
         names = {module: name for name, module in model.named_modules()}
-        code = torch.nn.Module.__call__.__code__
+        stock = torch.nn.Module.__call__
 
-        def profile(frame: Any, event: str, _: Any) -> None:
-            if event != "call" or frame.f_code is not code:
-                return
-            module, args, kwargs = (frame.f_locals[name] for name in ("self", "args", "kwargs"))
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            given = [*args, *kwargs.values()]
             if isinstance(module, TextFieldEmbedder):
-                self._note(args, kwargs, batch)
+                read = set(_addresses(given))
+                self.consumed |= {name for name in batch if read & set(_addresses(batch[name]))}
             elif hasattr(module, "get_input_dim") and module in names:
-                self._compare(names[module], module, args, kwargs)
+                self._compare(names[module], module, given)
+            return stock(module, *args, **kwargs)
 
-        before = sys.getprofile()
-        sys.setprofile(profile)
-        try:
-            yield
-        finally:
-            sys.setprofile(before)
+        return mock.patch.object(torch.nn.Module, "__call__", call)
 
-    def _note(self, args: Any, kwargs: Any, batch: dict[str, Any]) -> None:
-        def tensors(value: Any) -> Iterator[int]:
-            if torch.is_tensor(value):
-                yield value.data_ptr()
-            elif isinstance(value, dict):
-                for one in value.values():
-                    yield from tensors(one)
-
-        read = {one for value in (*args, *kwargs.values()) for one in tensors(value)}
-        self.consumed |= {name for name, value in batch.items() if read & set(tensors(value))}
-
-    def _compare(self, name: str, module: Any, args: Any, kwargs: Any) -> None:
+    def _compare(self, name: str, module: Any, given: list[Any]) -> None:
         try:
             expected = module.get_input_dim()
         except NotImplementedError:
             return
-        given = [one for one in (*args, *kwargs.values()) if torch.is_tensor(one)]
-        if not given or not given[0].is_floating_point():
+        tensors = [one for one in given if torch.is_tensor(one)]
+        if not tensors or not tensors[0].is_floating_point():
             return
-        found = given[0].size(-1)
-        if self._keep is None:
-            (self._seen if found == expected else self._broken).add(name)
-        elif name in self._keep and found != expected:
+        found = tensors[0].size(-1)
+        if self._is_baseline:
+            self._fits[name] = self._fits.get(name, True) and found == expected
+        elif self._fits.get(name) and found != expected:
             raise ConfigurationError(f"{name} has an input of width {found}, expected {expected}")
+
+
+def _addresses(value: Any) -> Iterator[int]:
+    """Yield the addresses of the tensors in a value of lists and dictionaries."""
+    if torch.is_tensor(value):
+        yield value.data_ptr()
+    elif isinstance(value, (dict, list)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _addresses(one)
 
 
 class _OperationCounter(TorchDispatchMode):
