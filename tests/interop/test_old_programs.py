@@ -10,20 +10,13 @@ import sys
 import h5py
 import numpy
 import pytest
-from tiny_bilm import write
 
 from elmo_plugin import ElmoEmbedder
+from tests.test_as_allennlp import RUN, WITHOUT
+from tests.tiny_bilm import write
 
 pytestmark = pytest.mark.interop
 
-WITHOUT = """
-import importlib.machinery
-finder, find = importlib.machinery.PathFinder, importlib.machinery.PathFinder.find_spec
-def find_spec(name, path=None, target=None):
-    return None if name.partition(".")[0] == "allennlp" else find(name, path, target)
-finder.find_spec = staticmethod(find_spec)
-"""
-RUN = "import sys\nfrom elmo_plugin.__main__ import main\nmain(['run', *sys.argv[1:]])\n"
 PROTEINS = {"P1": "SEQWENCE", "P2": "PRTEIN", "P3": "SEQ"}
 FLAIR = """
 import pickle, sys
@@ -55,11 +48,6 @@ from allennlp.modules.elmo import batch_to_ids
 found = embedding(batch_to_ids([["The", "cat", "sat"]])).detach().numpy()
 numpy.savez(output, *found)
 """
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 @pytest.fixture(params=[True, False], ids=["beside AllenNLP 2", "without AllenNLP"])

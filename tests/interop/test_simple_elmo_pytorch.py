@@ -3,16 +3,11 @@
 import numpy
 import pytest
 import torch
-from tiny_bilm import BATCHES, write
 
 from elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+from tests.tiny_bilm import BATCHES
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def files(tmp_path):
-    return write(tmp_path)
 
 
 def test_the_same_vectors_batch_after_batch(files):
