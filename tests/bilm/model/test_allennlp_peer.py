@@ -3,6 +3,7 @@
 import re
 from operator import attrgetter
 
+import numpy
 import pytest
 import torch
 from allennlp.modules.elmo import _ElmoBiLm
@@ -462,23 +463,21 @@ def test_state_dicts_move_both_ways(files, tmp_path):
         assert torch.equal(value, ours.state_dict()[name])
 
 
-def plainly(suffix):
-    """What stores the matrices whose keys end so as they are, without a transpose."""
-    matrix, plain = checkpoint._matrix, checkpoint._plain
-    return lambda key, *more: plain(key, more[0]) if key.endswith(suffix) else matrix(key, *more)
-
-
-def without_sign(stored):
-    return lambda key, parameter, sign=1.0: stored(key, parameter)
+def putting(suffix, put):
+    """What converts the arrays whose keys end so by `put`, and the others as it should."""
+    entry = checkpoint._entry
+    return lambda key, parameter, *more, **shape: entry(
+        key, parameter, *((put,) if key.endswith(suffix) else more), **shape
+    )
 
 
 BREAKS = {
     "swap": ("_swap_gates", lambda array: array),
     "forget bias": ("TENSORFLOW_FORGET_BIAS", 0.0),
-    "transpose": ("_matrix", plainly("W_P_0")),
-    "highway transpose": ("_matrix", plainly("W_transform")),
-    "carry sign": ("_matrix", without_sign(checkpoint._matrix)),
-    "carry bias sign": ("_plain", without_sign(checkpoint._plain)),
+    "transpose": ("_entry", putting("W_P_0", lambda array: array)),
+    "highway transpose": ("_entry", putting("W_transform", lambda array: array)),
+    "carry sign": ("_entry", putting("W_carry", numpy.transpose)),
+    "carry bias sign": ("_entry", putting("b_carry", numpy.transpose)),
 }
 
 
