@@ -46,15 +46,15 @@ class Times(tqdm):
         return sum(n for _, n in later) / (later[-1][0] - first)
 
 
-def write_sentences(path, count):
-    words = [line.split()[0] for line in TEXT.read_text("utf-8").splitlines() if line.strip()]
+def write_lines(path, count, words, shortest, longest):
     generator = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
-            file.write(" ".join(generator.choices(words, k=generator.randint(5, 35))) + "\n")
+            length = generator.randint(shortest, longest)
+            file.write(" ".join(generator.choices(words, k=length)) + "\n")
 
 
-def rate(lines, folder, workers, options, weights):
+def rate(lines, folder, workers, options):
     times = Times()
     settings = CorpusSettings(shard_tokens=options.tokens // SHARDS, max_tokens=1024)
     embed_corpus(
@@ -62,7 +62,7 @@ def rate(lines, folder, workers, options, weights):
         folder / f"out{workers}",
         settings,
         options_file=options.options_file,
-        weight_file=weights,
+        weight_file=options.weight_file,
         workers=workers,
         progress=times,
     )
@@ -95,13 +95,6 @@ def high_water(process):
         return 0.0
 
 
-def write_short_lines(path, count):
-    generator = random.Random(0)
-    with path.open("w", encoding="utf-8") as file:
-        for _ in range(count):
-            file.write(" ".join(generator.choices(WORDS, k=generator.randint(1, 4))) + "\n")
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -117,7 +110,7 @@ def main():
             print("lines    driver   worker  seconds")
             for count in args.memory:
                 lines = folder / f"{count}.txt"
-                write_short_lines(lines, count)
+                write_lines(lines, count, WORDS, 1, 4)
                 command = [sys.executable, "-m", "elmo_plugin", "embed-corpus", str(lines)]
                 command += [str(folder / f"out{count}"), "--workers", "2"]
                 command += ["--options-file", args.options_file, "--file-friendly-logging"]
@@ -125,21 +118,15 @@ def main():
                 driver, worker, seconds = peaks(command)
                 print(f"{count:8d} {driver:5.0f} MB {worker:5.0f} MB {seconds:6.0f}", flush=True)
             return
-        write_sentences(folder / "lines.txt", args.tokens // 20)
-        rates = {
-            workers: rate(folder / "lines.txt", folder, workers, args, args.weight_file)
-            for workers in (1, 2)
-        }
-    print(
-        json.dumps(
-            {
-                "machine": machine(),
-                "tokens_per_second": {str(n): round(found, 1) for n, found in rates.items()},
-                "two_workers_to_one": round(rates[2] / rates[1], 3),
-            },
-            indent=2,
-        )
-    )
+        words = [line.split()[0] for line in TEXT.read_text("utf-8").splitlines() if line.strip()]
+        write_lines(folder / "lines.txt", args.tokens // 20, words, 5, 35)
+        rates = {n: rate(folder / "lines.txt", folder, n, args) for n in (1, 2)}
+    found = {
+        "machine": machine(),
+        "tokens_per_second": {str(n): round(one, 1) for n, one in rates.items()},
+        "two_workers_to_one": round(rates[2] / rates[1], 3),
+    }
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

@@ -36,17 +36,8 @@ def smoothed(weight: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     larger the mean's share. The module's docstring has the formula. Neighbours are the words of
     highest cosine after the mean of all vectors is subtracted.
 
-    # Parameters
-
-    weight : `torch.Tensor`
-        The softmax's vectors, shape `(num_words, projection_dim)`.
-    counts : `torch.Tensor`
-        How often each word occurs in the training text, shape `(num_words,)`.
-
-    # Returns
-
-    `torch.Tensor`
-        A new tensor of the same shape.
+    `weight` has the softmax's vectors, shape `(num_words, projection_dim)`, and `counts` how often
+    each word occurs in the training text, shape `(num_words,)`.
     """
     directions = functional.normalize(weight - weight.mean(dim=0), dim=1)
     neighbours = torch.empty_like(weight)

@@ -166,9 +166,7 @@ def main() -> None:
                     for seed in SEEDS
                 ]
                 of_task[f"{task_name} {choice}".strip()] = found
-                print(
-                    f"  {task.title} {choice}: {mean(found):.2f} ± {stdev(found):.2f}", flush=True
-                )
+                print(f"  {task.title} {choice}: {_shown(found)}", flush=True)
             keep(features.name, of_task)
         if "speed" not in scores[features.name]:
             dev = TASKS["wikigold"].read(data, "dev")[0]

@@ -51,19 +51,10 @@ def train_and_score(
     seed: int,
 ) -> float:
     """
-    Train a `Probe`, and return its F1 or accuracy on dev, in per cent.
+    Train a `Probe`, and return its score on dev after the last epoch, in per cent: with `spans`,
+    whose tags are BIOUL, the F1 of a CRF; otherwise the accuracy.
 
-    # Parameters
-
-    train, dev : `tuple[list[torch.Tensor], list[list[int]]]`
-        Layers of each sentence, shape `(num_layers, num_tokens, dim)`, and its tags.
-    vocab : `Vocabulary`
-        Vocabulary of the tags.
-    spans : `bool`
-        Whether tags are BIOUL. If so, use a CRF and return F1; otherwise return accuracy.
-    epochs : `int`
-        Number of epochs. The returned score is that of the last epoch.
-    seed : `int`
+    `train` and `dev` have each sentence's layers, shape `(num_layers, num_tokens, dim)`, and tags.
     """
     torch.manual_seed(seed)
     order = numpy.random.default_rng(seed)

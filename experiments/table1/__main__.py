@@ -100,13 +100,8 @@ def _tasks(text: str) -> list[str]:
 
 def run(args: argparse.Namespace) -> None:
     """
-    Train all runs that are not complete, and write the table and its plots.
-
-    # Raises
-
-    `ValueError`
-        If data is missing, or an argument is wrong. If the folder `out` is in use, has damaged
-        files, or was made with other settings. If runs have failed, after the table is written.
+    Train all runs that are not complete, and write the table and its plots. Runs that fail end in a
+    `ValueError`, after the table is written.
     """
     import elmo_plugin.plugin  # noqa: F401
     from elmo_plugin.bilm.files.folder_lock import locked_folder

@@ -13,12 +13,7 @@ from experiments.table1.tasks import TASKS
 def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path | None:
     """
     Draw Figure 1: scores against the fraction of the training set, with a panel for each task.
-    `known` has results of runs that another table made.
-
-    # Returns
-
-    `Path | None`
-        `figure1.svg`; `None` if no task was trained on several fractions.
+    Return the path of `figure1.svg`, or `None` if no task was trained on several fractions.
     """
     results = [one for one in (read(run, out, known) for run in runs) if one.score is not None]
     points: dict[str, dict[str, list[tuple[float, list[float]]]]] = {}
@@ -64,12 +59,8 @@ def learning_curves(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Pa
 def layer_weights(runs: list[Run], out: Path, known: Known = NONE_KNOWN) -> Path | None:
     """
     Draw Figure 2: the layer weights after the softmax, for one run of each task. This is the run
-    with the lowest seed on the largest fraction of the training set.
-
-    # Returns
-
-    `Path | None`
-        `figure2.svg`; `None` if no run's weights are known.
+    with the lowest seed on the largest fraction of the training set. Return the path of
+    `figure2.svg`, or `None` if no run's weights are known.
     """
     found = mixes_of((run for run in runs if run.arm == ELMO), out, known)
     rows = []

@@ -18,11 +18,6 @@ def item_counts(archive: str, path: str) -> list[list[float]]:
     """
     Return the numbers that the model's metric sums, such as true positives, for each instance of
     the data at `path`. The archive's validation dataset reader reads the data.
-
-    # Raises
-
-    `ValueError`
-        If the model has no metric that gives such counts.
     """
     from allennlp.models.archival import load_archive
 
@@ -117,17 +112,8 @@ def paired_bootstrap(
     fraction of resamples in which the mean score of `other` is not above that of `baseline`. One is
     added to numerator and denominator.
 
-    # Parameters
-
-    metric : `str`
-        A key of `SCORES`.
-    baseline, other : `List[numpy.ndarray]`
-        Arrays from `item_counts`, shape `(num_items, num_counts)`, one for each seed. The mean is
-        over the seeds.
-    resamples : `int`, optional (default = `10_000`)
-        Number of resamples.
-    seed : `int`, optional (default = `0`)
-        Seed of the resampling.
+    `metric` is a key of `SCORES`. `baseline` and `other` have an array from `item_counts` for each
+    seed, shape `(num_items, num_counts)`; the mean is over the seeds.
     """
     arms = [numpy.stack(arm) for arm in (baseline, other)]  # (num_runs, num_items, num_counts)
     num_items = arms[0].shape[1]

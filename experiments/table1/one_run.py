@@ -26,14 +26,8 @@ def is_complete(folder: Path) -> bool:
 
 def main(folder: Path, table: int) -> None:
     """
-    Train a run. Write `training/`, the folder of `allennlp train -s`, and `items.json`.
-
-    # Parameters
-
-    folder : `Path`
-        The run's folder, with `config.json`.
-    table : `int`
-        Id of the parent process. This process ends when its parent does.
+    Train the run in `folder`, which has `config.json`. Write `training/`, the folder of `allennlp
+    train -s`, and `items.json`. The process ends when its parent, whose id is `table`, does.
     """
     _end_with(table)
     keep_freed_memory()

@@ -22,25 +22,12 @@ VARIANTS = {
 
 
 class Run(NamedTuple):
-    """
-    One training run.
+    """One training run."""
 
-    # Parameters
-
-    task : `str`
-        A key of `TASKS`.
-    arm : `str`
-        `BASELINE`, `ELMO`, or a variant of `ELMO`.
-    fraction : `float`
-        Fraction of the training instances.
-    seed : `int`
-        Seed of `random`, NumPy and PyTorch, and of the choice of instances.
-    """
-
-    task: str
-    arm: str
-    fraction: float
-    seed: int
+    task: str  # a key of `TASKS`
+    arm: str  # `BASELINE`, `ELMO`, or a variant of `ELMO`
+    fraction: float  # of the training instances
+    seed: int  # of `random`, NumPy and PyTorch, and of the choice of instances
 
     @property
     def folder(self) -> Path:
@@ -64,18 +51,9 @@ def plan(
     first, then those with the second seed, so that an unfinished table is useful. Smaller fractions
     of the training set and variants of ELMo come last.
 
-    # Parameters
-
-    tasks : `Sequence[str]`
-        Keys of `TASKS`.
-    seeds : `int | Mapping[str, int]`
-        Number of seeds, for all tasks or by task.
-    fractions : `Sequence[float]`, optional (default = `(1.0,)`)
-        Fractions of the training instances.
-    variants : `Sequence[str]`, optional (default = `()`)
-        Keys of `VARIANTS`; they train on the largest fraction.
-    variant_seeds : `Optional[int]`, optional (default = `None`)
-        Maximum number of seeds for variants and smaller fractions; `None` for no maximum.
+    `seeds` is the number of seeds, for all tasks or by task. `variants` are keys of `VARIANTS`,
+    which train on the largest fraction. `variant_seeds` is the maximum number of seeds for them and
+    for smaller fractions.
     """
     numbers = dict.fromkeys(tasks, seeds) if isinstance(seeds, int) else seeds
     most = max(numbers[task] for task in tasks)
@@ -111,18 +89,9 @@ def config(
     """
     Return the config of a run for `allennlp train`, with fraction, seed and overrides applied.
 
-    # Parameters
-
-    run : `Run`
-    data : `str`
-        Folder that contains the folders of the free data sets.
-    vectors : `str`
-        File of the word vectors to use with free data sets.
-    overrides : `Optional[Mapping[str, Any]]`, optional (default = `None`)
-        Overrides as in `allennlp train -o`, applied last.
-    longer : `bool`, optional (default = `True`)
-        Whether to multiply epochs and patience by `1 / sqrt(fraction)`. An epoch on a fraction of
-        the training set has fewer updates.
+    `data` is the folder with the folders of the free data sets, `vectors` the file of the word
+    vectors for these. With `longer`, epochs and patience are multiplied by `1 / sqrt(fraction)`,
+    because an epoch on a fraction of the training set has fewer updates.
     """
     from allennlp.common import Params
     from allennlp.common.params import with_overrides
@@ -181,13 +150,8 @@ def _elmos(values: Any) -> Iterator[dict[str, Any]]:
 
 def check_data(tasks: Sequence[str], data: str, vectors: str) -> list[str]:
     """
-    Check that the data of all tasks exist. Return a line of text for each task, which names its
-    data set.
-
-    # Raises
-
-    `ValueError`
-        If the word vectors or a task's data are missing.
+    Return a line of text for each task, which names its data set. Raise a `ValueError` if the word
+    vectors or a task's data are missing.
     """
     lines = []
     for name in tasks:

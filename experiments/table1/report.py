@@ -26,17 +26,9 @@ from experiments.table1.tasks import TASKS
 
 def write(runs: list[Run], out: Path, about: dict[str, Any], known: Known = NONE_KNOWN) -> str:
     """
-    Write `table.md`, `runs.csv`, and the files of `results.save`. Return the text of `table.md`.
-
-    # Parameters
-
-    runs : `list[Run]`
-    out : `Path`
-        The table's folder.
-    about : `dict[str, Any]`
-        Names and values of the lines below the table, such as the commit and the machine.
-    known : `Known`, optional (default = `NONE_KNOWN`)
-        Results of another table, used for runs that are not in `out`.
+    Write `table.md` and the files of `results.save` to the table's folder `out`. Return the text of
+    `table.md`, with a line for each item of `about` below the table. Results in `known` are used
+    for runs that are not in `out`.
     """
     results = [read(run, out, known) for run in runs]
     counts, mixes = counts_of(runs, out, known), mixes_of(runs, out, known)

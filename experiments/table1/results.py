@@ -26,30 +26,15 @@ COUNTS, MIXES = "counts.json.gz", "mixes.json"
 
 
 class Result(NamedTuple):
-    """
-    Result of one training run.
-
-    # Parameters
-
-    run : `Run`
-    score : `Optional[float]`
-        Score in per cent, on test if there is a test set, else on dev at the best epoch; `None` if
-        the run failed or was not made.
-    split : `str`, optional (default = `""`)
-        `test` or `dev`.
-    epochs, best : `int`, optional (default = `0`)
-        Number of epochs trained, and the best of them, from 1.
-    minutes : `float`, optional (default = `0.0`)
-        Training time.
-    failure : `str`, optional (default = `""`)
-        Reason why there is no score.
-    """
+    """Result of one training run."""
 
     run: Run
+    # In per cent, on test if there is a test set, else on dev at the best epoch; `None` if the run
+    # failed or was not made, for the reason in `failure`.
     score: float | None
-    split: str = ""
+    split: str = ""  # `test` or `dev`
     epochs: int = 0
-    best: int = 0
+    best: int = 0  # epoch, from 1
     minutes: float = 0.0
     failure: str = ""
 
@@ -75,12 +60,8 @@ NONE_KNOWN = Known()
 
 def load(path: Path, parse: Callable[[Any], Any], advice: str) -> Any:
     """
-    Read a JSON file, which is gzipped if its name ends with `.gz`, and return `parse(content)`.
-
-    # Raises
-
-    `ValueError`
-        If the file is damaged or `parse` fails; the message names the file and ends with `advice`.
+    Read a JSON file, which is gzipped if its name ends with `.gz`, and return `parse(content)`. If
+    it is damaged or `parse` fails, raise a `ValueError` that names the file and ends with `advice`.
     """
     try:
         data = path.read_bytes()
@@ -128,11 +109,6 @@ def read(run: Run, out: Path, known: Known = NONE_KNOWN) -> Result:
     """
     Return the result of a run from the table's folder `out`. If the run is not complete there,
     return the result in `known`, or else a result without a score.
-
-    # Raises
-
-    `ValueError`
-        If the run's `metrics.json` is damaged.
     """
     folder = out / run.folder
     if not is_complete(folder):
@@ -159,11 +135,6 @@ def read_known(path: Path) -> Known:
     """
     Return the runs that have a score in `path`, the `runs.csv` of another table. Their counts and
     mixes are read from the files in the same folder, if these exist.
-
-    # Raises
-
-    `ValueError`
-        If one of the files is damaged.
     """
     names = [*Run._fields, *Result._fields[1:]]
     results: dict[Run, Result] = {}
@@ -273,23 +244,9 @@ def _of_items(
 
 def check_nothing_is_lost(runs: Iterable[Run], out: Path, known: Known, trains: bool) -> None:
     """
-    Check that `save` will not drop a run from `runs.csv` whose result is stored nowhere else.
-
-    # Parameters
-
-    runs : `Iterable[Run]`
-        The plan of the new table.
-    out : `Path`
-        The table's folder.
-    known : `Known`
-        Results of another table, which need not be in `out`.
-    trains : `bool`
-        Whether the incomplete runs in `out` will be trained before `save`.
-
-    # Raises
-
-    `ValueError`
-        If `save` would lose the result of a run.
+    Raise a `ValueError` if `save` would drop a run from `runs.csv` whose result is stored nowhere
+    else: neither as planned and known, nor in its folder in `out`. With `trains`, incomplete runs
+    in `out` will be trained before `save`.
     """
     if not (out / "runs.csv").exists():
         return

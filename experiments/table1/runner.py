@@ -29,23 +29,9 @@ def train(
     `failed.txt` and does not stop other runs; the next call tries it again. After Ctrl-C, each
     process saves a checkpoint before it ends.
 
-    # Parameters
-
-    runs : `list[Run]`
-        Runs in the order to start them.
-    out : `Path`
-        The table's folder.
-    make_config : `Callable[[Run], dict[str, Any]]`
-        Function that returns the complete config of a run.
-    processes : `int`
-        Number of runs at a time, one thread each.
-    say : `Callable[[str], None]`, optional (default = `print`)
-        Function that is called with a line of text for each run that ends.
-
-    # Raises
-
-    `ValueError`
-        If a run's folder already has a different config.
+    `out` is the table's folder, `processes` the number of runs at a time, one thread each. `say` is
+    called with a line of text for each run that ends. Raise a `ValueError` if a run's folder
+    already has a different config.
     """
     for run in runs:
         _write_config(run, out / run.folder, make_config(run))
@@ -125,14 +111,8 @@ class Estimate:
     """
     Estimate of the remaining time. It assumes that a run takes the mean time of the complete runs
     with the same task and arm. For a run on a fraction of the training data, the time is multiplied
-    by the square root of that fraction.
-
-    # Parameters
-
-    runs : `list[Run]`
-        Runs of the table. The first estimate is made from the durations of complete ones.
-    out : `Path`
-        The table's folder.
+    by the square root of that fraction. The first estimate is made from the complete ones of `runs`
+    in the table's folder `out`.
     """
 
     def __init__(self, runs: list[Run], out: Path) -> None:

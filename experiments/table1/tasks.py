@@ -5,38 +5,18 @@ from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """
-    A task, which is a row of Table 1 of Peters et al. 2018.
+    """A task, which is a row of Table 1 of Peters et al. 2018."""
 
-    # Parameters
-
-    title : `str`
-        The task's name in Table 1.
-    config : `str`
-        Name of the baseline's config, without `.jsonnet`, in `configs/` and, for the paper's data,
-        in `training_config/table1/`. The config with ELMo has the suffix `_elmo`.
-    data : `str`
-        Description of the free data set, for the table.
-    folder : `str`
-        The free data set's folder, below the data folder.
-    metric : `str`
-        Name of the metric in `metrics.json`, without its prefix `best_validation_` or `test_`.
-    variables : `Tuple[str, ...]`
-        Environment variables with the paths of the paper's data, which is used if all are set.
-    paper : `Optional[Tuple[float, float]]`
-        Test scores in the paper, baseline and with ELMo, in per cent.
-    placements : `Tuple[str, ...]`
-        Other placements of ELMo (Table 3), each with a config `{config}_elmo_{placement}`.
-    """
-
-    title: str
+    title: str  # in Table 1
+    # The baseline's, without `.jsonnet`, in `configs/` and, for the paper's data, in
+    # `training_config/table1/`. The config with ELMo has the suffix `_elmo`.
     config: str
-    data: str
-    folder: str
-    metric: str
-    variables: tuple[str, ...]
-    paper: tuple[float, float] | None
-    placements: tuple[str, ...] = ()
+    data: str  # description of the free data set
+    folder: str  # of the free data set, below the data folder
+    metric: str  # in `metrics.json`, without its prefix `best_validation_` or `test_`
+    variables: tuple[str, ...]  # in the environment: paths of the paper's data, used if all are set
+    paper: tuple[float, float] | None  # test scores in per cent, baseline and with ELMo
+    placements: tuple[str, ...] = ()  # others (Table 3), with configs `{config}_elmo_{placement}`
 
     @property
     def has_paper_data(self) -> bool:
