@@ -1,7 +1,7 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -24,7 +24,6 @@ from elmo_plugin.bilm.corpus.plan import (
     part_name,
 )
 from elmo_plugin.bilm.corpus.shards import (
-    Line,
     check_shards,
     cut_shards,
     describe,
@@ -102,37 +101,22 @@ class ShardEmbedder:
         with atomic_write(self.folder / part_name(number)) as temporary:
             writer = PartWriter(temporary, plan, number)
             try:
-                for group in groups(lines, max_tokens):
-                    sizes = [len(line.sentence.tokens) * token_size for line in group]
+                for window in windows(lines, max(1, max_tokens)):  # each is a row group
+                    sizes = [len(line.tokens) * token_size for line in window]
                     offsets = numpy.concatenate([[0], numpy.cumsum(sizes)]).astype(numpy.int64)
                     numbers = numpy.empty(offsets[-1], settings.dtype)
                     arrays = [
                         numbers[start:stop].reshape(plan.num_layers, -1, plan.bilm.embedding_dim)
                         for start, stop in itertools.pairwise(offsets)
                     ]
-                    window = [line.sentence for line in group]
                     for pieces in window_vectors(bilm, window, settings.extraction):
                         for sentence, first, vectors in pieces:
                             arrays[sentence][:, first : first + vectors.shape[1]] = vectors
                         report(sum(piece.vectors.shape[1] for piece in pieces))
-                    writer.write(group, offsets, numbers)
+                    writer.write(window, offsets, numbers)
             finally:
                 writer.close()
         return machine_of(bilm)
-
-
-def groups(lines: Iterator[Line], max_tokens: int) -> Iterator[Sequence[Line]]:
-    """Divide lines into the row groups of a Parquet file, at the ends of `windows`."""
-    pending: list[Line] = []
-
-    def sentences() -> Iterator[Any]:
-        for line in lines:
-            pending.append(line)
-            yield line.sentence
-
-    for window in windows(sentences(), max(1, max_tokens)):
-        yield pending[: len(window)]
-        del pending[: len(window)]
 
 
 def embed_corpus(
@@ -222,18 +206,39 @@ def embed_corpus(
     share = parse_share(shard, force)
     root = Path.cwd()
     names = find_files(inputs, root)
-    source = " ".join(str(name) for name in (options_file, weight_file) if name) or "embedded"
+    files = [name for name in (options_file, weight_file) if name]
     bilm = load_bilm(options_file, weight_file, state=settings.state, default="embedded").eval()
-    read = [Path(name) for name in (options_file, weight_file) if name]
+    machine = machine_of(bilm)
+    if "threads" in machine:  # record the workers' threads, not this process's
+        machine["threads"] = str(settings.threads)
+    planned = PlannedBiLm(
+        " ".join(map(str, files)) or "embedded",
+        fingerprint(bilm),
+        bilm.num_layers,
+        bilm.options.embedding_dim,
+    )
+    sizes = [InputFile(name, (root / name).stat().st_size) for name in names]
+    new = Plan(replace(settings, threads=1), planned, machine, sizes, [])
+    read = [*(root / name for name in names), *files]
     output.mkdir(parents=True, exist_ok=True)
     progress = progress if progress is not None else tqdm(disable=True)
     index, every = share or (1, 1)
     with ExitStack() as stack:
         lock = stack.enter_context(ExitStack())
         lock.enter_context(locked_folder(output, wait=share is not None))
-        plan = _load_or_make_plan(
-            names, output, root, bilm, settings, source, read, force, share, progress
-        )
+        old_files = files_of_earlier_run(output, WRITTEN, PLAN, read) if force else []
+        if (output / PLAN).exists() and not force:
+            plan = Plan.load(output)
+            check_plan(plan, output, new)
+            _show(progress, "checking the input")
+            check_shards(plan.shards[index - 1 :: every], names, root)
+            if machine != plan.machine:
+                note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
+        else:
+            plan = new
+            _cut(plan, output, root, progress, force)
+            remove_files(old_files)  # no earlier, because bad input must not cost old files
+            plan.save(output)
         if share:  # the other runs work in the folder too, so lock it only to plan
             lock.close()
         ours = range(index - 1, len(plan.shards), every)
@@ -279,44 +284,8 @@ def embed_corpus(
         return _complete(plan, output)
 
 
-def _load_or_make_plan(
-    names: list[str],
-    output: Path,
-    root: Path,
-    bilm: BiLm,
-    settings: CorpusSettings,
-    source: str,
-    bilm_files: list[Path],
-    force: bool,
-    share: tuple[int, int] | None,
-    progress: tqdm,
-) -> Plan:
-    """
-    Load the existing plan and check that it matches the inputs and settings. If there is none, or
-    with `force`, write a new plan. If the plan, an input or the folder is unusable, raise the same
-    errors as `embed_corpus`.
-    """
-    old_files = []
-    if force:
-        read = [*(root / name for name in names), *bilm_files]
-        old_files = files_of_earlier_run(output, WRITTEN, PLAN, read)
-    files = [InputFile(name, (root / name).stat().st_size) for name in names]
-    planned = PlannedBiLm(
-        source, fingerprint(bilm), bilm.options.num_layers + 1, bilm.options.embedding_dim
-    )
-    machine = machine_of(bilm)
-    if "threads" in machine:  # record the workers' threads, not this process's
-        machine["threads"] = str(settings.threads)
-    new = Plan(replace(settings, threads=1), planned, machine, files, [])
-    if (output / PLAN).exists() and not force:
-        plan = Plan.load(output)
-        check_plan(plan, output, new)
-        _show(progress, "checking the input")
-        index, every = share or (1, 1)
-        check_shards(plan.shards[index - 1 :: every], plan.names, root)
-        if machine != plan.machine:
-            note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
-        return plan
+def _cut(plan: Plan, output: Path, root: Path, progress: tqdm, force: bool) -> None:
+    """Divide the input into the plan's shards; refuse a folder with other files, unless `force`."""
     foreign = sorted(path.name for pattern in (COMPLETE, *PARTS) for path in output.glob(pattern))
     if foreign and not force:
         raise ValueError(
@@ -324,14 +293,11 @@ def _load_or_make_plan(
             "earlier run"
         )
     # Other lines of the row group come before a long one.
-    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (new.num_layers * planned.embedding_dim)
-    sizes = settings.shard_tokens, settings.replace_bad_utf8, most_tokens
-    for shard in cut_shards(names, root, *sizes):
-        new.shards.append(shard)
-        _show(progress, f"planning: shard {len(new.shards)}, {names[shard.ranges[-1].file]}")
-    remove_files(old_files)  # no earlier, because bad input must not cost old files
-    new.save(output)
-    return new
+    most_tokens = (MOST_NUMBERS - GROUP_BYTES // 2) // (plan.num_layers * plan.bilm.embedding_dim)
+    sizes = plan.settings.shard_tokens, plan.settings.replace_bad_utf8, most_tokens
+    for shard in cut_shards(plan.names, root, *sizes):
+        plan.shards.append(shard)
+        _show(progress, f"planning: shard {len(plan.shards)}, {plan.names[shard.ranges[-1].file]}")
 
 
 def _show(progress: tqdm, text: str) -> None:

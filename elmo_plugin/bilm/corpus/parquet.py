@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from elmo_plugin.bilm.corpus.plan import COMPLETE, PLAN, Plan, part_name
-from elmo_plugin.bilm.corpus.shards import Line
+from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.text import quoted
 
@@ -38,9 +38,7 @@ class CorpusLine(NamedTuple):
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """
-    Import `pyarrow` and `pyarrow.parquet`; raise a `ModuleNotFoundError` if they are not installed.
-    """
+    """Import `pyarrow` and `pyarrow.parquet`, or raise a `ModuleNotFoundError` with advice."""
     return import_optional("pyarrow", "parquet"), import_optional("pyarrow.parquet", "parquet")
 
 
@@ -86,7 +84,9 @@ class PartWriter:
             write_page_checksum=True,
         )
 
-    def write(self, lines: Sequence[Line], offsets: numpy.ndarray, numbers: numpy.ndarray) -> None:
+    def write(
+        self, lines: Sequence[Sentence], offsets: numpy.ndarray, numbers: numpy.ndarray
+    ) -> None:
         """
         Write lines as one row group.
 
@@ -97,8 +97,8 @@ class PartWriter:
         columns = (
             [line.file for line in lines],
             [line.number for line in lines],
-            [line.sentence.text for line in lines],
-            [len(line.sentence.tokens) for line in lines],
+            [line.text for line in lines],
+            [len(line.tokens) for line in lines],
         )
         arrays = [arrow.array(one, field.type) for one, field in zip(columns, self._schema)]
         list_type = self._schema.field("vectors").type
@@ -161,11 +161,7 @@ def read_corpus(folder: str | Path) -> Iterator[CorpusLine]:
 
 
 def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[CorpusLine]:
-    """
-    Yield the lines of one Parquet file; raise the errors of `read_corpus`.
-
-    `expected` holds the plan's fingerprint, the shard's number, and the shard's number of lines.
-    """
+    """Yield a Parquet file's lines; `expected` are its plan, number, and number of lines."""
     arrow, parquet = pyarrow_modules()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, which {COMPLETE} names")
@@ -176,7 +172,14 @@ def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[Corpu
             found = metadata["plan"], metadata["part"], part.metadata.num_rows
             groups = range(part.num_row_groups) if found == expected else ()
             for group in groups:
-                yield from _lines_of_group(part.read_row_group(group), shape)
+                table = part.read_row_group(group).combine_chunks()
+                vectors = table["vectors"].chunk(0)
+                offsets, numbers = vectors.offsets.to_numpy(), vectors.values.to_numpy()
+                columns = (table[name].to_pylist() for name in ("file", "line", "text"))
+                for row, (file, line, text) in enumerate(zip(*columns)):
+                    # A copy: a view would keep the whole row group in memory.
+                    array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
+                    yield CorpusLine(file, line, text, array.copy())
     # A damaged footer raises different errors, depending on the damaged field.
     except (
         arrow.ArrowException,
@@ -197,14 +200,3 @@ def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[Corpu
             f"lines, expected part {expected[1]} of {expected[0]!r} with {expected[2]}; it was "
             "copied from elsewhere: remove it and run embed-corpus again"
         )
-
-
-def _lines_of_group(table: Any, shape: Sequence[int]) -> Iterator[CorpusLine]:
-    table = table.combine_chunks()
-    vectors = table["vectors"].chunk(0)
-    offsets, numbers = vectors.offsets.to_numpy(), vectors.values.to_numpy()
-    columns = (table[name].to_pylist() for name in ("file", "line", "text"))
-    for row, (file, line, text) in enumerate(zip(*columns)):
-        # A copy: a view would keep the whole row group in memory.
-        array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
-        yield CorpusLine(file, line, text, array.copy())

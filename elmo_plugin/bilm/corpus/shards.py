@@ -30,22 +30,12 @@ class Range(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """
-    Part of the input: byte ranges of files, numbers of lines and tokens, and a hash of all bytes.
-    """
+    """Part of the input: byte ranges, numbers of lines and tokens, and a hash of all bytes."""
 
     ranges: list[Range]
     lines: int
     tokens: int
     digest: str
-
-
-class Line(NamedTuple):
-    """One line of the input; `number` is its line number in `file`, from 1."""
-
-    file: str
-    number: int
-    sentence: Sentence
 
 
 def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
@@ -97,7 +87,7 @@ def cut_shards(
         with open_bytes(root / name) as stream:
             raw = _CountedLines(stream)
             for line in _decoded(raw, name, replace_bad_utf8):
-                count = len(line.sentence.tokens)
+                count = len(line.tokens)
                 if most_tokens is not None and count > most_tokens:
                     raise ValueError(
                         f"{name}:{line.number}: a line of {count} tokens, expected at most "
@@ -136,20 +126,15 @@ class _CountedLines:
             yield self.line
 
 
-def _decoded(raw: Iterable[bytes], name: str, replace_bad_utf8: bool) -> Iterator[Line]:
+def _decoded(raw: Iterable[bytes], name: str, replace_bad_utf8: bool) -> Iterator[Sentence]:
     texts = (text for _, text in decode_lines(raw, name, keep_bad_bytes=True))
-    sentences = read_sentences(texts, replace_bad_utf8, name)
-    return (Line(name, number, sentence) for number, sentence in enumerate(sentences, start=1))
+    return read_sentences(texts, replace_bad_utf8, name)
 
 
 def read_shard(
     shard: Shard, files: Sequence[str], root: Path, replace_bad_utf8: bool = False
-) -> Iterator[Line]:
-    """
-    Yield the lines of a shard, in order.
-
-    Bytes that have changed since the shard was planned cause a `ValueError`.
-    """
+) -> Iterator[Sentence]:
+    """Yield a shard's lines; bytes that have changed since the plan cause a `ValueError`."""
     pieces = []
     digest = hashlib.blake2b(digest_size=16)
     for one in shard.ranges:
@@ -171,11 +156,7 @@ def read_shard(
 
 
 def check_shards(shards: Iterable[Shard], files: Sequence[str], root: Path) -> None:
-    """
-    Raise a `ValueError` for the first shard whose bytes have changed since it was planned.
-
-    Every file is read once, from front to back.
-    """
+    """Raise a `ValueError` for the first shard whose bytes have changed since the plan."""
     opened: int | None = None
     with ExitStack() as stack:
         for shard in shards:

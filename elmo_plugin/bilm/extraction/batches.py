@@ -13,10 +13,15 @@ NOT_FROM_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Sentence(NamedTuple):
-    """A line of text, stripped of outer white space, and its tokens (none for a blank line)."""
+    """
+    A line of text, stripped of outer white space, and its tokens (none for a blank line). `number`
+    is that of the line in the input `file`, from 1.
+    """
 
     text: str
     tokens: list[str]
+    file: str = ""
+    number: int = 0
 
     @property
     def num_steps(self) -> int:
@@ -54,7 +59,7 @@ def read_sentences(
                 ) from error
             text = NOT_FROM_BYTES.sub("\ufffd", text)
             text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        yield Sentence(text, text.split())
+        yield Sentence(text, text.split(), name, number)
 
 
 def windows(

@@ -89,10 +89,7 @@ def refuse_in_worker() -> None:
 
 
 def pickled(bilm: BiLm, compute: Compute) -> bytes:
-    """
-    Pickle a biLM and the function that computes shards, as the `job` of `start_worker`. Raise a
-    `ValueError` if the biLM cannot be pickled, such as one whose class is defined in a function.
-    """
+    """Pickle the `job` of `start_worker`, or raise a `ValueError` if the biLM has no pickle."""
     try:
         return pickle.dumps((bilm, compute))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -106,10 +103,7 @@ _job: list[Any] = []
 
 
 def start_worker(job: bytes, threads: int) -> None:
-    """
-    Prepare a worker's process: load the biLM, and let the process end with its parent. `job` is the
-    result of `pickled`.
-    """
+    """Prepare a worker's process for the `job` from `pickled`; it ends with its parent."""
     with contextlib.suppress(ValueError):  # Ray calls this in a thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -196,10 +190,8 @@ class LocalWorkers:
 
 class _Slot:
     """
-    A worker and its current shard.
-
-    `silent` is the time in seconds since the last progress, `None` before the first: a worker of a
-    cluster may wait for a free CPU.
+    A worker and its current shard. `silent` is the time in seconds since the last progress, `None`
+    before the first: a worker of a cluster may wait for a free CPU.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -249,37 +241,17 @@ def run_shards(
     describe: Callable[[Shard], str] = lambda shard: f"shard {shard[0]}",
 ) -> None:
     """
-    Compute shards with several workers.
+    Compute shards with several workers, `size` at most.
 
     A shard that fails is tried again by another worker. The other shards are computed before the
-    error is raised.
+    error is raised. `shards` are read when a worker is free, and `done` gets the number of each
+    that is done. All workers can write to the output `folder`. A worker without progress for
+    `timeout` seconds is replaced. `progress` counts what shards report; the counts of failed ones
+    are subtracted. A worker's `machine`, as `Compute` returns it, is noted on stderr if it differs.
+    `describe` describes a shard in the error.
 
-    # Parameters
-
-    shards : `Iterable[Shard]`
-        Shards to compute, read when a worker is free.
-    workers : `Workers`
-    size : `int`
-        Largest number of workers at a time.
-    folder : `Path`
-        Output folder, which all workers can write to.
-    progress : `tqdm`
-        Progress bar; the counts of failed shards are subtracted.
-    timeout : `float`, optional (default = `600.0`)
-        Seconds without progress after which a worker is replaced.
-    done : `Callable[[int], Any]`, optional
-        Function called with the number of each shard that is done.
-    machine : `dict[str, str] | None`, optional (default = `None`)
-        Description of a machine, as `Compute` returns it. A worker's that differs is noted on
-        stderr.
-    describe : `Callable[[Shard], str]`, optional
-        Function that describes a shard in the error.
-
-    # Raises
-
-    `OSError`
-        If shards failed `MOST_TRIES` times, or many failures in a row show that the shards are not
-        at fault.
+    Raise an `OSError` if shards failed `MOST_TRIES` times, or many failures in a row show that the
+    shards are not at fault.
     """
     source, again = iter(shards), deque[Shard]()
     tries: Counter[int] = Counter()

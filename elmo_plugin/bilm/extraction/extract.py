@@ -23,13 +23,7 @@ from elmo_plugin.bilm.extraction.engine import (
     run_shards,
 )
 from elmo_plugin.bilm.extraction.layouts import read_attribute, write_file
-from elmo_plugin.bilm.extraction.parts import (
-    EXPECTED_THE_SAME,
-    Parts,
-    cut,
-    remove_finished,
-    texts_of,
-)
+from elmo_plugin.bilm.extraction.parts import EXPECTED_THE_SAME, Parts, cut, texts_of
 from elmo_plugin.bilm.extraction.vectors import Extraction
 from elmo_plugin.bilm.files.atomic_write import (
     atomic_write,
@@ -283,5 +277,7 @@ def _check_finished(output: Path, parts: Parts, sentences: Iterator[Sentence]) -
             f"{output} exists and was made from another text, expected a new file; --force "
             "replaces it"
         )
-    remove_finished(parts, about["digest"])
+    with contextlib.suppress(OSError, ValueError):  # an unfinished or damaged run is left alone
+        if parts.settings().get("finished") == about["digest"]:
+            parts.remove()
     return count

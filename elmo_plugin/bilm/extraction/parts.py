@@ -5,12 +5,12 @@ An HDF5 file that is open when its process dies may become unreadable. A run the
 shards to the folder `OUTPUT.partial`, and copies them to the HDF5 file at the end.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -182,17 +182,14 @@ class Parts:
     def _write(
         self, file: BinaryIO, start: int, length: int, first: int, vectors: numpy.ndarray
     ) -> None:
-        """
-        Write the vectors of a piece of a sentence, from token `first` on; the `length` tokens of
-        the sentence begin at byte `start`.
-        """
+        """Write vectors from token `first` on of a sentence of `length` tokens at byte `start`."""
         layer_bytes = self.token_bytes // self.num_layers
         for layer, rows in enumerate(vectors):
             file.seek(start + (layer * length + first) * layer_bytes)
             file.write(numpy.ascontiguousarray(rows).data)
 
     @contextmanager
-    def _opened(self, path: Path) -> Iterator[tuple[numpy.ndarray, bytes, BinaryIO]]:
+    def _opened(self, path: Path) -> Iterator[tuple[numpy.ndarray, bytes, BufferedReader]]:
         """Context manager of a part's lengths, texts, and its file, at the first vector."""
         with path.open("rb") as file:
             lengths = numpy.load(file, allow_pickle=False)
@@ -212,8 +209,7 @@ class Parts:
         like, tensors = next(bilm.parameters()), []
         with self._opened(self.path(number)) as (lengths, _, file):
             file.seek(int(lengths.sum()) * self.token_bytes, os.SEEK_CUR)
-            while file.read(1):
-                file.seek(-1, os.SEEK_CUR)
+            while file.peek(1):
                 tensors.append(torch.from_numpy(numpy.load(file, allow_pickle=False)).to(like))
         ends = LstmState(*tensors[:2]), LstmState(*tensors[2:])
         bilm.carried = ends if tensors else None
@@ -240,15 +236,3 @@ class Parts:
                     data = file.read(length * self.token_bytes)
                     shape = (self.num_layers, length, self.dim)
                     yield numpy.frombuffer(data, self.wanted.dtype).reshape(shape)
-
-
-def remove_finished(parts: Parts, digest: str) -> None:
-    """
-    Remove the folder of a run that was killed after it had written its output.
-
-    `digest` is the hash of the text from which the output was computed. The folder is kept if its
-    run is unfinished or had another text.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        if parts.settings().get("finished") == digest:
-            parts.remove()

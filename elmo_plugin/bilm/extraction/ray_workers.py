@@ -41,10 +41,7 @@ class RayWorker:
 
     @staticmethod
     def describe(error: BaseException) -> str:
-        """
-        Return an error's type and one line of its message: the last if it is a traceback,
-        otherwise the first.
-        """
+        """Return an error's type and the first line of its message, of a traceback the last."""
         lines = str(error).strip().splitlines() or [""]
         line = lines[-1] if re.match(r"\w*Error: ", lines[-1]) else lines[0]
         return f"{type(error).__name__}: {line}"
@@ -54,16 +51,10 @@ class RayWorkers:
     """
     Starts workers in a Ray cluster. The constructor raises an `OSError` if Ray does not start.
 
-    # Parameters
-
-    job : `bytes`
-        See `start_worker`.
-    threads : `int`
-        Threads of each worker, which reserves a CPU for each.
-    address : `str | None`, optional (default = `None`)
-        Address of the cluster; `"local"` starts a cluster on this machine for this run. `None`
-        takes the first that exists of: the cluster to which this process is connected, the one in
-        `RAY_ADDRESS`, one that was started on this machine, and `"local"`.
+    Each worker reserves a CPU for each of its `threads`. `address` is that of the cluster;
+    `"local"` starts a cluster on this machine for this run. `None` takes the first that exists of:
+    the cluster to which this process is connected, the one in `RAY_ADDRESS`, one that was started
+    on this machine, and `"local"`.
     """
 
     def __init__(self, job: bytes, threads: int, address: str | None = None) -> None:
@@ -90,10 +81,7 @@ class RayWorkers:
         return RayWorker(self._actor.remote(*self._arguments))
 
     def check(self) -> None:
-        """
-        Raise an `OSError` if the cluster is lost, or Ray's daemon on this machine has died; Ray
-        itself would wait forever.
-        """
+        """Raise an `OSError` if the cluster or this machine's Ray is lost; Ray would wait."""
         try:
             nodes = ray_module().nodes()
         except Exception as error:

@@ -30,7 +30,7 @@ class Neighbour(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Word at `position` in `tokens`."""
+        """The word itself."""
         return self.tokens[self.position]
 
 
@@ -52,28 +52,13 @@ def nearest_neighbours(
     each distinct line. Lines that equal the query are left out, and so are lines of more than
     `max_tokens` tokens, boundaries included.
 
-    # Parameters
+    `bilm` is in state `"primed"` or `"reset"`, so that vectors of different sentences are
+    comparable. `position` is the index of the query word among the tokens `query`, from 0. Each
+    layer has `count` neighbours, with `same_word` only occurrences of the query word itself, in any
+    letter case. A batch has at most `max_tokens` tokens, with padding and boundaries. `progress`
+    counts lines.
 
-    bilm : `BiLm`
-        A biLM in state `"primed"` or `"reset"`, so that vectors of different sentences are
-        comparable.
-    query, position
-        Tokens of the query sentence, and index of the query word among them, from 0.
-    sentences : `Iterable[Sentence]`
-        The text.
-    count : `int`, optional (default = `5`)
-        Number of neighbours in each layer.
-    same_word : `bool`, optional (default = `False`)
-        Find only occurrences of the query word itself, ignoring letter case.
-    max_tokens : `int`, optional (default = `4096`)
-        Largest number of tokens in a batch, including padding and boundaries.
-    progress : `Optional[tqdm]`, optional (default = `None`)
-        Progress bar that counts lines.
-
-    # Raises
-
-    `ValueError`
-        If the query has no such position, or `count` is below 1.
+    Raise a `ValueError` if the query has no such position, or `count` is below 1.
     """
     query = list(query)
     if not 0 <= position < len(query):
@@ -86,22 +71,20 @@ def nearest_neighbours(
     target = functional.normalize(_vectors(bilm, [query])[:, 0, position], dim=-1)
     # In each layer, the nearest neighbours so far by word (token layer) or by text of the line.
     best: list[dict[str, Neighbour]] = [{} for _ in target]
-    line = 0
     for window in windows(sentences, max_tokens):
-        numbered = [
-            (line + number, sentence)
-            for number, sentence in enumerate(window, start=1)
+        read = [
+            sentence
+            for sentence in window
             if sentence.tokens and sentence.tokens != query and sentence.num_steps <= max_tokens
         ]
-        line += len(window)
-        for batch in batches([sentence.num_steps for _, sentence in numbered], max_tokens):
-            lines = [numbered[index] for index in batch]
-            vectors = _vectors(bilm, [sentence.tokens for _, sentence in lines])
+        for batch in batches([sentence.num_steps for sentence in read], max_tokens):
+            lines = [read[index] for index in batch]
+            vectors = _vectors(bilm, [sentence.tokens for sentence in lines])
             # Shape: (mixture_size, batch_size, num_tokens)
             cosines = torch.einsum("lbtd,ld->lbt", functional.normalize(vectors, dim=-1), target)
             # Round, so that equal vectors have exactly equal similarities.
             similarity = cosines.round(decimals=5).tolist()
-            for row, (number, (_, tokens)) in enumerate(lines):
+            for row, (_, tokens, _, number) in enumerate(lines):
                 text = " ".join(tokens)
                 positions = [
                     index

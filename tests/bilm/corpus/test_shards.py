@@ -15,7 +15,7 @@ def shards_of(folder, shard_tokens, **more):
 
 def read_back(folder, files, shards):
     return [
-        (line.file, line.number, line.sentence.text)
+        (line.file, line.number, line.text)
         for shard in shards
         for line in read_shard(shard, files, folder)
     ]
@@ -92,7 +92,7 @@ def test_a_line_that_is_not_utf_8_has_file_and_line(tmp_path):
         shards_of(tmp_path, 3)
     files, shards = shards_of(tmp_path, 3, replace_bad_utf8=True)
     lines = list(read_shard(shards[-1], files, tmp_path, replace_bad_utf8=True))
-    assert lines[-1].sentence.text == "ol\ufffd there"
+    assert lines[-1].text == "ol\ufffd there"
 
 
 def test_a_line_longer_than_a_list_may_be_has_file_and_line(tmp_path):

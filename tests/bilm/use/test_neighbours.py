@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from elmo_plugin.bilm.extraction.batches import Sentence
+from elmo_plugin.bilm.extraction.batches import read_sentences
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 from tests.bilm.extraction.test_extract import bilm_of, text
@@ -11,7 +11,7 @@ from tests.tiny_bilm import write
 
 QUERY = ["the", "cat", "sat", "on", "the", "mat"]
 LINES = [*text(40), " ".join(QUERY), "a cat", "A CAT moon", "word " * 50]
-SENTENCES = [Sentence(line, line.split()) for line in LINES]
+SENTENCES = list(read_sentences(LINES))
 
 
 def by_hand(embedder, position, count, same_word):
