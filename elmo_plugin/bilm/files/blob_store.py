@@ -14,9 +14,8 @@ logger = logging.getLogger(__name__)
 
 FILE = "layers.sqlite"
 PAGE_BYTES = 1 << 14
-# Time to wait while another process holds the lock; number of time-outs before giving up.
-SECONDS_TO_WAIT = 2.0
-MOST_WAITS = 3
+# Time to wait while another process holds the lock, before the store is given up.
+SECONDS_TO_WAIT = 6.0
 # Larger values are not stored. SQLite's own limit on a row, 1 GB, is slightly higher.
 MOST_BYTES_OF_A_VALUE = 900_000_000
 
@@ -39,12 +38,8 @@ class BlobStore:
     value has a checksum; a damaged value is removed. SQLite locks the file but does not flush it to
     disk; checksums show the damage that a crash of the machine may cause.
 
-    # Parameters
-
-    root : `Path`
-        The directory, created when it is first needed.
-    most_bytes : `int`
-        Largest size of the file. A full cache stores nothing more, but can still be read.
+    The directory `root` is created when it is first needed. The file has at most `most_bytes`; a
+    full cache stores nothing more, but can still be read.
     """
 
     def __init__(self, root: Path, most_bytes: int) -> None:
@@ -54,7 +49,6 @@ class BlobStore:
         self._connection: sqlite3.Connection | None = None
         self._process: int | None = None
         self._full = self._disabled = self._remade = False
-        self._waits = 0
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return a dict of the stored values; keys without a stored value are absent."""
@@ -70,8 +64,9 @@ class BlobStore:
                     ).fetchone()
                     if row is None:
                         continue
-                    if _is_whole(key, *row):
-                        found[key] = row[1]
+                    checksum, value = row
+                    if isinstance(value, bytes) and checksum == _checksum(key, value):
+                        found[key] = value
                         continue
                     logger.warning("an entry of the cache %s is damaged", self._root)
                     with connection:
@@ -112,36 +107,30 @@ class BlobStore:
         undecodable = isinstance(error, UnicodeDecodeError)
         code = sqlite3.SQLITE_CORRUPT if undecodable else getattr(error, "sqlite_errorcode", 0)
         code &= 0xFF
-        if code in _BUSY:
-            self._waits += 1
-            if self._waits == MOST_WAITS:
-                self._disable(f"is locked by another process ({error})")
-        elif code in _DAMAGED and not self._remade:
+        if code in _DAMAGED and not self._remade:
             logger.warning("the cache %s is damaged (%s); it is recreated", self._root, error)
             self._connection, self._remade = None, True
             try:
                 for name in (FILE, f"{FILE}-journal"):
                     (_own_folder(self._root) / name).unlink(missing_ok=True)
             except OSError as other:
-                self._disable(f"cannot be recreated ({other})")
+                self._failed(other)
         elif code in _NOT_WRITABLE or (code == sqlite3.SQLITE_IOERR and writing):
             self._full = True
             logger.warning(
                 "the cache %s takes no more (%s); further sentences are not kept", self._root, error
             )
         else:
-            self._disable(f"cannot be used ({error})")
-
-    def _disable(self, reason: str) -> None:
-        self._disabled = self._full = True
-        self._connection = None
-        logger.warning("the cache %s %s; the run continues without it", self._root, reason)
+            self._disabled = self._full = True
+            self._connection = None
+            reason = "is locked by another process" if code in _BUSY else "cannot be used"
+            logger.warning(
+                "the cache %s %s (%s); the run continues without it", self._root, reason, error
+            )
 
 
 def _own_folder(root: Path) -> Path:
-    """
-    Return this user's subfolder, created if needed; raise an `OSError` if others can write to it.
-    """
+    """Make and return this user's subfolder; an `OSError` is raised if others can write to it."""
     root.mkdir(parents=True, exist_ok=True)
     folder = root / f"user-{os.geteuid()}"
     try:
@@ -184,10 +173,6 @@ def _connect(path: Path, most_pages: int) -> sqlite3.Connection:
         "CREATE TABLE IF NOT EXISTS entries (key BLOB UNIQUE, checksum BLOB, value BLOB)"
     )
     return connection
-
-
-def _is_whole(key: bytes, checksum: object, value: object) -> bool:
-    return isinstance(value, bytes) and checksum == _checksum(key, value)
 
 
 def _checksum(key: bytes, value: bytes | memoryview) -> bytes:

@@ -1,8 +1,6 @@
 """Load a biLM by name, or from files or URLs."""
 
-import functools
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.options import ElmoOptions
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +74,30 @@ def load_bilm(
     with ExitStack() as stack, torch.inference_mode(False), _loading:
         if weights is not None and is_folder(weights):
             weights = stack.enter_context(unpacked(weights))
-        make = functools.partial(bilm_class, options, state, dtype)
+        is_theirs = weights is not None and weights.is_dir() and is_many_langs(weights)
         if isinstance(options, ManyLangsOptions):
-            bilm = _many_langs(make, options, weights)
+            if weights is not None and not is_theirs:
+                raise ValueError(
+                    f"weight_file {weights} was given for an ELMoForManyLangs model, expected its "
+                    "folder, as options_file alone"
+                )
+            lexicon = None if weights is None else read_lexicon(weights, options)
+            bilm = bilm_class(options, state, dtype, ManyLangsTokenLayer(options, lexicon))
+            if weights is not None:
+                fill_from_pickles(bilm, weights)
         else:
-            bilm = _released(make, options, weights)
+            if is_theirs:
+                raise ValueError(
+                    f"{weights} is a folder of ELMoForManyLangs, expected a weight file, as the "
+                    "options are bilm-tf's; or the folder as options_file"
+                )
+            if weights is not None and weights.is_dir():
+                weights = weights_in(weights)
+            if weights is not None and num_parameters(options) > MOST_UNCHECKED:
+                check_weights(options, weights)
+            bilm = bilm_class(options, state, dtype)
+            if weights is not None:
+                fill_weights(bilm, weights)
     bilm.char_cnn.remember_files(options_dict(options), None if found is None else str(found))
     halved = [*bilm.lstm.parameters(), *(one.weight for one in bilm.char_cnn.highway_layers)]
     if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in halved):
@@ -94,34 +110,3 @@ def load_bilm(
         for module in bilm.modules():
             module._is_hf_initialized = True  # type: ignore[assignment]
     return bilm.requires_grad_(requires_grad)
-
-
-def _released(make: Callable[[], BiLm], options: ElmoOptions, weights: Path | None) -> BiLm:
-    if weights is not None and weights.is_dir():
-        if is_many_langs(weights):
-            raise ValueError(
-                f"{weights} is a folder of ELMoForManyLangs, expected a weight file, as the "
-                "options are bilm-tf's; or the folder as options_file"
-            )
-        weights = weights_in(weights)
-    if weights is not None and num_parameters(options) > MOST_UNCHECKED:
-        check_weights(options, weights)
-    bilm = make()
-    if weights is not None:
-        fill_weights(bilm, weights)
-    return bilm
-
-
-def _many_langs(
-    make: Callable[[ManyLangsTokenLayer], BiLm], options: ManyLangsOptions, weights: Path | None
-) -> BiLm:
-    if weights is None:
-        return make(ManyLangsTokenLayer(options))
-    if not (weights.is_dir() and is_many_langs(weights)):
-        raise ValueError(
-            f"weight_file {weights} was given for an ELMoForManyLangs model, expected its folder, "
-            "as options_file alone"
-        )
-    bilm = make(ManyLangsTokenLayer(options, read_lexicon(weights, options)))
-    fill_from_pickles(bilm, weights)
-    return bilm

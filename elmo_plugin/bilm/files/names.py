@@ -60,10 +60,8 @@ def find_options(
 
 def find_weights(options_file: OptionsSource | None, weight_file: str | Path | None) -> Path | None:
     """
-    Find the weight file of a biLM, downloading it if needed.
-
-    Arguments and errors are those of `find_options`. Return the path of a weight file, a folder or
-    a ZIP. Return `None` for a dict of options without `weight_file`.
+    Return the local path of a biLM's weight file, folder or ZIP; `None` for a dict of options
+    without `weight_file`. Arguments and errors are those of `find_options`.
     """
     options_file, weight_file = _named(options_file, weight_file)
     if weight_file is None and isinstance(options_file, dict):
@@ -88,8 +86,8 @@ def _named(options_file: Any, weight_file: Any) -> tuple[Any, Any]:
 
 def _located(argument: str, value: Any, other_argument: str, other: Any) -> Path:
     """
-    Return the local path of the file that an argument names. If the argument is not given, take the
-    matching file of the biLM that the other argument names.
+    Return the local path of the file that an argument names, downloaded if needed. If the argument
+    is not given, take the matching file of the biLM that the other argument names.
     """
     if value is None:
         if not _is_options_and_weights(other):
@@ -98,8 +96,23 @@ def _located(argument: str, value: Any, other_argument: str, other: Any) -> Path
                 f"{BOTH}"
             )
         value = other
-    urls = NAMED_BILMS.get(str(value), (str(value),) * 2)
-    return local_file(urls[argument == "weight_file"], argument)
+    location = NAMED_BILMS.get(str(value), (str(value),) * 2)[argument == "weight_file"]
+    advice = (
+        f"give {argument} the path of a local file, or the name 'embedded' for the biLM that comes "
+        "with this package"
+    )
+    if "://" in location:
+        try:
+            return fetch(location, argument)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{argument}: {error}; {advice}") from error
+    path = _existing(location)
+    if path is None:
+        raise FileNotFoundError(
+            f"{argument}: there is no file {location}, and the names are {', '.join(NAMED_BILMS)}; "
+            f"{advice}"
+        )
+    return path
 
 
 def _is_options_and_weights(source: str | Path | None) -> bool:
@@ -124,28 +137,3 @@ def _existing(location: str) -> Path | None:
         if error.errno != errno.ENAMETOOLONG:
             raise
         return None
-
-
-def local_file(location: str, argument: str) -> Path:
-    """
-    Return the local path of a file or folder, downloading it if `location` is a URL.
-
-    `argument` is the name of the caller's argument, for error messages. Raise a
-    `FileNotFoundError` if there is no such file, or it cannot be downloaded.
-    """
-    advice = (
-        f"give {argument} the path of a local file, or the name 'embedded' for the biLM that comes "
-        "with this package"
-    )
-    if "://" not in location:
-        path = _existing(location)
-        if path is None:
-            raise FileNotFoundError(
-                f"{argument}: there is no file {location}, and the names are "
-                f"{', '.join(NAMED_BILMS)}; {advice}"
-            )
-        return path
-    try:
-        return fetch(location, argument)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{argument}: {error}; {advice}") from error
