@@ -84,37 +84,23 @@ def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatc
     assert len(calls) > 2
 
 
-def test_a_file_system_without_locks_is_not_called_another_process(tmp_path, monkeypatch):
-    def flock(file, how):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with (
-        pytest.raises(ValueError, match=r"cannot be locked: .*Function not"),
-        locked_folder(tmp_path),
-    ):
-        pass
-
-
-def test_file_of_another_program_is_not_taken_for_a_lock(tmp_path):
-    (tmp_path / NAME).write_text("mine")
-    with (
-        pytest.raises(ValueError, match=r"lock has 4 bytes, expected none or an empty lock file"),
-        locked_folder(tmp_path),
-    ):
-        pass
-    assert (tmp_path / NAME).read_text() == "mine"
-
-
-def test_a_missing_folder_is_not_made(tmp_path):
-    with (
-        pytest.raises(FileNotFoundError, match="there is no folder"),
-        locked_folder(tmp_path / "a"),
-    ):
-        pass
-
-
-def test_a_folder_that_is_removed_meanwhile(tmp_path, monkeypatch):
-    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=FileNotFoundError))
-    with pytest.raises(FileNotFoundError, match="there is no folder"), locked_folder(tmp_path):
-        pass
+@pytest.mark.parametrize(
+    ("name", "error", "expected", "message"),
+    [
+        ("a", OSError(errno.ENOSYS, "Function not"), ValueError, "a cannot be locked: .*Function"),
+        ("a", FileNotFoundError(), FileNotFoundError, "there is no folder .*a"),  # meanwhile
+        ("b", None, FileNotFoundError, "there is no folder .*b"),
+        ("c", None, ValueError, "lock has 4 bytes, expected none or an empty lock file"),
+    ],
+    ids=["no locks", "removed meanwhile", "missing", "file of another program"],
+)
+def test_what_cannot_be_locked(tmp_path, monkeypatch, name, error, expected, message):
+    for folder in "ac":
+        (tmp_path / folder).mkdir()
+    (tmp_path / "c" / NAME).write_text("mine")
+    if error is not None:
+        monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=error))
+    with pytest.raises(expected, match=message), locked_folder(tmp_path / name):
+        raise AssertionError("the block was run")
+    assert (tmp_path / "c" / NAME).read_text() == "mine"
+    assert not (tmp_path / "b").exists()

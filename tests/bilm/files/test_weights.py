@@ -282,107 +282,68 @@ def test_a_group_where_a_dataset_belongs_and_the_other_way_round(key, path):
     refused(random_bilm(seed=2), path, f"the key {key}", "is missing, expected shape")
 
 
-def soft_link(file, secret):
-    del file["char_embed"]
-    file["char_embed"] = h5py.SoftLink("/CNN_proj/b_proj")
+SHAPE = (261, 4)
 
 
-def link_to_itself(file, secret):
-    del file["char_embed"]
-    file["char_embed"] = h5py.SoftLink("/char_embed")
+def link(key, *target):
+    """To a place in the file, or in another file beside it."""
+
+    def change(file, folder):
+        file.pop(key, None)
+        inside = len(target) == 1
+        path = str(folder / target[0])
+        file[key] = h5py.SoftLink(*target) if inside else h5py.ExternalLink(path, target[1])
+
+    return change
 
 
-def dangling_link(file, secret):
-    file["notes"] = h5py.SoftLink("/nowhere")
+def stored(beside=None, rows=0, **how):
+    def change(file, folder):
+        if beside:
+            how["external"] = [(str(folder / beside), 0, 4 * 261 * 4)]
+        file.pop("char_embed")
+        file.create_dataset("char_embed", SHAPE, **{"dtype": "f4", **how})[:rows] = 1.0
+
+    return change
 
 
-def external_link(file, secret):
-    del file["char_embed"]
-    file["char_embed"] = h5py.ExternalLink(str(secret), "char_embed")
+def virtual(source):
+    def change(file, folder):
+        layout = h5py.VirtualLayout(SHAPE, "f4")
+        layout[:] = h5py.VirtualSource(str(folder / source), "char_embed", SHAPE)
+        file.pop("char_embed")
+        file.create_virtual_dataset("char_embed", layout)
+
+    return change
 
 
-def external_group(file, secret):
-    del file["RNN_1"]
-    file["RNN_1"] = h5py.ExternalLink(str(secret), "RNN_1")
-
-
-def link_to_a_fifo(file, secret):
-    os.mkfifo(secret.parent / "fifo")
-    file["CNN/W_cnn_9"] = h5py.ExternalLink(str(secret.parent / "fifo"), "x")
-
-
-def external_storage(file, secret):
-    del file["char_embed"]
-    storage = [(str(secret), 0, 261 * 4 * 4)]
-    file.create_dataset("char_embed", (261, 4), "f4", external=storage)
-
-
-def storage_in_a_fifo(file, secret):
-    os.mkfifo(secret.parent / "fifo")
-    del file["char_embed"]
-    storage = [(str(secret.parent / "fifo"), 0, 261 * 4 * 4)]
-    file.create_dataset("char_embed", (261, 4), "f4", external=storage)
-
-
-def virtual_dataset(file, secret):
-    del file["char_embed"]
-    layout = h5py.VirtualLayout((261, 4), "f4")
-    layout[:] = h5py.VirtualSource(str(secret), "char_embed", (261, 4))
-    file.create_virtual_dataset("char_embed", layout)
-
-
-def virtual_without_a_source(file, secret):
-    del file["char_embed"]
-    layout = h5py.VirtualLayout((261, 4), "f4")
-    layout[:] = h5py.VirtualSource("nowhere.hdf5", "char_embed", (261, 4))
-    file.create_virtual_dataset("char_embed", layout)
-
-
-def never_written(file, secret):
-    del file["char_embed"]
-    file.create_dataset("char_embed", (261, 4), "f4")
-
-
-def half_written(file, secret):
-    del file["char_embed"]
-    file.create_dataset("char_embed", (261, 4), "f4", chunks=(100, 4))[:200] = 1.0
-
-
-def huge_chunks(file, secret):
-    del file["char_embed"]
-    chunks = {"maxshape": (None, None), "chunks": (1 << 14, 1 << 14), "compression": "gzip"}
-    file.create_dataset("char_embed", (261, 4), "f4", **chunks)
-
-
-def other_filter(file, secret):
-    del file["char_embed"]
-    file.create_dataset("char_embed", data=numpy.zeros((261, 4), "i4"), scaleoffset=0)
+HUGE_CHUNKS = {"maxshape": (None, None), "chunks": (1 << 14, 1 << 14), "compression": "gzip"}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (soft_link, "char_embed is a link"),
-        (link_to_itself, "char_embed is a link"),
-        (dangling_link, "notes is a link"),
-        (external_link, "char_embed is a link"),
-        (external_group, "RNN_1 is a link"),
-        (link_to_a_fifo, "CNN/W_cnn_9 is a link"),
-        (external_storage, "char_embed is kept in other files"),
-        (storage_in_a_fifo, "char_embed is kept in other files"),
-        (virtual_dataset, "char_embed is kept in other files"),
-        (virtual_without_a_source, "char_embed is kept in other files"),
-        (never_written, "char_embed was not written to its end"),
-        (half_written, "char_embed was not written to its end"),
-        (huge_chunks, "in chunks of (16384, 16384)"),
-        (other_filter, "needs the HDF5 filter"),
+        (link("char_embed", "/CNN_proj/b_proj"), "char_embed is a link"),
+        (link("char_embed", "/char_embed"), "char_embed is a link"),
+        (link("notes", "/nowhere"), "notes is a link"),
+        (link("char_embed", "secret.hdf5", "char_embed"), "char_embed is a link"),
+        (link("RNN_1", "secret.hdf5", "RNN_1"), "RNN_1 is a link"),
+        (link("CNN/W_cnn_9", "fifo", "x"), "CNN/W_cnn_9 is a link"),
+        (stored("secret.hdf5"), "char_embed is kept in other files"),
+        (stored("fifo"), "char_embed is kept in other files"),
+        (virtual("secret.hdf5"), "char_embed is kept in other files"),
+        (virtual("nowhere.hdf5"), "char_embed is kept in other files"),
+        (stored(), "char_embed was not written to its end"),
+        (stored(rows=200, chunks=(100, 4)), "char_embed was not written to its end"),
+        (stored(**HUGE_CHUNKS), "in chunks of (16384, 16384)"),
+        (stored(rows=261, dtype="i4", scaleoffset=0), "needs the HDF5 filter"),
     ],
 )
 def test_only_what_stands_in_the_file_itself_is_read(change, words, path, tmp_path):
-    secret = tmp_path / "secret.hdf5"
-    save_weights(random_bilm(seed=3), secret)
+    save_weights(random_bilm(seed=3), tmp_path / "secret.hdf5")
+    os.mkfifo(tmp_path / "fifo")
     with h5py.File(path, "r+") as file:
-        change(file, secret)
+        change(file, tmp_path)
     refused(random_bilm(seed=2), path, words)
     with pytest.raises(ValueError, match=re.escape(words)):
         check_weights(OPTIONS, path)
