@@ -26,10 +26,7 @@ class OnnxBilm(torch.nn.Module):
     Module that `export_onnx` exports: a biLM for padded batches that uses only operations that ONNX
     supports. It computes the same results as `elmo_plugin.bilm.kernels.reference`.
 
-    # Parameters
-
-    bilm : `BiLm`
-        The biLM. Its `state` (`"reset"` or `"primed"`) determines a sentence's initial LSTM states.
+    The biLM's `state`, `"reset"` or `"primed"`, determines a sentence's initial LSTM states.
     """
 
     begin: torch.Tensor
@@ -56,13 +53,9 @@ class OnnxBilm(torch.nn.Module):
         """
         Compute all layers of a batch of sentences.
 
-        # Parameters
-
-        character_ids : `torch.Tensor`
-            Int64, shape `(batch_size, num_tokens, num_characters)`, zero at padding.
-
-        `states` are the initial LSTM states in the order of `STATES`: hidden states of shape
-        `(num_layers, batch_size, projection_dim)` and cell states of shape `(num_layers,
+        `character_ids` are int64, shape `(batch_size, num_tokens, num_characters)`, zero at
+        padding. `states` are the initial LSTM states in the order of `STATES`: hidden states of
+        shape `(num_layers, batch_size, projection_dim)` and cell states of shape `(num_layers,
         batch_size, cell_size)`. States of batch size 1 are used for all sentences.
 
         # Returns

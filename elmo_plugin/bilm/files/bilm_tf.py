@@ -125,10 +125,7 @@ class BilmTfCheckpoint:
                     file.attrs[CHECKSUM] = checksum
 
     def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
-        """
-        Yield (name, dataset names, suffix) of each HDF5 file. The suffix (`""` or `"/Adagrad"`)
-        ends the names of the TensorFlow variables that become its datasets.
-        """
+        """Yield name, datasets, and suffix of the variables of each HDF5 file."""
         softmax = [key for key in self._names if key in SOFTMAX_KEYS]
         yield WEIGHTS_FILE, [key for key in self._names if key not in SOFTMAX_KEYS], ""
         if softmax:

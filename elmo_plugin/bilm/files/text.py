@@ -41,11 +41,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
 def read_lines(
     path: str | Path, name: str | None = None, *, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """
-    Yield the line number and the text of each line in a file; see `open_bytes` and `decode_lines`.
-
-    `name` is the file's name in error messages, by default its path.
-    """
+    """Yield the `decode_lines` of a file from `open_bytes`; `name` is by default its path."""
     with open_bytes(path) as file:
         yield from decode_lines(file, str(path) if name is None else name, keep_bad_bytes)
 

@@ -116,12 +116,7 @@ def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor
 
 
 def check_weights(options: ElmoOptions, path: str | Path) -> None:
-    """
-    Check that a weight file has the keys and shapes that the options require, without allocating
-    memory for a biLM.
-
-    Raise the errors of `load_weights`.
-    """
+    """Raise the errors of `load_weights` for wrong keys and shapes, before memory is allocated."""
     if Path(path).suffix == ".safetensors":
         return  # its own reader checks before it reads
     with torch.device("meta"):

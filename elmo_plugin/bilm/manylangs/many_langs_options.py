@@ -10,14 +10,8 @@ class ManyLangsOptions(ElmoOptions):
     """
     Hyperparameters of an ELMoForManyLangs model: `ElmoOptions`, and sizes of the dictionaries.
 
-    # Parameters
-
-    num_embeddings : `int`
-        Number of characters in `char.dic`.
-    num_words : `int`, optional (default = `0`)
-        Number of words in `word.dic`; 0 if the model has no word vectors.
-    word_dim : `int`, optional (default = `0`)
-        Width of a word vector.
+    `num_embeddings` is the number of characters in `char.dic`, `num_words` that of words in
+    `word.dic`, 0 in a model without word vectors, and `word_dim` their width.
     """
 
     num_embeddings: int = 0

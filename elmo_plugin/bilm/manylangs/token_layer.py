@@ -25,11 +25,7 @@ class ManyLangsTokenLayer(CharCnn):
     `w` is the word's vector, and `c` the output of the char-CNN's highway layers. `V`, `P` and `b`
     are learned. A model without word vectors has no `V w`. The `state_dict` has the dictionaries.
 
-    # Parameters
-
-    options : `ManyLangsOptions`
-    lexicon : `Lexicon | None`, optional (default = `None`)
-        Dictionaries; `None` if they are loaded later, with a `state_dict`.
+    The `lexicon` may be loaded later, with a `state_dict`.
     """
 
     greatest_id = code_points.END
@@ -84,24 +80,10 @@ class ManyLangsTokenLayer(CharCnn):
 
     def forward(self, character_ids: torch.Tensor, widths: Sequence[int] | None = None) -> Any:
         """
-        Compute token vectors.
+        Compute token vectors, shape `(num_rows, projection_dim)`, of code points, shape `(num_rows,
+        num_characters)`, without padding tokens; of a padded batch as `CharCnn.forward`.
 
-        # Parameters
-
-        character_ids : `torch.Tensor`
-            Code points, shape `(num_rows, num_characters)`, without padding tokens.
-        widths : `Sequence[int] | None`, optional (default = `None`)
-            Ignored; see `CharCnn.forward`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_rows, projection_dim)`; for a padded batch of ids as in `CharCnn.forward`.
-
-        # Raises
-
-        `ValueError`
-            If the ids are bytes instead of code points, or no dictionary is loaded.
+        Raise a `ValueError` if the ids are bytes, or no dictionary is loaded.
         """
         if character_ids.dim() == 3:
             return super().forward(character_ids)

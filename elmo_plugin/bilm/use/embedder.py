@@ -89,13 +89,9 @@ class ElmoEmbedder:
 
     def batch_to_embeddings(self, batch: Iterable[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """
-        Compute the layers of a batch of sentences as tensors.
-
-        # Returns
-
-        `tuple[torch.Tensor, torch.Tensor]`
-            The layers without sentence boundaries, shape `(batch_size, mixture_size, num_tokens,
-            embedding_dim)`, zero at padding; and the mask, bool, shape `(batch_size, num_tokens)`.
+        Compute the layers of a batch of sentences without their boundaries, shape `(batch_size,
+        mixture_size, num_tokens, embedding_dim)`, zero at padding; and the mask, bool, shape
+        `(batch_size, num_tokens)`.
         """
         ids = self.elmo_bilm.batch_to_ids(list(self._tokenized(batch))).to(self.elmo_bilm.device)
         with torch.no_grad():
@@ -117,11 +113,8 @@ class ElmoEmbedder:
         """
         Compute the layers of sentences, in one batch: for each sentence as `embed_sentence`.
 
-        # Raises
-
-        `ValueError`
-            If a sentence is a string and there is no tokenizer, or a token has no text; see
-            `elmo_plugin.batch_to_ids`.
+        Raise a `ValueError` if a sentence is a string and there is no tokenizer, or a token has no
+        text; see `elmo_plugin.batch_to_ids`.
         """
         sentences = list(self._tokenized(batch))
         # As in AllenNLP, a single empty sentence does not change a carried state.
@@ -157,27 +150,10 @@ class ElmoEmbedder:
         progress: bool = False,
     ) -> Iterator[numpy.ndarray]:
         """
-        Compute the layers of sentences, batch by batch.
+        Yield the layers of each sentence as from `embed_batch`, in order, batch by batch.
 
-        # Parameters
-
-        sentences : `Iterable[Any]`
-            Sentences, read lazily.
-        batch_size : `int`, optional (default = `64`)
-            Number of sentences in a batch.
-        progress : `bool`, optional (default = `False`)
-            Show a progress bar on stderr.
-
-        # Returns
-
-        `Iterator[numpy.ndarray]`
-            Layers of each sentence as from `embed_batch`, in order.
-
-        # Raises
-
-        `ValueError`
-            If `batch_size` is less than 1. For errors in a sentence, see `embed_batch`; they are
-            raised when the sentence's batch is reached.
+        Sentences are read lazily, `batch_size` at a time; an error in one is raised when its batch
+        is reached. `progress` shows a progress bar on stderr.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
@@ -200,24 +176,10 @@ class ElmoEmbedder:
         """
         Return one vector per sentence: the mean of the layers, pooled over the tokens.
 
-        # Parameters
-
-        pooling : `str`, optional (default = `"mean"`)
-            `"mean"` or `"max"`.
-        batch_size, progress
-            See `embed_sentences`.
-        layers : `Optional[Sequence[int]]`, optional (default = `None`)
-            Numbers of the layers to take the mean of, 0 for the token layer; all if not given.
-
-        # Returns
-
-        `numpy.ndarray`
-            Float32, shape `(num_sentences, embedding_dim)`; zeros for a sentence without tokens.
-
-        # Raises
-
-        `ValueError`
-            If there is no such pooling or layer; see also `embed_sentences`.
+        `pooling` is `"mean"` or `"max"`. `layers` are the numbers of the layers to take the mean
+        of, 0 for the token layer; all if not given. `batch_size` and `progress` are those of
+        `embed_sentences`. The result is float32, shape `(num_sentences, embedding_dim)`, zero for a
+        sentence without tokens. Raise a `ValueError` if there is no such pooling or layer.
         """
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}, expected one of {list(POOLINGS)}")
@@ -236,19 +198,10 @@ class ElmoEmbedder:
         self, texts: Iterable[Any], pooling: str = "mean", layers: Any = None, **options: Any
     ) -> numpy.ndarray:
         """
-        Return one vector per text, as `sentence_vectors` does.
+        Return one vector per text as `sentence_vectors` does, whose `options` are the others.
 
-        # Parameters
-
-        texts : `Iterable[Any]`
-            Strings, split by this embedder's tokenizer or else at white space; or lists of tokens.
-        pooling, layers, options
-            See `sentence_vectors`.
-
-        # Returns
-
-        `numpy.ndarray`
-            Float32, shape `(num_texts, embedding_dim)`.
+        A text is a string, split by this embedder's tokenizer or else at white space; or a list of
+        tokens.
         """
         check_batch(texts)
         split = self.tokenizer or str.split

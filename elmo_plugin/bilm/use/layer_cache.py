@@ -40,12 +40,8 @@ class LayerCache:
     A directory is a `BlobStore`: several processes may share it, and a damaged directory does not
     stop the run. Threads may share a cache.
 
-    # Parameters
-
-    place : `str`
-        `"memory"`, or a directory, which is created if needed.
-    most_bytes : `int | None`, optional (default = `None`)
-        Size limit in bytes; `None` for 4 GiB in memory or 32 GiB on disk.
+    `place` is `"memory"`, or a directory, which is created if needed. `most_bytes` limits the size;
+    `None` is 4 GiB in memory or 32 GiB on disk.
     """
 
     def __init__(self, place: str, most_bytes: int | None = None) -> None:

@@ -145,18 +145,12 @@ class LanguageScorer:
         vocabulary_file: str | Path | None = None,
     ) -> "LanguageScorer":
         """
-        Load a biLM with its softmax and vocabulary.
+        Load a biLM with its softmax and vocabulary; see `LanguageScorer` and `ElmoEmbedder`.
 
-        # Parameters
-
-        directory : `str | Path`
-            `"embedded"`, or a folder or ZIP file with a biLM's files (see `Elmo`), `softmax.hdf5`
-            and `vocabulary.txt`: a finished pretraining run, or the output of `export-bilm` or
-            `convert-checkpoint`. A missing or damaged file is an error.
-        state, cuda_device
-            See `LanguageScorer` and `ElmoEmbedder`.
-        vocabulary_file : `str | Path | None`, optional (default = `None`)
-            Words of the softmax, if `directory` has no `vocabulary.txt`.
+        `directory` is `"embedded"`, or a folder or ZIP file with a biLM's files (see `Elmo`),
+        `softmax.hdf5` and `vocabulary.txt`: a finished pretraining run, or the output of
+        `export-bilm` or `convert-checkpoint`. `vocabulary_file` has the words of the softmax, if
+        `directory` has no `vocabulary.txt`. A missing or damaged file is an error.
         """
         bilm, softmax, vocabulary = load_with_softmax(directory, state, vocabulary_file)
         if cuda_device >= 0:
@@ -169,21 +163,8 @@ class LanguageScorer:
         """
         Yield the log-probabilities of each sentence, in input order.
 
-        # Parameters
-
-        sentences : `Iterable[Sequence[str]]`
-            Tokenized sentences, read lazily.
-        max_tokens : `int`, optional (default = `4096`)
-            Largest number of tokens in a batch, including padding and boundaries.
-
-        # Returns
-
-        `Iterator[SentenceScores]`
-
-        # Raises
-
-        `ValueError`
-            If `sentences` or a sentence is a string instead of a list.
+        Sentences are lists of tokens, read lazily; a string raises a `ValueError`. A batch has at
+        most `max_tokens` tokens, with padding and boundaries.
         """
         check_batch(sentences)
         carries = self.bilm.state == "carry"
@@ -206,26 +187,9 @@ class LanguageScorer:
         """
         Predict other words for one token of a sentence, from the words before and after it.
 
-        The biLM does not read the token itself, and the result does not contain it.
-
-        # Parameters
-
-        sentence : `Sequence[str]`
-            A tokenized sentence.
-        position : `int`
-            Index of the token, from 0.
-        k : `int`, optional (default = `10`)
-            Number of substitutes.
-
-        # Returns
-
-        `list[Substitute]`
-            The most probable words, best first.
-
-        # Raises
-
-        `ValueError`
-            If there is no such token, or `k` is not positive.
+        The biLM does not read the token itself, and the result does not contain it. Return the `k`
+        most probable words, best first. `position` is the token's index, from 0. Raise a
+        `ValueError` if there is no such token, or `k` is not positive.
         """
         tokens = tokenized_sentence(sentence)
         if not 0 <= position < len(tokens):
@@ -317,11 +281,7 @@ class LanguageScorer:
 def load_with_softmax(
     directory: str | Path, state: str = "primed", vocabulary_file: str | Path | None = None
 ) -> tuple[BiLm, WordSoftmax, WordVocabulary]:
-    """
-    Load a biLM, its softmax and its vocabulary from a folder, or the embedded ones.
-
-    `LanguageScorer.from_directory` explains the parameters and errors.
-    """
+    """Load a biLM, its softmax and its vocabulary; see `LanguageScorer.from_directory`."""
     folder = Path(NAMED_BILMS["embedded"][0]).parent if str(directory) == "embedded" else directory
     if not is_folder(Path(folder)):
         raise FileNotFoundError(f"there is no folder or ZIP file {directory}")

@@ -68,23 +68,14 @@ def write_token_vectors(
     """
     Compute the token layer's vector of each token in a vocabulary, and write the vectors to a file.
 
-    # Parameters
+    A path that ends with `.hdf5` or `.h5` gives HDF5 with the dataset `embedding`, shape
+    `(len(tokens), projection_dim)`, as in bilm-tf. If the first token is AllenNLP's `@@UNKNOWN@@`,
+    a row of zeros for the padding token is put before it, as AllenNLP's `embedding` expects. Any
+    other path gives text as in GloVe, with a token and its numbers on each line, compressed if the
+    path ends with `.gz`. With `header`, the text begins with the number of tokens and the number of
+    dimensions, as in word2vec.
 
-    bilm : `BiLm`
-    tokens : `Sequence[str]`
-    path : `Union[str, Path]`
-        Output file. A name that ends with `.hdf5` or `.h5` gives HDF5 with the dataset `embedding`,
-        shape `(len(tokens), projection_dim)`, as in bilm-tf. If the first token is AllenNLP's
-        `@@UNKNOWN@@`, a row of zeros for the padding token is put before it, as AllenNLP's
-        `embedding` expects. Any other name gives text as in GloVe, with a token and its numbers on
-        each line. The text is compressed if the name ends with `.gz`.
-    header : `bool`, optional (default = `False`)
-        Begin a text file with the number of tokens and the number of dimensions, as in word2vec.
-
-    # Raises
-
-    `ValueError`
-        If `tokens` is empty, or a token for a text file contains white space.
+    Raise a `ValueError` if `tokens` is empty, or a token for a text file contains white space.
     """
     path = Path(path)
     if not tokens:
