@@ -123,12 +123,13 @@ def test_no_more_at_a_time_than_asked_for(program, tmp_path):
     assert max(beside) <= 2
 
 
-def test_a_run_knows_its_table(program, tmp_path):
-    program(
-        "import os\n(folder / 'ours').write_text(str(sys.argv[4] == str(os.getppid())))\n" + WHOLE
-    )
+def test_a_run_knows_its_table_and_a_terminals_ctrl_c_reaches_it_once(program, tmp_path):
+    told = "[int(sys.argv[4]), os.getppid(), os.getpgrp()]"
+    program(f"import os\n(folder / 'told').write_text(json.dumps({told}))\n" + WHOLE)
     train(RUNS[:1], tmp_path, lambda run: {}, 1, lambda line: None)
-    assert (tmp_path / RUNS[0].folder / "ours").read_text() == "True"
+    table, parent, group = json.loads((tmp_path / RUNS[0].folder / "told").read_text())
+    assert table == parent == os.getpid()
+    assert group != os.getpgrp()
 
 
 @pytest.mark.slow
@@ -142,12 +143,6 @@ def test_a_run_of_a_table_that_is_gone_ends():
             [sys.executable, "-c", watch, str(table), str(seconds)], capture_output=True, text=True
         )
         assert (child.returncode, child.stdout) == (int(not said), said), child.stderr
-
-
-def test_a_terminals_ctrl_c_reaches_a_run_once(program, tmp_path):
-    program("import os\n(folder / 'group').write_text(str(os.getpgrp()))\n" + WHOLE)
-    train(RUNS[:1], tmp_path, lambda run: {}, 1, lambda line: None)
-    assert int((tmp_path / RUNS[0].folder / "group").read_text()) != os.getpgrp()
 
 
 def test_durations():
