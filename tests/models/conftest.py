@@ -1,5 +1,6 @@
 import pytest
-from classifier_cases import write_bilm
+
+from tests.models.tasks import write_bilm
 
 
 @pytest.fixture

@@ -2,27 +2,19 @@
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from classifier_cases import build, embedder, lstm, relu
-from crf_tagger_cases import tagger
 
-from elmo_plugin.models.crf_tagger import CrfTagger
-from elmo_plugin.models.srl import SemanticRoleLabeler
-from tests.models import srl_cases, test_coref, test_srl
+from tests.models import tasks, test_coref
 from tests.models.squad_cases import build as build_squad
 from tests.models.squad_cases import gru, squad
-from tests.models.test_classifiers import MODELS, placed
+from tests.models.tasks import MODELS, build, embedder, lstm, placed, relu
 
 
 def ner(bilm, **change):
-    tagger(CrfTagger, change)
+    build(tasks.ner(**change))
 
 
 def srl(bilm, **change):
-    srl_cases.build(SemanticRoleLabeler, change)
-
-
-def srl_placed(bilm, number, **flags):
-    srl_cases.build(SemanticRoleLabeler, test_srl.placed(bilm, number, flags), elmo=True)
+    build(tasks.srl(**change))
 
 
 def qa(bilm, **change):
@@ -33,21 +25,28 @@ def coref(bilm, **change):
     test_coref.build_paper(test_coref.instance(), **change)
 
 
-def classifier(bilm, name, **change):
-    params = {**placed(bilm, name, use_input_elmo=True), **change}
-    build(MODELS, {key: value for key, value in params.items() if value is not None})
+def with_elmo(bilm, name, **change):
+    params = {**placed(name, bilm, True), **change}
+    build({key: value for key, value in params.items() if value is not None})
 
 
 def esim(bilm, **change):
-    classifier(bilm, "esim", **change)
+    with_elmo(bilm, "esim", **change)
 
 
 def bcn(bilm, **change):
-    classifier(bilm, "bcn", **change)
+    with_elmo(bilm, "bcn", **change)
 
 
 def twice(bilm, name):
-    classifier(bilm, name, text_field_embedder=embedder(elmo={**bilm, "dropout": 0.0}))
+    with_elmo(bilm, name, text_field_embedder=embedder(elmo={**bilm, "dropout": 0.0}))
+
+
+def many(bilm, number, **flags):
+    """More or fewer mixes than places."""
+    params = placed("srl", bilm, True)
+    params["elmo"]["num_output_representations"] = number
+    build({**params, "use_input_elmo": False, **flags})
 
 
 LSTM = test_coref.LSTM
@@ -72,10 +71,11 @@ ERRORS = [
     (bcn, {"integrator": lstm(4)}, "integrator input dim, but got 12 and 4"),
     (bcn, {"output_layer": relu(8, 5)}, "output_layer input dim, but got 16 and 8"),
     (bcn, {"output_layer": relu(16, 3)}, "number of labels, but got 3 and 5"),
-    (srl, {"input_dim": 8}, "encoder input dim"),
-    (srl_placed, {"number": 1}, "at least one of them true"),
-    (srl_placed, {"number": 2, "use_input_elmo": True}, "flags are true, 1"),
-    (srl_placed, {"number": 1, "use_input_elmo": True, "use_output_elmo": True}, "are true, 2"),
+    (ner, {"input_dim": 6}, "encoder input dim, but got 5 and 6"),
+    (srl, {"input_dim": 6}, "encoder input dim, but got 8 and 9"),
+    (many, {"number": 1}, "at least one of them true"),
+    (many, {"number": 2, "use_input_elmo": True}, "flags are true, 1"),
+    (many, {"number": 1, "use_input_elmo": True, "use_output_elmo": True}, "are true, 2"),
     (qa, {"span_loss": "some"}, "span_loss is 'some'"),
     (qa, {"max_span_length": 0}, "max_span_length is 0"),
     (qa, {"phrase_layer": gru(9)}, "phrase_layer input dim, but got 5 and 9"),

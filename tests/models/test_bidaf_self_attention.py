@@ -5,13 +5,12 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.nn.util import get_text_field_mask
-from classifier_cases import EMBEDDING_DIM
 from numpy_squad import Reference, best_span, loss
 from squad_cases import DIM, QUESTIONS, build, instances, reader, squad
 
 from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
 from elmo_plugin.predictors.reading_comprehension import ReadingComprehensionPredictor
-from tests.models.batches import tensors
+from tests.models.tasks import EMBEDDING_DIM, tensors
 
 PLACEMENTS = [(False, False), (True, False), (False, True), (True, True)]
 TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]

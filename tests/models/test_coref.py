@@ -14,7 +14,6 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.cases import each_reweighting
 from tests.models import numpy_coref
-from tests.models.batches import tensors
 from tests.models.coref_cases import (
     CONTEXT_DIM,
     MAX_SPAN_WIDTH,
@@ -24,6 +23,7 @@ from tests.models.coref_cases import (
     document,
     reader,
 )
+from tests.models.tasks import tensors
 from tests.tiny_bilm import SMALLEST
 
 GENRES = ["talk", "news"]

@@ -16,12 +16,12 @@ from allennlp.data.tokenizers import SpacyTokenizer
 from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder
 from allennlp.predictors import Predictor
-from classifier_cases import write_bilm
 from squad_cases import DIM, WORD_DIM, gru
 
 from elmo_plugin.data.readers.squad import SquadReader
 from elmo_plugin.metrics.squad import SquadEmAndF1
 from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
+from tests.models.tasks import write_bilm
 
 stock = pytest.importorskip(
     "allennlp_models.rc",

@@ -11,9 +11,6 @@ from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
-from classifier_cases import bcn, build, esim
-from crf_tagger_cases import SENTENCES, tagger
-from srl_cases import build as build_srl
 
 from elmo_plugin.data.gold_labels import (
     GoldLabelField,
@@ -27,11 +24,7 @@ from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
-from elmo_plugin.models.bcn import BiattentiveClassificationNetwork
-from elmo_plugin.models.crf_tagger import CrfTagger
-from elmo_plugin.models.esim import ESIM
-from elmo_plugin.models.srl import SemanticRoleLabeler
-from tests.models.batches import tensors
+from tests.models.tasks import DATA, bcn, build, esim, ner, srl, tensors
 
 
 def made(reader, *arguments, **more):
@@ -105,8 +98,8 @@ UNSEEN = [
 
 
 def test_ner_scores_are_those_of_the_tags(caplog):
-    model = tagger(CrfTagger, {"label_encoding": "BIOUL", "verbose_metrics": True})
-    sentences = [*SENTENCES, *UNSEEN]
+    model = build(ner(label_encoding="BIOUL", verbose_metrics=True))
+    sentences = [*DATA["crf_tagger"], *UNSEEN]
     output = model(**tensors(model, ner_instances(*sentences)))
     predicted = model.make_output_human_readable(dict(output))["tags"]
     letters = {"U": "B", "L": "I"}
@@ -125,13 +118,13 @@ def test_ner_scores_are_those_of_the_tags(caplog):
     assert metrics["recall-unseen"] == 0
     assert "6 gold labels (5 different: " in caplog.text
     assert "U-PLANET" in caplog.text
-    alone = model(**tensors(model, ner_instances(*SENTENCES)))
+    alone = model(**tensors(model, ner_instances(*DATA["crf_tagger"])))
     assert output["loss"].item() == pytest.approx(alone["loss"].item(), rel=1e-5)
 
 
 def test_verbose_metrics_leave_them_out():
-    model = tagger(CrfTagger, {"verbose_metrics": True})
-    instances = ner_instances(*SENTENCES, *UNSEEN)
+    model = build(ner(verbose_metrics=True))
+    instances = ner_instances(*DATA["crf_tagger"], *UNSEEN)
     found = model(**tensors(model, instances))["tags"]
     gold = [sentence["tags"].labels for sentence in instances]
     names = model.vocab.get_index_to_token_vocabulary("labels")
@@ -150,12 +143,13 @@ def test_verbose_metrics_leave_them_out():
 
 def test_ner_without_one_sentence_of_seen_tags():
     """There is a loss, since AllenNLP's `evaluate` refuses a model that sometimes has none."""
-    model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
+    model = build(ner(label_encoding="BIOUL"))
     assert model(**tensors(model, ner_instances(*UNSEEN)))["loss"] == 0
 
 
 def test_srl(caplog):
-    model = build_srl(SemanticRoleLabeler, {}).eval()
+    model = build(srl()).double()
+    model.tag_projection_layer._module.bias.data[model.vocab.get_token_index("O", "labels")] += 3
     reader = SrlReader(INDEXERS)
 
     def run(tags):
@@ -181,26 +175,24 @@ def test_srl(caplog):
 
 
 @pytest.mark.parametrize(
-    ("classes", "params", "read"),
+    ("params", "read"),
     [
         (
-            {"esim": ESIM},
             esim(),
             lambda label: made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", label),
         ),
         (
-            {"bcn": BiattentiveClassificationNetwork},
             bcn(),
             lambda label: made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], label),
         ),
     ],
     ids=["esim", "bcn"],
 )
-def test_classifiers(classes, params, read, monkeypatch, caplog):
+def test_classifiers(params, read, monkeypatch, caplog):
     monkeypatch.setattr(
         "elmo_plugin.data.readers.sst_tokens.LABELS", ("0", "1", "2", "3", "4", "9")
     )
-    model = build(classes, params)
+    model = build(params)
     best = model.forward_on_instances([read(None)])[0]["label"]
     seen, unseen = read(best), read("9")
     alone = model.forward_on_instances([seen])[0]["loss"]
@@ -216,7 +208,7 @@ def test_classifiers(classes, params, read, monkeypatch, caplog):
 
 
 def test_prediction_warns_too_which_asks_for_no_metrics(caplog):
-    model = tagger(CrfTagger, {"label_encoding": "BIOUL"})
+    model = build(ner(label_encoding="BIOUL"))
     with caplog.at_level(logging.WARNING):
         model.forward_on_instances(ner_instances(*UNSEEN))
         assert "gold labels" not in caplog.text
@@ -228,21 +220,21 @@ def test_prediction_warns_too_which_asks_for_no_metrics(caplog):
 def test_labels_that_the_vocabulary_gets_later_count_as_unseen(caplog):
     """As `evaluate --extend-vocab` adds them."""
     for model, instances in (
-        (tagger(CrfTagger, {"label_encoding": "BIOUL"}), ner_instances(*SENTENCES, *UNSEEN)),
+        (build(ner(label_encoding="BIOUL")), ner_instances(*DATA["crf_tagger"], *UNSEEN)),
         (
-            build_srl(SemanticRoleLabeler, {}).float().eval(),
+            build(srl()),
             [made(SrlReader(INDEXERS), [Token("a"), Token("b")], [0, 1], ["B-R-NEW", "B-V"])],
         ),
         (
-            build({"esim": ESIM}, esim()),
+            build(esim()),
             [made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", "new")],
         ),
         (
-            build({"bcn": BiattentiveClassificationNetwork}, bcn()),
+            build(bcn()),
             [made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], "3")],
         ),
     ):
-        if isinstance(model, BiattentiveClassificationNetwork):
+        if model.default_predictor == "text_classifier":
             instances[0]["label"].label = "new"
         before = model.vocab.get_vocab_size("labels")
         model.vocab.extend_from_instances(instances)

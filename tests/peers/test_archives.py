@@ -11,8 +11,8 @@ from allennlp.common.util import sanitize
 from allennlp.models import load_archive
 
 from tests.cases import assert_close
-from tests.models import coref_cases, srl_cases
-from tests.models.classifier_cases import EMBEDDING_DIM, bcn, embedder, esim, lstm, write_bilm
+from tests.models import coref_cases
+from tests.models.tasks import EMBEDDING_DIM, bcn, embedder, esim, ner, srl, write_bilm
 
 pytest.importorskip(
     "allennlp_models", reason="allennlp-models is not installed; `make peers` installs it apart"
@@ -73,14 +73,13 @@ def configurations(bilm):
                 "token_indexers": INDEXERS,
             },
             "ner/dev.txt",
-            {
-                "type": "crf_tagger",
-                "label_encoding": "BIOUL",
-                "text_field_embedder": embedder(elmo=bilm),
-                "encoder": lstm(5 + EMBEDDING_DIM),
-            },
+            ner(
+                5 + EMBEDDING_DIM,
+                label_encoding="BIOUL",
+                text_field_embedder=embedder(elmo=bilm),
+            ),
         ),
-        "srl": ({"type": "srl"}, "srl/dev", {"type": "srl", **srl_cases.params()}),
+        "srl": ({"type": "srl"}, "srl/dev", srl()),
         "coref": (
             {"type": "coref", "max_span_width": coref_cases.MAX_SPAN_WIDTH},
             "coref/dev.gold_conll",

@@ -10,8 +10,8 @@ from elmo_plugin.data.readers.coref import ConllCorefReader
 from elmo_plugin.metrics.conll_coref import ConllCorefScores
 from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.models.coref import CoreferenceResolver
-from tests.models.batches import tensors
 from tests.models.coref_cases import MAX_SPAN_WIDTH, build, config, document
+from tests.models.tasks import tensors
 
 peer = pytest.importorskip(
     "allennlp_models.coref",

@@ -16,10 +16,9 @@ from tiny_bilm import OPTIONS
 
 from elmo_plugin import plugin
 from tests.cases import first_quick
-from tests.models.classifier_cases import bcn, esim
 from tests.models.coref_cases import config as coref
 from tests.models.squad_cases import WhitespaceTokenizerWithOffsets, squad
-from tests.models.srl_cases import params as srl
+from tests.models.tasks import bcn, esim, srl
 
 SENTENCE = ["Anna", "saw", "Bo", "in", "Rome", "."]
 TAGS = {
@@ -97,7 +96,7 @@ TASKS = {
         for encoding, tags in TAGS.items()
     },
     "srl": Task(
-        lambda width: {"type": "srl", **srl(input_dim=3 + width)},
+        srl,
         {"type": "srl"},
         None,
         [(TOKENS, [0, 1, 0, 0, 0, 0], ROLES.split())],
