@@ -21,9 +21,9 @@ from elmo_plugin.bilm.kernels.compiled import (
     padded_vector,
     pointer,
 )
-from elmo_plugin.bilm.kernels.gradients import TrainingLinear, hand_written, without_autocast
+from elmo_plugin.bilm.kernels.gradients import hand_written, linear_of_rounded, without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
-from elmo_plugin.bilm.kernels.lstm_training import definition
+from elmo_plugin.bilm.kernels.lstm_streams import definition
 
 
 class _Layer:
@@ -83,7 +83,7 @@ class CompiledLstmTraining(torch.autograd.Function):
         cell = _narrowed(cell, cell_size)
         ctx.save_for_backward(*tensors, outputs, activations, cells)
         ctx.batch_sizes, ctx.number_format = batch_sizes, number_format
-        ctx.cell_clip, ctx.projection_clip = cell_clip, projection_clip
+        ctx.clips = cell_clip, projection_clip
         ctx.mark_non_differentiable(hidden, cell)
         return outputs, hidden, cell
 
@@ -92,7 +92,7 @@ class CompiledLstmTraining(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Return the gradients of `inputs` and of the four weights."""
         *tensors, outputs, activations, cells = ctx.saved_tensors
-        one = _Layer(tensors, ctx.batch_sizes, ctx.cell_clip, ctx.projection_clip)
+        one = _Layer(tensors, ctx.batch_sizes, *ctx.clips)
         rows = [padded_rows(each, one.dim).contiguous() for each in (outputs, grad_outputs)]
         saved = (*one.rows, rows[0], activations, cells)
         operands = one.rows[0], *one.weights[:2], one.bias, one.weights[2]
@@ -174,7 +174,7 @@ def training_linear(
         rows = rows.to(weight.dtype)
         if number_format is not None:
             return CompiledAffineTraining.apply(rows, weight, bias, number_format, "linear")
-        return TrainingLinear.apply(rows, weight, bias, training_dtype)
+        return linear_of_rounded(rows, weight, bias, training_dtype)
 
 
 def product_dtype(weight: torch.Tensor, training_dtype: str | None) -> str | None:

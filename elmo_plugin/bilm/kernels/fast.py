@@ -11,7 +11,14 @@ from typing import TypeVar
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import library, lstm_fused, machine, reference, tuning
+from elmo_plugin.bilm.kernels import (
+    library,
+    lstm_fused,
+    lstm_streams,
+    machine,
+    reference,
+    tuning,
+)
 from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
 from elmo_plugin.bilm.kernels.compiled_training import (
     CompiledLstmTraining,
@@ -24,7 +31,6 @@ from elmo_plugin.bilm.kernels.derived import derived
 from elmo_plugin.bilm.kernels.gradients import without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
-from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining, TrainingSteps
 from elmo_plugin.bilm.kernels.quantized import (
     DynamicInt8Linear,
     ExactLinear,
@@ -175,16 +181,26 @@ def _lstm_layer(
     tensors = weights.tensors
     with without_autocast(inputs.device):
         if wants_gradient([inputs, *tensors]):
-            number_format = trained_format(weights.input, precision.training_dtype)
-            arguments = (
-                inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
-                weights.projection_clip,
-            )  # fmt: skip
+            training_dtype = precision.training_dtype
+            number_format = trained_format(weights.input, training_dtype)
             if number_format is not None:
-                found = CompiledLstmTraining.apply(*arguments, number_format)
+                found = CompiledLstmTraining.apply(
+                    inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
+                    weights.projection_clip, number_format,
+                )  # fmt: skip
+            elif lstm_streams.usable(cell, training_dtype):
+                found = tuple(
+                    one.squeeze(0)
+                    for one in lstm_streams.lstm_directions(
+                        inputs[None], batch_sizes, hidden[None], cell[None], [weights],
+                        training_dtype,
+                    )
+                )  # fmt: skip
             else:
-                steps = training_steps(cell, precision.training_dtype)
-                found = LstmLayerTraining.apply(*arguments, precision.training_dtype, steps)
+                devices = {one.device for one in (inputs, *tensors)}
+                if len(devices) > 1:  # PyTorch multiplies by a tensor on "meta" without an error
+                    raise ValueError(f"a layer's weights and inputs are on devices {devices}")
+                found = reference.lstm_layer(inputs, batch_sizes, hidden, cell, weights)
             checked = found[1]  # once NaN, a sentence's state stays NaN
         else:
             layer = derived(
@@ -346,13 +362,6 @@ def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
     half = torch.float16 if like.is_cuda else like.dtype
     product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
     return lstm_fused.usable(like, product_dtype, training=False)
-
-
-def training_steps(cell: torch.Tensor, training_dtype: str | None) -> type[TrainingSteps]:
-    """Return the class of training steps to use: with fused kernels if they run here."""
-    product_dtype = getattr(torch, training_dtype) if training_dtype else cell.dtype
-    fused = lstm_fused.usable(cell, product_dtype, training=True)
-    return lstm_fused.FusedTrainingSteps if fused else TrainingSteps
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:

@@ -1,4 +1,4 @@
-"""Hand-written gradients that support double backward, and a linear layer in mixed precision."""
+"""Hand-written gradients that support double backward; mixed precision."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -81,26 +81,6 @@ def _gradients_by_autograd(
     return tuple(gradients)
 
 
-def weight_gradient(grad_products: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """
-    Return the gradient of a weight `W`, shape `(output_dim, input_dim)`, from that of its products
-    `rows W^T`, shape `(num_rows, output_dim)`.
-    """
-    if not len(rows):  # oneDNN refuses an empty matrix
-        return rows.new_zeros(grad_products.shape[1], rows.shape[1])
-    # oneDNN is many times slower if the second factor is a slice of a wider matrix.
-    grad_products, rows = grad_products.contiguous(), rows.contiguous()
-    # oneDNN copies the first factor, as it is a transposed view: pass the smaller matrix first.
-    if grad_products.shape[1] > rows.shape[1]:
-        return functional.linear(rows.t(), grad_products.t()).t()
-    return functional.linear(grad_products.t(), rows.t())
-
-
-def sigmoid_backward(gradient: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
-    """Write `gradient * gate * (1 - gate)` into `out`, in one pass over memory."""
-    torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=out)
-
-
 def rounded(tensor: torch.Tensor, training_dtype: str | None) -> torch.Tensor:
     """Convert a tensor to `training_dtype`; `None` leaves it unchanged."""
     return tensor if training_dtype is None else tensor.to(getattr(torch, training_dtype))
@@ -115,13 +95,15 @@ def stored_clip(clip: float | None, dtype: torch.dtype) -> float | None:
 
 
 def linear_of_rounded(
-    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, result_dtype: torch.dtype
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, training_dtype: str | None
 ) -> torch.Tensor:
-    """Return `rows W^T + bias` in `result_dtype`, for rows and a weight that were `rounded`."""
-    if rows.dtype == result_dtype:
+    """Return `rows W^T + bias` in the dtype of `rows`, with products in `training_dtype`."""
+    # Contiguous, because oneDNN cannot read the token layer's windows, which overlap in memory.
+    rows, dtype = rows.contiguous(), rows.dtype
+    if training_dtype is None:
         return functional.linear(rows, weight, bias)
-    products = functional.linear(rows, weight).to(result_dtype)
-    return products if bias is None else products.add_(bias)
+    products = functional.linear(rounded(rows, training_dtype), rounded(weight, training_dtype))
+    return products.to(dtype) if bias is None else products.to(dtype) + bias
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
@@ -129,33 +111,3 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
-
-
-class TrainingLinear(torch.autograd.Function):
-    """`functional.linear` by PyTorch's operators, with products in `training_dtype`."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        """Return the outputs. Arguments: rows, weight, bias and `training_dtype`."""
-        rows, weight, bias, training_dtype = arguments
-        result_dtype = rows.dtype
-        exact = rows, weight, bias
-        # Contiguous, because oneDNN cannot read the token layer's windows, which overlap in memory.
-        rows, weight = (rounded(one, training_dtype).contiguous() for one in (rows, weight))
-        ctx.save_for_backward(*exact, rows, weight)
-        return linear_of_rounded(rows, weight, bias, result_dtype)
-
-    @staticmethod
-    @hand_written(lambda ctx, saved: (functional.linear, saved[:3]))
-    def backward(ctx: Any, grad_products: torch.Tensor) -> tuple[Any, ...]:
-        """Return the gradients of rows, weight and bias."""
-        *_, rows, weight = ctx.saved_tensors
-        needs, dtype = ctx.needs_input_grad, grad_products.dtype
-        grad_bias = grad_products.sum(dim=0) if needs[2] else None
-        grad_products = grad_products.to(rows.dtype).contiguous()
-        return (
-            functional.linear(grad_products, weight.t()).to(dtype) if needs[0] else None,
-            weight_gradient(grad_products, rows).to(dtype) if needs[1] else None,
-            grad_bias,
-            None,
-        )

@@ -16,7 +16,6 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels import library, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_inference import Prepack, SteppedLstm
-from elmo_plugin.bilm.kernels.lstm_training import Saved, TrainingSteps
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 
 # Largest error that the self-test accepts.
@@ -37,37 +36,6 @@ class FusedLstm(SteppedLstm):
         products = self._state_linear(hidden.to(self._state_linear.weight.dtype))
         _forward_step(products, gates, cell, gated, None, None, self._cell_clip)
         return self._projection(gated)
-
-
-class FusedTrainingSteps(TrainingSteps):
-    """`TrainingSteps` with fused kernels. The backward step recomputes the cell states' tanh."""
-
-    def forward_step(
-        self,
-        sources: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        cell: torch.Tensor,
-        gated: torch.Tensor,
-        saved: Saved,
-    ) -> None:
-        """Run the forward step of `TrainingSteps` in the fused kernel."""
-        products = functional.linear(sources, weight)
-        _forward_step(products, bias, cell, gated, *saved, self._cell_clip)
-
-    def backward_step(
-        self,
-        saved: Saved,
-        previous_cell: torch.Tensor,
-        grad_gated: torch.Tensor,
-        grad_cell: torch.Tensor,
-        grad_gates: torch.Tensor,
-    ) -> None:
-        """Run the backward step of `TrainingSteps` in the fused kernel."""
-        _launch(
-            "backward_step", grad_cell, grad_gated, *saved, previous_cell, grad_cell, grad_gates,
-            library.limit(self._cell_clip),
-        )  # fmt: skip
 
 
 def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
@@ -136,11 +104,13 @@ def _wrong_results(
         # Filled with NaN, which reveals elements that a kernel does not write.
         gated = torch.full_like(grad_gated, math.nan)
         if training:
-            steps = FusedTrainingSteps(clip)
-            grad_sums = torch.full_like(sums, math.nan, dtype=product_dtype)
-            saved = Saved(torch.full_like(sums, math.nan), torch.full_like(cell, math.nan))
-            steps.forward_step(hidden, weight, addend, cell, gated, saved)
-            steps.backward_step(saved, previous, grad_gated, grad_cell, grad_sums)
+            activations, grad_sums = torch.full((2, *sums.shape), math.nan, device=device)
+            cell = torch.full_like(previous, math.nan)
+            _forward_step(products, addend, previous, gated, activations, cell, clip)
+            _launch(
+                "backward_step", grad_cell, grad_gated, activations, cell, previous, grad_cell,
+                grad_sums, clip,
+            )  # fmt: skip
             found = {"outputs": gated, "cells": cell}
             found.update({"gradients of gates": grad_sums, "gradients of cells": grad_cell})
         else:

@@ -2,12 +2,11 @@
 Triton kernels for the elementwise part of an LSTM step on a GPU, for its gradient, and for the loss
 of a sampled softmax.
 
-Program `(row, block)` of an LSTM step computes `BLOCK` columns in one row of the cell. Rows are
-contiguous, with `cell_size` columns, or `4 * cell_size` for the gates `i, f, g, o`. They are
-`batch_size` rows of one direction, then those of the other; `..._stride` is the distance between
-the directions, in elements, where it is not that of contiguous rows. Arithmetic is in float32
-whatever the tensors' dtypes. Only `lstm_fused.py` imports this file, because Triton is slow to
-import.
+Program `(row, block, direction)` of an LSTM step computes `BLOCK` columns in one row of the cell.
+Rows are contiguous, with `cell_size` columns, or `4 * cell_size` for the gates `i, f, g, o`.
+`..._stride` is the distance between the directions, in elements; all rows of products are
+contiguous. Arithmetic is in float32 whatever the tensors' dtypes. Only `lstm_fused.py` imports this
+file, because Triton is slow to import.
 """
 
 from typing import Any, no_type_check
@@ -23,30 +22,26 @@ except ImportError:  # PyTorch without CUDA does not install Triton
     jit = constexpr = None
 
 
-# Default of `batch_size`: all rows are of one direction.
-ALL_ROWS = 1 << 30
-
-
 @no_type_check
 def forward_step(
     products, addend, cell, gated, activations, new_cell, clip, addend_row, cell_size,
-    KEEP: constexpr, BLOCK: constexpr, batch_size=ALL_ROWS, addend_stride=0, gated_stride=0,
-    activations_stride=0, new_cell_stride=0,
+    KEEP: constexpr, BLOCK: constexpr, addend_stride=0, gated_stride=0, activations_stride=0,
+    cell_stride=0,
 ):  # fmt: skip
     """
     Compute the elementwise part of a step. The pre-activations are `products + addend`;
-    `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. The kernel
-    overwrites `cell` with the clipped new cell states and `gated` with `sigmoid(o) tanh(c)`. With
-    `KEEP`, it also writes `activations` (which may be `products`) and `new_cell`.
+    `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. The kernel writes
+    `sigmoid(o) tanh(c)` to `gated`, and the clipped new cell states to `cell`; with `KEEP`, to
+    `new_cell` instead, and the gates' `activations`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < cell_size
+    direction = tl.program_id(2).to(tl.int64)
+    products += (direction * tl.num_programs(0) + row) * 4 * cell_size + column
     here = row * cell_size + column
-    direction = row // batch_size
-    products += row * 4 * cell_size + column
-    row -= direction * batch_size
     first = row * 4 * cell_size + column
+    cell += direction * cell_stride + here
     addend += direction * addend_stride + row * addend_row + column
     i = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
     products, addend = products + cell_size, addend + cell_size
@@ -59,16 +54,15 @@ def forward_step(
     f = 1 / (1 + tl.exp(-f))
     g = 2 / (1 + tl.exp(-2 * g)) - 1  # tanh
     o = 1 / (1 + tl.exp(-o))
-    c = f * tl.load(cell + here, inside).to(tl.float32) + i * g
+    c = f * tl.load(cell, inside).to(tl.float32) + i * g
     # Comparisons, not minimum and maximum, which would lose a NaN.
     c = tl.where(c > clip, clip, c)
     c = tl.where(c < -clip, -clip, c)
-    tl.store(cell + here, c, inside)
-    here = row * cell_size + column
-    gated += direction * gated_stride + here
-    tl.store(gated, o * (2 / (1 + tl.exp(-2 * c)) - 1), inside)
-    if KEEP:
-        tl.store(new_cell + direction * new_cell_stride + here, c, inside)
+    tl.store(gated + direction * gated_stride + here, o * (2 / (1 + tl.exp(-2 * c)) - 1), inside)
+    if not KEEP:
+        tl.store(cell, c, inside)
+    else:
+        tl.store(new_cell + direction * cell_stride + here, c, inside)
         activations += direction * activations_stride + first
         tl.store(activations, i, inside)
         tl.store(activations + cell_size, f, inside)
@@ -79,8 +73,7 @@ def forward_step(
 @no_type_check
 def backward_step(
     grad_gated, activations, cell, previous_cell, grad_cell, grad_gates, clip, cell_size,
-    BLOCK: constexpr, batch_size=ALL_ROWS, activations_stride=0, cell_stride=0, previous_stride=0,
-    grad_gates_stride=0,
+    BLOCK: constexpr, activations_stride=0, cell_stride=0, grad_cell_stride=0, grad_gates_stride=0,
 ):  # fmt: skip
     """
     Compute the gradient of a step's pre-activations from the gradients of `gated` and of the new
@@ -90,25 +83,25 @@ def backward_step(
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < cell_size
+    direction = tl.program_id(2).to(tl.int64)
+    grad_gated += (direction * tl.num_programs(0) + row) * cell_size + column
     here = row * cell_size + column
-    direction = row // batch_size
-    row -= direction * batch_size
     first = row * 4 * cell_size + column
     activations += direction * activations_stride + first
     i = tl.load(activations, inside).to(tl.float32)
     f = tl.load(activations + cell_size, inside).to(tl.float32)
     g = tl.load(activations + 2 * cell_size, inside).to(tl.float32)
     o = tl.load(activations + 3 * cell_size, inside).to(tl.float32)
-    gated_grad = tl.load(grad_gated + here, inside).to(tl.float32)
-    place = row * cell_size + column
-    c = tl.load(cell + direction * cell_stride + place, inside).to(tl.float32)
-    previous_cell += direction * previous_stride + place
-    previous = tl.load(previous_cell, inside).to(tl.float32)
+    gated_grad = tl.load(grad_gated, inside).to(tl.float32)
+    grad_cell += direction * grad_cell_stride + here
+    here += direction * cell_stride
+    c = tl.load(cell + here, inside).to(tl.float32)
+    previous = tl.load(previous_cell + here, inside).to(tl.float32)
     c_tanh = 2 / (1 + tl.exp(-2 * c)) - 1
-    cell_grad = tl.load(grad_cell + here, inside).to(tl.float32)
+    cell_grad = tl.load(grad_cell, inside).to(tl.float32)
     cell_grad += gated_grad * o * (1 - c_tanh * c_tanh)
     cell_grad = tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)
-    tl.store(grad_cell + here, cell_grad * f, inside)
+    tl.store(grad_cell, cell_grad * f, inside)
     grad_gates += direction * grad_gates_stride + first
     tl.store(grad_gates, cell_grad * g * i * (1 - i), inside)
     tl.store(grad_gates + cell_size, cell_grad * previous * f * (1 - f), inside)
@@ -119,7 +112,7 @@ def backward_step(
 @no_type_check
 def output_backward(
     grad_output, grad_hidden, hidden, grad_projected, grad_output_stride, hidden_stride,
-    grad_projected_stride, clip, size, BLOCK: constexpr,
+    grad_projected_stride, clip, size, size_after, BLOCK: constexpr,
 ):  # fmt: skip
     """
     Compute the gradient with respect to a step's unclipped output, and write it to
@@ -127,14 +120,15 @@ def output_backward(
 
     It is `grad_output + grad_hidden`, the sum of the gradients from the layer above and from the
     next step. It is zero where `hidden` was clipped. `size` is the number of elements in one
-    direction.
+    direction; `grad_hidden` has the first `size_after` of them, as sentences end.
     """
     direction = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < size
     value = tl.load(hidden + direction * hidden_stride + column, inside).to(tl.float32)
     gradient = tl.load(grad_output + direction * grad_output_stride + column, inside).to(tl.float32)
-    gradient += tl.load(grad_hidden + direction * size + column, inside).to(tl.float32)
+    after = column < size_after
+    gradient += tl.load(grad_hidden + direction * size_after + column, after, 0.0).to(tl.float32)
     gradient = tl.where((value >= clip) | (value <= -clip), 0.0, gradient)
     tl.store(grad_projected + direction * grad_projected_stride + column, gradient, inside)
 

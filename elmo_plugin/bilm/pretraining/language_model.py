@@ -15,7 +15,7 @@ from elmo_plugin.bilm.kernels.backend import (
     check_no_hooks,
     is_plain,
 )
-from elmo_plugin.bilm.kernels.lstm_streams import lstm_streams
+from elmo_plugin.bilm.kernels.lstm_streams import lstm_directions
 from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
@@ -182,14 +182,16 @@ class LanguageModel(torch.nn.Module):
         """Return what `_directions` does, by larger and fewer products."""
         lstm = self.bilm.lstm
         hidden, cell = (torch.stack(pair) for pair in zip(*states))
-        # Shape: (2, num_steps, batch_size, projection_dim)
-        inputs, finals = tokens, []
+        sizes = [tokens.shape[2]] * tokens.shape[1]
+        # Shape: (2, num_steps * batch_size, projection_dim)
+        inputs, finals = tokens.flatten(1, 2), []
         for index, layers in enumerate(zip(*map(lstm.layers, DIRECTIONS))):
             inputs = functional.dropout(inputs, dropout) if dropout else inputs
             weights = layers[0].weights, layers[1].weights
-            outputs, *final = lstm_streams(
-                inputs, hidden[:, index], cell[:, index], weights, self.softmax.training_dtype
-            )
+            outputs, *final = lstm_directions(
+                inputs, sizes, hidden[:, index], cell[:, index], weights,
+                self.softmax.training_dtype,
+            )  # fmt: skip
             skips = index > 0 and lstm.use_skip_connections
             inputs = outputs + inputs if skips else outputs
             finals.append(final)
@@ -197,7 +199,7 @@ class LanguageModel(torch.nn.Module):
         # Shape of each: (2, num_layers, batch_size, dim)
         hidden, cell = (torch.stack(one, dim=1) for one in zip(*finals))
         forward, backward = map(LstmState, hidden, cell)
-        return [one.flatten(0, 1) for one in tops], (forward, backward)
+        return list(tops), (forward, backward)
 
 
 def make_language_model(

@@ -4,6 +4,7 @@ and the numbers are the CPU's. `test_gpu.py` asks a real one.
 """
 
 import io
+import itertools
 
 import h5py
 import pytest
@@ -12,9 +13,7 @@ from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
 
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
-from elmo_plugin.bilm.kernels import lstm_fused, token_layer, triton_kernels, tuning
-from elmo_plugin.bilm.kernels.fast import training_steps
-from elmo_plugin.bilm.kernels.lstm_training import LstmLayerTraining
+from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, token_layer, triton_kernels, tuning
 from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -246,19 +245,18 @@ class Context:
         pass
 
 
+@pytest.mark.parametrize("emulation", STEPS[1:], indirect=True)
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_gradients_of_the_recurrence(emulation, dtype):
     def work(device):
         torch.manual_seed(0)
         shapes = (8, 4), (24, 4), (24, 3), (24,), (3, 6), (4, 3), (4, 6)
-        tensors = [torch.randn(shape).to(device) for shape in shapes]
-        context = Context()
+        tensors = [torch.randn(2, *shape).to(device) for shape in shapes]
+        layer, context = lstm_streams._Layer, Context()
         with torch.no_grad():
-            how = dtype, training_steps(tensors[6], dtype)
-            outputs = LstmLayerTraining.forward(context, *tensors, (4, 3, 1), 0.5, 0.3, *how)
+            outputs = layer.forward(context, *tensors, (4, 3, 1), (0.5, 0.3), dtype)
             yield from outputs
-            gradients = LstmLayerTraining.backward(context, torch.ones_like(outputs[0]), None, None)
-        yield from gradients[:5]
+            yield from layer.backward(context, torch.ones_like(outputs[0]), None, None)[:5]
 
     assert_same(work, 2e-6 if dtype is None else 0.1)
 
@@ -278,46 +276,52 @@ def test_input_products_of_many_steps(most_rows, products, monkeypatch):
 @pytest.mark.parametrize(
     ("fused", "dtype", "expected"),
     [
-        (False, None, [11, 18, 25]),
-        (False, "bfloat16", [15, 20, 27]),
-        # Two products, a kernel and the clip; in training copies into what is kept, too.
-        (True, None, [4, 6, 7]),
-        (True, "bfloat16", [4, 6, 7]),
+        (False, None, [11]),
+        (False, "bfloat16", [15]),
+        # Two products, a kernel and the clip; of a gradient, two products and two kernels.
+        (True, None, [4, 4, 4]),
+        (True, "bfloat16", [4, 4, 4]),
     ],
 )
 def test_what_a_step_starts(fused, dtype, expected, monkeypatch):
     """A step more: frozen, in training, and its gradient."""
     fused_works(monkeypatch, fused)
     with emulated_gpu(monkeypatch) as emulation:
-        monkeypatch.setattr(
-            lstm_fused, "_launch", lambda name, *_, **__: emulation.started.append(name)
-        )
-        assert operators_of_a_step(emulation, dtype) == expected
+
+        class Kernel:
+            def __init__(self, name):
+                self.name = name
+
+            def __getitem__(self, grid):
+                return lambda *_, **__: emulation.started.append(self.name)
+
+        monkeypatch.setattr(lstm_fused, "kernel", Kernel)
+        assert operators_of_a_step(emulation, dtype, trains=fused) == expected
 
 
-def operators_of_a_step(emulation, dtype):
+def operators_of_a_step(emulation, dtype, trains):
     cell = LstmCellWithProjection(4, 3, 6).to(GPU)
     cell.dtype = dtype
     start = torch.zeros(2, 3, device=GPU), torch.zeros(2, 6, device=GPU)
-    weights = (cell.input_linearity.weight, *cell.state_linearity.parameters())
-
-    how = dtype, training_steps(start[1], dtype)
+    weights = [one.detach()[None] for one in cell.weights.tensors]
 
     @torch.no_grad()
     def started(num_steps):
         inputs, sizes = torch.zeros(2 * num_steps, 4, device=GPU), (2,) * num_steps
-        context = Context()
+        layer, context = lstm_streams._Layer, Context()
         emulation.started.clear()
         cell(inputs, sizes, *start)
         yield len(emulation.started)
-        outputs, _, _ = LstmLayerTraining.forward(
-            context, inputs, *weights, cell.state_projection.weight, *start, sizes, 3.0, 3.0, *how
-        )
-        yield len(emulation.started)
-        LstmLayerTraining.backward(context, torch.ones_like(outputs), None, None)
-        yield len(emulation.started)
+        if trains:
+            state = (one[None] for one in start)
+            outputs, _, _ = layer.forward(
+                context, inputs[None], *weights, *state, sizes, (3.0, 3.0), dtype
+            )
+            yield len(emulation.started)
+            layer.backward(context, torch.ones_like(outputs), None, None)
+            yield len(emulation.started)
 
     list(started(1))  # weights are prepared
-    few, many = (list(started(num_steps)) for num_steps in (4, 5))
+    few, many = ([0, *started(num_steps)] for num_steps in (4, 5))
     more = [one - other for one, other in zip(many, few, strict=True)]
-    return [more[0], more[1] - more[0], more[2] - more[1]]
+    return [other - one for one, other in itertools.pairwise(more)]

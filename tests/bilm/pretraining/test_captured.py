@@ -272,7 +272,7 @@ def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
         monkeypatch.setattr(
             torch.nn.functional,
             "dropout",
-            lambda x, p, training=True: x * masks.pop(0) / (1 - p),  # noqa: B023
+            lambda x, p, training=True: x * masks.pop(0).view_as(x) / (1 - p),  # noqa: B023
         )
         types, places = drawn["inputs"].unique(return_inverse=True)
         by_length = (characters[types.long()] != 261).sum(dim=1).argsort()
