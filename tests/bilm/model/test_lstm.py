@@ -7,7 +7,7 @@ from allennlp.modules.lstm_cell_with_projection import (
 )
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels import library, tuning
 from elmo_plugin.bilm.kernels.reference import lstm_layer
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
 
@@ -89,7 +89,8 @@ def test_products_in_bfloat16_turn_gradients_by_little(training_dtype):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
         else:
             assert cosine > 0.999
-            assert not torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+            rounds = training_dtype in library.trained_formats()
+            assert not rounds or not torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
