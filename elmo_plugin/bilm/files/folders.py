@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -36,10 +36,11 @@ except ImportError:  # some builds of Python lack lzma
     LZMAError = zlib.error  # type: ignore[misc, assignment]
 
 OPTIONS = "options.json"
-# Words and softmax with which a biLM was trained.
-VOCABULARY, SOFTMAX = "vocabulary.txt", "softmax.hdf5"
+# Words with which a biLM was trained.
+VOCABULARY = "vocabulary.txt"
 # Names of weight files: of NLPL and simple_elmo, of exported biLMs, and of transformers.
 WEIGHTS = ("model.hdf5", "weights.hdf5", SAFETENSORS_FILE)
+MODEL = (*WEIGHTS, TOKENS, LSTM)
 EXPECTED = (
     f"expected a biLM's files: {OPTIONS} and {WEIGHTS[0]} or {WEIGHTS[1]} (bilm-tf, NLPL, "
     f"simple_elmo), {CONFIG} and {SAFETENSORS_FILE} (transformers), or {', '.join(FILES)} "
@@ -64,14 +65,14 @@ def is_folder(path: Path) -> bool:
 
 
 @contextmanager
-def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) -> Iterator[Path]:
+def unpacked(path: Path, large: Iterable[str] = MODEL) -> Iterator[Path]:
     """
     Context manager that yields a folder with a biLM's files: `path` itself, or a temporary folder
     if `path` is a ZIP file.
 
-    Without `with_weights`, the weights are not unpacked, nor the softmax without `with_softmax`.
-    Raises a `ValueError` if the ZIP file is damaged or does not hold exactly one biLM. The same if
-    an entry's path leads out of the folder, or the ZIP unpacks to far more than its size.
+    Of the files that may be large, those in `large` are unpacked, by default the weights. Raises a
+    `ValueError` if the ZIP file is damaged or does not hold exactly one biLM. The same if an
+    entry's path leads out of the folder, or the ZIP unpacks to far more than its size.
     """
     if path.is_dir():
         yield path
@@ -80,7 +81,7 @@ def unpacked(path: Path, with_weights: bool = True, with_softmax: bool = False) 
         folder = Path(name)
         try:
             with zipfile.ZipFile(path) as archive:
-                _unpack(archive, path, folder, with_weights, with_softmax)
+                _unpack(archive, path, folder, {CHARACTERS, WORDS, VOCABULARY, *large})
         except (*DAMAGE, OSError) as error:
             # In a damaged ZIP, bzip2 raises an OSError without errno, and a seek to a negative
             # position raises EINVAL. Other OSErrors, such as a full disk, are not damage.
@@ -134,9 +135,7 @@ def _content(folder: Path) -> str:
     return (", ".join(names[:8]) + more) or "no files"
 
 
-def _unpack(
-    archive: zipfile.ZipFile, path: Path, folder: Path, with_weights: bool, with_softmax: bool
-) -> None:
+def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path, wanted: set[str]) -> None:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > MOST_ENTRIES:
         raise ValueError(f"{path} has {len(entries)} entries, {EXPECTED}")
@@ -151,8 +150,6 @@ def _unpack(
     if len(parents) != 1:
         shown = ", ".join(entry.filename for entry in entries[:8])
         raise ValueError(f"{path} has {len(parents)} biLMs ({quoted(shown)}), {EXPECTED}")
-    large = {*WEIGHTS, TOKENS, LSTM} if with_weights else set()
-    wanted = {CHARACTERS, WORDS, VOCABULARY, *large, *([SOFTMAX] if with_softmax else [])}
     most = MOST_OVERHEAD + MOST_RATIO * path.stat().st_size
     for entry, name in zip(entries, names):
         target = folder / name.name

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from elmo_plugin.bilm.files.folders import is_folder, unpacked, weights_in
-from elmo_plugin.bilm.files.many_langs import fill_from_pickles, is_many_langs, read_lexicon
+from elmo_plugin.bilm.files.many_langs import is_many_langs, read_lexicon, read_pickles
 from elmo_plugin.bilm.files.names import OptionsSource, find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters, options_dict
-from elmo_plugin.bilm.files.weights import check_weights, fill_weights
+from elmo_plugin.bilm.files.weights import check_weights, read_weights
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.tuning import LEAST_HALVED
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
@@ -83,8 +83,6 @@ def load_bilm(
                 )
             lexicon = None if weights is None else read_lexicon(weights, options)
             bilm = bilm_class(options, state, dtype, ManyLangsTokenLayer(options, lexicon))
-            if weights is not None:
-                fill_from_pickles(bilm, weights)
         else:
             if is_theirs:
                 raise ValueError(
@@ -96,8 +94,11 @@ def load_bilm(
             if weights is not None and num_parameters(options) > MOST_UNCHECKED:
                 check_weights(options, weights)
             bilm = bilm_class(options, state, dtype)
-            if weights is not None:
-                fill_weights(bilm, weights)
+        if weights is not None:
+            read = read_pickles if isinstance(options, ManyLangsOptions) else read_weights
+            with torch.no_grad():
+                for parameter, values in read(bilm, weights):
+                    parameter.copy_(values)
     bilm.char_cnn.remember_files(options_dict(options), None if found is None else str(found))
     halved = [*bilm.lstm.parameters(), *(one.weight for one in bilm.char_cnn.highway_layers)]
     if dtype == "float16" and all(one.numel() < LEAST_HALVED for one in halved):

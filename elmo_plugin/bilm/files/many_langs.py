@@ -122,15 +122,13 @@ def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
         raise ValueError(f"{folder}: {error}") from error
 
 
-@torch.no_grad()
-def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
+def read_pickles(bilm: BiLm, folder: Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """
-    Copy the weights in an ELMoForManyLangs folder into a biLM that was made from the folder's
-    options.
+    Yield each parameter, or a slice of one, with its values from an ELMoForManyLangs folder, from
+    whose options the biLM was made.
 
-    Raise a `FileNotFoundError` if a pickle is missing. Raise a `ValueError` if a pickle is
-    damaged, or does not hold exactly the tensors that the options require. After an error, some
-    weights may have changed.
+    Raise the errors of `plain_tensors`, and a `ValueError` if a pickle does not hold exactly the
+    tensors that the options require.
     """
     # Both the file and `bilm.lstm` have AllenNLP's parameter names and gate order.
     lstm = {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}
@@ -140,8 +138,7 @@ def fill_from_pickles(bilm: BiLm, folder: Path) -> None:
             # A tensor of the file may be several parameters, concatenated along the last dimension.
             shape = (*targets[0].shape[:-1], sum(one.shape[-1] for one in targets))
             new = plain_tensor(tensors, key, shape, folder / name, targets[0].dtype)
-            for target, part in zip(targets, new.split([one.shape[-1] for one in targets], dim=-1)):
-                target.copy_(part)
+            yield from zip(targets, new.split([one.shape[-1] for one in targets], dim=-1))
         if unused := sorted(map(str, tensors.keys() - parameters.keys())):
             raise ValueError(
                 f"{folder / name}: the sizes in the config have no place for "

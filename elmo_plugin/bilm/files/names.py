@@ -54,7 +54,7 @@ def find_options(
     path = _located("options_file", options_file, "weight_file", weight_file)
     if not is_folder(path):
         return read_options(path)
-    with unpacked(path, with_weights=False) as folder:
+    with unpacked(path, large=()) as folder:
         return options_in(folder)
 
 

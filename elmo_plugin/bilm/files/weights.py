@@ -75,23 +75,13 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
         If memory runs out. The biLM is unchanged after any of these errors.
     """
     with torch.no_grad():
-        for target, new in list(_checked_values(bilm, path)):
+        for target, new in list(read_weights(bilm, path)):
             target.copy_(new)
 
 
-@torch.no_grad()
-def fill_weights(bilm: BiLm, path: str | Path) -> None:
+def read_weights(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """
-    Load a biLM's parameters like `load_weights`, but without a second copy in memory: after an
-    error, some may have changed.
-    """
-    for target, new in _checked_values(bilm, path):
-        target.copy_(new)
-
-
-def _checked_values(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """
-    Yield each parameter with its new values from the file.
+    Yield each parameter, or a slice of one, with its values from a weight file.
 
     Raise the errors of `load_weights`; a wrong checksum is found only at the end.
     """

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, Sentence, batches, windows
-from elmo_plugin.bilm.files.folders import is_folder, unpacked
+from elmo_plugin.bilm.files.folders import MODEL, is_folder, unpacked
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -285,7 +285,7 @@ def load_with_softmax(
     folder = Path(NAMED_BILMS["embedded"][0]).parent if str(directory) == "embedded" else directory
     if not is_folder(Path(folder)):
         raise FileNotFoundError(f"there is no folder or ZIP file {directory}")
-    with unpacked(Path(folder), with_softmax=True) as path:
+    with unpacked(Path(folder), (*MODEL, SOFTMAX_FILE)) as path:
         needed = [SOFTMAX_FILE] if vocabulary_file else [SOFTMAX_FILE, VOCABULARY_FILE]
         missing = [name for name in needed if not (path / name).is_file()]
         if missing:
