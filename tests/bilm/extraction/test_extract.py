@@ -82,11 +82,6 @@ def test_the_file_is_that_of_allennlp_0_9(tmp_path):
         assert index == {"The cat sat .": "2", "and / or": "1"}
 
 
-def test_names_come_in_the_order_of_the_input(tmp_path):
-    extract(bilm_of(), text(20), tmp_path / "out.hdf5")
-    assert list(datasets(tmp_path / "out.hdf5"))[:-1] == [str(index) for index in range(22)]
-
-
 @pytest.mark.parametrize(
     ("max_tokens", "batch_size"), [(3, None), (10, None), (40, None), (40, 3), (4096, 1)]
 )
@@ -129,6 +124,7 @@ def test_top_and_average_are_made_of_all(tmp_path):
     lines = text(10)
     for layers in ("all", "top", "average"):
         extract(bilm_of(), lines, tmp_path / layers, Extraction(layers=layers))
+    assert list(datasets(tmp_path / "all"))[:-1] == [str(index) for index in range(11)]
     everything = vectors(tmp_path / "all", len(lines))
     for all_, top, average in zip(
         everything, vectors(tmp_path / "top", 11), vectors(tmp_path / "average", 11), strict=True
@@ -368,6 +364,20 @@ def interrupted(lines, after):
         yield line
 
 
+def stop(folder, lines, after, wanted, state="primed"):
+    """A run that is interrupted after some lines."""
+    with pytest.raises(Stop):
+        extract(bilm_of(state), interrupted(lines, after), folder / "out", wanted)
+
+
+def resume_and_compare(folder, lines, wanted, state="primed", dtype=torch.float32):
+    """The rest of an interrupted run, and that its file has the numbers of another run."""
+    for name in ("out", "undisturbed"):
+        bilm = bilm_of(state).to(dtype)
+        assert extract(bilm, lines, folder / name, wanted, resume=name == "out") == len(lines)
+    assert datasets(folder / "out") == datasets(folder / "undisturbed")
+
+
 @pytest.fixture
 def small_shards(monkeypatch):
     monkeypatch.setattr(parts_module, "SHARD_STEPS", 0)
@@ -379,23 +389,17 @@ SHORT = Extraction(max_tokens=3)  # windows of 16 sentences of one token
 
 @pytest.mark.usefixtures("small_shards")
 def test_an_interrupted_run_is_in_the_way_until_resumed_or_forced(tmp_path):
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
+    lines = ["a"] * 40
+    stop(tmp_path, lines, 39, SHORT)
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ValueError, match=r"out\.partial holds an interrupted run"):
-        extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT)
+    with pytest.raises(ValueError, match=r"out\.partial holds an interrupted run") as error:
+        extract(bilm_of(), lines, tmp_path / "out", SHORT)
+    assert error  # while it is held, what it says can be done
+    assert extract(bilm_of(), lines, tmp_path / "out", SHORT, resume=True) == 40
+    (tmp_path / "out").unlink()
+    stop(tmp_path, lines, 39, SHORT)
     assert extract(bilm_of(), ["b"] * 9, tmp_path / "out", force=True) == 9
     assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.usefixtures("small_shards")
-def test_what_the_error_says_can_be_done_while_it_is_handled(tmp_path):
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
-    try:
-        extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT)
-    except ValueError:
-        assert extract(bilm_of(), ["a"] * 40, tmp_path / "out", SHORT, resume=True) == 40
 
 
 def test_numpys_integers_are_numbers(tmp_path):
@@ -404,39 +408,32 @@ def test_numpys_integers_are_numbers(tmp_path):
 
 
 def test_a_run_that_committed_nothing_is_not_in_the_way(tmp_path):
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 9, 5), tmp_path / "out")
+    stop(tmp_path, ["a"] * 9, 5, Extraction())
     assert extract(bilm_of(), ["a"] * 9, tmp_path / "out", SHORT) == 9
     assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.usefixtures("small_shards")
-def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path):
-    lines, wanted = text(40), Extraction(max_tokens=10)
+@pytest.mark.parametrize(
+    ("state", "dtype", "wanted"),
+    [
+        ("primed", torch.float32, Extraction(max_tokens=10)),
+        ("carry", torch.bfloat16, Extraction(batch_size=2)),
+        ("carry", torch.float64, Extraction(batch_size=2)),
+    ],
+)
+def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path, state, dtype, wanted):
+    lines = text(40)
     with pytest.raises(ValueError, match="line 36: the byte 0xff"):
-        extract(bilm_of(), [*lines[:35], "\udcff"], tmp_path / "out", wanted)
+        extract(bilm_of(state).to(dtype), [*lines[:35], "\udcff"], tmp_path / "out", wanted)
     assert names(tmp_path) == ["out.partial"]
-    extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
-    extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
-    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
-
-
-@pytest.mark.usefixtures("small_shards")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_a_carried_state_of_any_precision_is_resumed(tmp_path, dtype):
-    lines, wanted = text(40), Extraction(batch_size=2)
-    with pytest.raises(ValueError, match="line 36: the byte 0xff"):
-        extract(bilm_of("carry").to(dtype), [*lines[:35], "\udcff"], tmp_path / "out", wanted)
-    assert extract(bilm_of("carry").to(dtype), lines, tmp_path / "out", wanted, resume=True) == 44
-    extract(bilm_of("carry").to(dtype), lines, tmp_path / "undisturbed", wanted)
-    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+    resume_and_compare(tmp_path, lines, wanted, state, dtype)
 
 
 @pytest.mark.usefixtures("small_shards")
 def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path):
     lines, wanted = text(40), Extraction(max_tokens=10)
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(lines, 35), tmp_path / "out", wanted)
+    stop(tmp_path, lines, 35, wanted)
     for bilm, given, settings, message in (
         (bilm_of(), lines, Extraction(max_tokens=11), "max_tokens was 10 when .* is 11 now"),
         (bilm_of("reset"), lines, wanted, "state was 'primed' when this run began"),
@@ -447,9 +444,7 @@ def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path
         bilm.state = "reset" if "state was" in message else "primed"
         with pytest.raises(ValueError, match=message):
             extract(bilm, given, tmp_path / "out", settings, resume=True)
-    extract(bilm_of(), lines, tmp_path / "out", wanted, resume=True)
-    extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)
-    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+    resume_and_compare(tmp_path, lines, wanted)
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -457,13 +452,10 @@ def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path
 @pytest.mark.parametrize("state", ["primed", "carry"])
 def test_damaged_part_is_computed_again(tmp_path, state, left):
     lines, wanted = text(99), Extraction(max_tokens=10, batch_size=4)
-    with pytest.raises(Stop):
-        extract(bilm_of(state), interrupted(lines, 90), tmp_path / "out", wanted)
+    stop(tmp_path, lines, 90, wanted, state)
     part = tmp_path / "out.partial" / "part-000001"
     os.truncate(part, left if left >= 0 else part.stat().st_size // 2)
-    extract(bilm_of(state), lines, tmp_path / "out", wanted, resume=True)
-    extract(bilm_of(state), lines, tmp_path / "undisturbed", wanted)
-    assert datasets(tmp_path / "out") == datasets(tmp_path / "undisturbed")
+    resume_and_compare(tmp_path, lines, wanted, state)
 
 
 def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch):
@@ -484,8 +476,7 @@ def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch)
 
 @pytest.mark.usefixtures("small_shards")
 def test_input_that_ends_earlier_is_another(tmp_path):
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
+    stop(tmp_path, ["a"] * 40, 39, SHORT)
     with pytest.raises(ValueError, match="the input has 16 lines, and had more when this run was"):
         extract(bilm_of(), ["a"] * 16, tmp_path / "out", SHORT, resume=True)
 
@@ -494,8 +485,7 @@ def test_input_that_ends_earlier_is_another(tmp_path):
 @first_quick("content", ["", "[]", "{", "null", '"\udcff"'], count=2)
 def test_damaged_settings_are_named(tmp_path, content):
     wanted, lines = Extraction(max_tokens=10), text(30)
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(lines, 25), tmp_path / "out", wanted)
+    stop(tmp_path, lines, 25, wanted)
     path = tmp_path / "out.partial" / "settings.json"
     path.write_text(content, errors="surrogateescape")
     with pytest.raises(ValueError, match=rf"{path} (is damaged|holds).* --force without --resume"):
@@ -507,8 +497,7 @@ def test_damaged_settings_are_named(tmp_path, content):
 @pytest.mark.parametrize("name", ["mine", "mine/", "part-000001.bak"])
 @pytest.mark.usefixtures("small_shards")
 def test_foreign_files_in_the_folder_are_not_removed(tmp_path, more, name):
-    with pytest.raises(Stop):
-        extract(bilm_of(), interrupted(["a"] * 40, 39), tmp_path / "out", SHORT)
+    stop(tmp_path, ["a"] * 40, 39, SHORT)
     foreign = tmp_path / "out.partial" / name
     foreign.mkdir() if name.endswith("/") else foreign.write_text("mine")
     before = names(tmp_path / "out.partial")
@@ -617,14 +606,6 @@ def test_run_that_shares_is_refused_with_another_input_or_other_settings(tmp_pat
         with pytest.raises(ValueError, match=message):
             extract(bilm_of(), given, tmp_path / "out", wanted, shard="2/2")
     assert extract(bilm_of(), lines, tmp_path / "out", SHORT, resume=True) == 44
-
-
-@pytest.mark.slow
-def test_real_processes_write_the_same_bytes(tmp_path):
-    lines, wanted = text(40), Extraction(max_tokens=10)
-    for name, workers in (("one", 1), ("two", 2)):
-        extract(bilm_of(), lines, tmp_path / name, wanted, workers=workers)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 # --- killed, cut short, interrupted ------------------------------------------------------------

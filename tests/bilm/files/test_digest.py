@@ -53,23 +53,22 @@ def test_a_change_without_a_sign_is_seen_once_there_is_doubt(change, shape, oper
 
 def test_a_change_with_a_sign_is_seen_at_once():
     bilm = random_bilm().requires_grad_(False)
+    layers = bilm.lstm
     found = [weights_digest(bilm)]
-    bilm.lstm.forward_layer_0.input_linearity.weight.add_(0.1)
-    found.append(weights_digest(bilm))
-    bilm.state = "primed"
-    found.append(weights_digest(bilm))
-    bilm.lstm.forward_layer_0.dtype = "int8"
-    found.append(weights_digest(bilm))
-    bilm.lstm.use_skip_connections = False
-    found.append(weights_digest(bilm))
-    bilm.char_cnn._activation = torch.tanh
-    found.append(weights_digest(bilm))
-    bilm.lstm.forward_layer_1.cell_clip = 0.1
+    layers.forward_layer_0.input_linearity.weight.add_(0.1)
     found.append(weights_digest(bilm))
     bilm.register_parameter("extra", torch.nn.Parameter(torch.zeros(2, 3)))
     found.append(weights_digest(bilm))
-    bilm.extra = torch.nn.Parameter(torch.zeros(3, 2))
-    found.append(weights_digest(bilm))
+    for owner, name, value in (
+        (bilm, "state", "primed"),
+        (layers.forward_layer_0, "dtype", "int8"),
+        (layers, "use_skip_connections", False),
+        (bilm.char_cnn, "_activation", torch.tanh),
+        (layers.forward_layer_1, "cell_clip", 0.1),
+        (bilm, "extra", torch.nn.Parameter(torch.zeros(3, 2))),
+    ):
+        setattr(owner, name, value)
+        found.append(weights_digest(bilm))
     assert len(set(found)) == len(found)
 
 

@@ -285,12 +285,6 @@ def test_wrong_folders(tmp_path, nlpl):
         (empty / f"{number:02d}").touch()
     with pytest.raises(FileNotFoundError, match=r"has 00, 01, .*, 07 and 12 more, expected a biLM"):
         load_bilm(empty)
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone"):
-        load_bilm(tmp_path / "gone", tmp_path / "gone")
-    with pytest.raises(ValueError, match="given without weight_file; expected both, or one of"):
-        load_bilm(nlpl / "options.json")
-    with pytest.raises(ValueError, match=r"given without options_file; expected both.* or a ZIP"):
-        load_bilm(None, nlpl / "model.hdf5")
     (empty / "char.dic").touch()
     with pytest.raises(
         ValueError, match=r"empty is a folder of ELMoForManyLangs, expected a weight"

@@ -136,31 +136,25 @@ ADVICE = "the path of a local file, or the name 'embedded'"
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "x" * 5000, "x/" * 2500], ids=["~", "x", "x/"])
 def test_a_path_that_can_be_none_is_a_missing_file(files, name):
-    with pytest.raises(
-        FileNotFoundError, match=f"options_file: there is no file {name}, .*{ADVICE}"
+    for argument, given in (
+        ("options_file", (name, files.weights)),
+        ("weight_file", (files.options, name)),
+        ("options_file", (name,)),
     ):
-        load_bilm(name, files.weights)
-    with pytest.raises(
-        FileNotFoundError, match=f"weight_file: there is no file {name}, .*{ADVICE}"
-    ):
-        load_bilm(files.options, name)
-    with pytest.raises(
-        FileNotFoundError, match=f"options_file: there is no file {name}, .*{ADVICE}"
-    ):
-        load_bilm(name)
+        message = f"{argument}: there is no file {name}, .*{ADVICE}"
+        with pytest.raises(FileNotFoundError, match=message):
+            load_bilm(*given)
 
 
 def test_an_unreachable_url_says_how_to_give_a_local_file(files, offline):
-    with pytest.raises(
-        FileNotFoundError,
-        match=f"options_file: {URLS[0]} cannot be fetched .*ConnectionError: Name.*give "
-        f"options_file {ADVICE}",
+    for given, argument, url in (
+        (URLS, "options_file", URLS[0]),
+        ((files.options, URLS[1]), "weight_file", URLS[1]),
+        (("small",), "options_file", NAMED_BILMS["small"][0]),
     ):
-        load_bilm(*URLS)
-    with pytest.raises(FileNotFoundError, match=f"weight_file: {URLS[1]} cannot be .*{ADVICE}"):
-        load_bilm(files.options, URLS[1])
-    with pytest.raises(FileNotFoundError, match=f"options_file: {NAMED_BILMS['small'][0]} cannot"):
-        load_bilm("small")
+        why = f"{url} cannot be fetched .*ConnectionError: Name"
+        with pytest.raises(FileNotFoundError, match=f"{argument}: {why}.*give {argument} {ADVICE}"):
+            load_bilm(*given)
 
 
 def test_cached_path_is_needed_for_urls_alone(files, monkeypatch):
