@@ -5,10 +5,15 @@ import sys
 from typing import TextIO
 
 
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def stderr() -> TextIO:
     """
-    Return `sys.stderr`. If it is missing or closed, return a stream that nobody reads, since
+    Return `sys.stderr`. If it is missing or closed, return a stream that discards everything, since
     `print(file=None)` writes to stdout, and `tqdm` fails.
     """
     usable = sys.stderr is not None and not getattr(sys.stderr, "closed", False)
-    return sys.stderr if usable else io.StringIO()
+    return sys.stderr if usable else _Nowhere()  # type: ignore[return-value]

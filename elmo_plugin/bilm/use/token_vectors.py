@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.stderr import stderr
-from elmo_plugin.bilm.files.text import is_unicode, quoted, read_lines
+from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
 
@@ -31,10 +31,8 @@ def read_vocabulary(path: str | Path) -> list[str]:
     repeated or not UTF-8.
     """
     seen: dict[str, int] = {}
-    for number, line in read_lines(path, keep_bad_bytes=True):
+    for number, line in read_lines(path):
         token = line.removesuffix("\n").removesuffix("\r")
-        if not is_unicode(token):
-            raise ValueError(f"{path}, line {number} is not UTF-8: {quoted(token)}")
         if not token:
             raise ValueError(f"{path}, line {number} is empty, expected a token")
         if token in seen:

@@ -86,7 +86,7 @@ def test_boundaries_come_second_and_third_or_stay_first():
         (b"", "vocabulary is empty, expected one token a line"),
         (b"a\n\nb\n", "line 2 is empty"),
         (b"a\nb\na\n", "line 3: 'a' is on line 1 too"),
-        (b"a\n\xe9\n", "line 2 is not UTF-8"),
+        (b"a\n\xe9\n", ":2: not UTF-8"),
     ],
 )
 def test_a_bad_vocabulary_is_an_error(tmp_path, content, message):
