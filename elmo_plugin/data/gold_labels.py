@@ -79,6 +79,7 @@ def unseen_id(label: str) -> int:
 
 def label_text(found: Any) -> Any:
     """Return a label as a string if it is a whole number (`1.0` is `1`), true (`1`) or false."""
+    found = found.item() if hasattr(found, "item") else found  # of NumPy or PyTorch
     is_whole = isinstance(found, (int, float)) and found % 1 == 0
     return str(int(found)) if is_whole else found
 

@@ -61,7 +61,7 @@ class SnliReader(ShardingReader):
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         combine_input_fields: Optional[bool] = None,
         collapse_labels: Optional[bool] = False,
-        labels: Optional[List[Union[str, int]]] = None,
+        labels: Optional[List[Union[str, int, float]]] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(token_indexers, **kwargs)
@@ -117,7 +117,7 @@ class SnliReader(ShardingReader):
             )
 
     def text_to_instance(
-        self, premise: str, hypothesis: str, label: Optional[Union[str, int]] = None
+        self, premise: str, hypothesis: str, label: Optional[Union[str, float]] = None
     ) -> Instance:
         """
         Make an instance from an untokenized sentence pair.

@@ -179,6 +179,8 @@ class SrlReader(ShardingReader):
         Make an instance from a sentence and one of its predicates. `verb_label` is 1 at the
         predicate's tokens, else 0. `tags` holds each token's BIO tag, which marks the arguments.
         """
+        verb_label = list(map(int, verb_label))
+        tags = None if tags is None else list(tags)
         words = [token.text or "" for token in tokens]
         verb_index = verb_label.index(1) if 1 in verb_label else None
         metadata: Dict[str, Any] = {

@@ -1,6 +1,8 @@
 import json
 
+import numpy
 import pytest
+import torch
 from allennlp.common import Params
 from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
@@ -91,16 +93,22 @@ def test_labels_may_be_whole_numbers(tmp_path):
     path = tmp_path / "numbers.jsonl"
     pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-", 1.0, True)]
     path.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
-    from_config = Params({"type": "snli", "labels": [0, 1], "tokenizer": "whitespace"})
     for reader in (
         SnliReader(tokenizer=WhitespaceTokenizer(), labels=[0, 1]),
         SnliReader(tokenizer=WhitespaceTokenizer(), labels=[False, True]),
-        DatasetReader.from_params(from_config),
+        *(
+            DatasetReader.from_params(
+                Params({"type": "snli", "labels": labels, "tokenizer": "whitespace"})
+            )
+            for labels in ([0, 1], [0.0, 1.0], [False, True])
+        ),
     ):
         found = list(reader.read(path))
         assert list(map(label, found)) == ["0", "1", "1", None, "1", "1"]
         Vocabulary.from_instances(found)
-    assert label(reader.text_to_instance("A", "B", 0)) == "0"
+    for number in (0, 0.0, numpy.int64(0), numpy.float32(0), numpy.bool_(0), torch.tensor(0)):
+        assert label(reader.text_to_instance("A", "B", number)) == "0"
+    assert label(reader.text_to_instance("A", "B", numpy.str_("0"))) == "0"
 
 
 def test_other_corpora_have_labels_of_their_own(tmp_path):

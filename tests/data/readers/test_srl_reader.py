@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy
 import pytest
 from allennlp.data import Token, Vocabulary
 from allennlp.data.token_indexers import SingleIdTokenIndexer
@@ -40,6 +41,8 @@ def test_instances_by_hand(tmp_path):
         "verb_index": 1,
         "gold_tags": ["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"],
     }
+    arrays = (numpy.array(said[name].labels) for name in ("verb_indicator", "tags"))
+    assert SrlReader().text_to_instance(said["tokens"].tokens, *arrays) == said
     assert rained["tags"].labels == ["O", "O", "B-ARG0", "B-V", "O"]
     assert rained["metadata"]["verb_index"] == 3
     # A sentence without predicates is one instance.
