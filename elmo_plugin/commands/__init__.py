@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.files.text import described
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
 
@@ -81,7 +82,7 @@ class Command(NamedTuple):
 def _open_missing_streams() -> None:
     """
     Open what a shell's `2>&-` closed, in the order of descriptors, so that no output file gets
-    number 2. Let stdout take names that UTF-8 cannot encode.
+    number 2. Let stdout take names that UTF-8 cannot encode, and stderr be on a full disk.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -89,6 +90,7 @@ def _open_missing_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stderr = stderr()
 
 
 def _interrupt_again(unraisable: Any) -> None:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -236,6 +237,18 @@ def test_a_reader_that_closes_the_pipe_is_no_error():
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 141
+
+
+def test_stderr_on_a_full_disk_ends_no_command():
+    program = (
+        "import sys\nfrom elmo_plugin.commands import show\nfrom elmo_plugin.__main__ import main\n"
+        "show.run = lambda args: [print('x' * 9000, file=sys.stderr), print('done')]\n"
+        "main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, "show", "none", "none"]
+    with Path("/dev/full").open("w") as full:
+        child = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True)
+    assert (child.returncode, child.stdout) == (0, "done\n")
 
 
 def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, capsys):

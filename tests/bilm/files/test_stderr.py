@@ -14,11 +14,10 @@ from elmo_plugin.bilm.use.token_vectors import write_token_vectors
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_without_stderr_notes_and_bars_are_left_out(is_closed, tmp_path, monkeypatch, capfd):
-    stream = None
-    if is_closed:
-        stream = Path("/dev/null").open("w")  # noqa: SIM115
+@pytest.mark.parametrize("kind", ["missing", "closed", "full"])
+def test_without_stderr_notes_and_bars_are_left_out(kind, tmp_path, monkeypatch, capfd):
+    stream = Path("/dev/full").open("w", buffering=1) if kind != "missing" else None  # noqa: SIM115
+    if kind == "closed":
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
     embedder = ElmoEmbedder()
