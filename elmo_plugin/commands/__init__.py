@@ -62,6 +62,9 @@ class Command(NamedTuple):
         """
         _open_missing_streams()
         sys.unraisablehook = _interrupt_again
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         keep_freed_memory()
         keep_to_cpu_quota()
         try:
@@ -91,6 +94,20 @@ def _open_missing_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stderr = stderr()
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """
+    Raise a `KeyboardInterrupt`, once NumPy and torch are imported: their code in C drops it, aborts
+    the process, or leaves a module that cannot be imported again.
+    """
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if frame.f_code.co_name == "<module>" and module in ("numpy", "torch"):
+            threading.Timer(0.05, signal.raise_signal, (number,)).start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _interrupt_again(unraisable: Any) -> None:

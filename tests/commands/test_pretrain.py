@@ -259,6 +259,13 @@ def test_what_may_differ():
             {"vocabulary": {"vocabulary_file": "words.txt", "min": 3}},
             "vocabulary: the key 'min' is unknown, expected one of",
         ),
+        *(
+            (
+                {"vocabulary": {"vocabulary_file": "words.txt", key: 2}},
+                f"vocabulary: vocabulary_file is given with {{'{key}': 2}}, expected one of them",
+            )
+            for key in ("min_count", "max_size")
+        ),
         ({"data_loader": {"batch_size": 4, "num_characters": 20}}, "num_characters is 20, expecte"),
         ({"train_data_path": "none/*.txt"}, r"there is no text file none/\*.txt"),
     ],

@@ -3,6 +3,7 @@
 import argparse
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -278,6 +279,22 @@ def test_an_interrupt_while_a_command_loads_is_one_line(place):
         text=True,
     )
     assert (child.returncode, child.stderr) == (130, "interrupted\n")
+
+
+def test_an_interrupt_while_torch_is_imported_is_not_lost(monkeypatch, capsys):
+    """An import hook of C code drops it there, as torch does with NumPy's import."""
+
+    def run(args):
+        dropped = "import signal\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: pass\n"
+        exec(compile(dropped, "__init__.py", "exec"), {"__name__": "torch"})
+        time.sleep(5)
+
+    monkeypatch.setattr("elmo_plugin.commands.show.run", run)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(SystemExit) as stopped:
+        main(["show", "p.jsonl", "page.html"])
+    signal.signal(signal.SIGINT, before)
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 
 def test_an_interrupt_in_a_callback_is_not_lost(monkeypatch, capsys):

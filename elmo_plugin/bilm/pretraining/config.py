@@ -146,6 +146,11 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
     )  # fmt: skip
     file = settings.pop("vocabulary_file", None)
     if file is not None:
+        if limits := {name: one for name, one in settings.items() if one not in (None, 1)}:
+            raise ValueError(
+                f"vocabulary: vocabulary_file is given with {limits}, expected one of them: the "
+                "file's words are taken as they are"
+            )
         return WordVocabulary.from_file(file)
     return vocabulary_of(find_text_files(config["train_data_path"]), **settings)
 
