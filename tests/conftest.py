@@ -101,6 +101,23 @@ def bilm_files(tmp_path):
     return {"options_file": found.options, "weight_file": found.weights}
 
 
+@pytest.fixture
+def error_line(capsys):
+    """Run a command that must end with status 1, and return its one line of error."""
+    from elmo_plugin.__main__ import main
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main([str(one) for one in arguments])
+        assert end.value.code == 1
+        *notes, error = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: ")
+        assert not any(note.startswith(("error: ", "Traceback")) for note in notes)
+        return error
+
+    return run
+
+
 @pytest.fixture(params=["library", "PyTorch"])
 def operators(request, monkeypatch):
     """What multiplies with frozen weights: the library of C++ kernels, or PyTorch's operators."""

@@ -64,17 +64,13 @@ def test_it_prints_what_it_writes_and_the_result_trains(capsys, tmp_path):
         (["mine.jsonnet", "-o", "no/folder.jsonnet"], "no"),
     ],
 )
-def test_it_refuses_in_one_line(arguments, message, capsys):
+def test_it_refuses_in_one_line(arguments, message, error_line):
     before = sorted(Path().iterdir())
-    with pytest.raises(SystemExit):
-        main(["add-elmo", *arguments])
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+    assert message in error_line("add-elmo", *arguments)
     assert sorted(Path().iterdir()) == before
 
 
-def test_a_model_that_stops_leaves_the_config_and_says_so(config, capsys):
+def test_a_model_that_stops_leaves_the_config_and_says_so(config, error_line):
     config["model"]["seq2vec_encoder"] = {"type": "cnn", "embedding_dim": 10, "num_filters": 2}
     config["model"]["seq2seq_encoder"] = {
         "type": "pytorch_transformer",
@@ -83,9 +79,7 @@ def test_a_model_that_stops_leaves_the_config_and_says_so(config, capsys):
         "num_attention_heads": 5,
     }
     Path("mine.json").write_text(json.dumps(config))
-    with pytest.raises(SystemExit):
-        main(["add-elmo", "mine.json", "-o", "out.json"])
-    assert "out.json is unfinished" in capsys.readouterr().err
+    assert "out.json is unfinished" in error_line("add-elmo", "mine.json", "-o", "out.json")
     assert "elmo" in Path("out.json").read_text()
 
 

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import sys
 import tarfile
 import xml.etree.ElementTree
 from pathlib import Path
@@ -24,16 +25,7 @@ def bilm(tmp_path):
     return ["--options-file", files.options, "--weight-file", files.weights]
 
 
-def fails(capsys, arguments, message):
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    assert exit_.value.code == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert message in error
-
-
-def test_token_vectors(tmp_path, bilm, capsys):
+def test_token_vectors(tmp_path, bilm, capsys, error_line):
     (tmp_path / "tokens.txt").write_text("@@UNKNOWN@@\nthe\ncat\n")
     output = tmp_path / "vectors.txt"
     arguments = ["token-vectors", str(tmp_path / "tokens.txt"), str(output), *bilm]
@@ -45,15 +37,15 @@ def test_token_vectors(tmp_path, bilm, capsys):
     tokens = ["@@UNKNOWN@@", "<S>", "</S>", "the", "cat"]
     assert [line.split()[0] for line in lines[1:]] == tokens
     assert (tmp_path / "new.txt").read_text().split() == tokens
-    fails(capsys, arguments, "vectors.txt exists, expected a new file; --force replaces it")
+    assert "vectors.txt exists, expected a new file; --force replaces it" in error_line(*arguments)
     main([*arguments, "--force"])
     assert len(output.read_text().splitlines()) == 3
     same = [*arguments, "--force", "--output-vocabulary", str(output)]
-    fails(capsys, same, "vectors.txt, expected another file")
+    assert "vectors.txt, expected another file" in error_line(*same)
     assert len(output.read_text().splitlines()) == 3
 
 
-def test_neighbours_table(tmp_path, bilm, capsys):
+def test_neighbours_table(tmp_path, bilm, capsys, error_line):
     (tmp_path / "text").write_text("the cat sat\nA cat is a cat .\n\ndogs " + "bark " * 60 + "\n")
     arguments = ["neighbours", str(tmp_path / "text"), "my cat sat", "cat", *bilm]
     main([*arguments, "--count", "3", "--width", "60"])
@@ -71,18 +63,17 @@ def test_neighbours_table(tmp_path, bilm, capsys):
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 2 + 1 + 1 + 2 * (1 + 2)
     assert all("cat]" in line for line in table if "[" in line)
-    fails(
-        capsys, [*arguments, "--occurrence", "2"], "has the word 'cat' 1 times, expected at least 2"
-    )
-    fails(capsys, [*arguments, "--occurrence", "0"], "--occurrence is 0, expected 1 or more")
-    fails(capsys, [*arguments, "--count", "0"], "--count is 0, expected 1 or more")
+    error = error_line(*arguments, "--occurrence", "2")
+    assert "has the word 'cat' 1 times, expected at least 2" in error
+    assert "--occurrence is 0, expected 1 or more" in error_line(*arguments, "--occurrence", "0")
+    assert "--count is 0, expected 1 or more" in error_line(*arguments, "--count", "0")
     (tmp_path / "text").write_bytes(b"\xff\n")
-    fails(capsys, arguments, "text, line 1: the byte 0xff is not UTF-8")
+    assert "text, line 1: the byte 0xff is not UTF-8" in error_line(*arguments)
     main([*arguments, "--replace-bad-utf8"])
     assert "[\ufffd]" in capsys.readouterr().out
 
 
-def test_neighbours_page_and_the_other_spelling(tmp_path, bilm, capsys):
+def test_neighbours_page_and_the_other_spelling(tmp_path, bilm, capsys, error_line):
     (tmp_path / "text").write_text("the cat <b> sat\nthe cat <b> sat\n")
     page = tmp_path / "page.html"
     main(["neighbors", str(tmp_path / "text"), "my cat", "cat", "--page", str(page), *bilm])
@@ -92,11 +83,8 @@ def test_neighbours_page_and_the_other_spelling(tmp_path, bilm, capsys):
     xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
     assert text.count('the <mark class="c0">cat</mark> &lt;b&gt; sat') == 3
     assert text.count("<h2>") == 3
-    fails(
-        capsys,
-        ["neighbours", str(tmp_path / "text"), "my cat", "cat", "--page", str(page), *bilm],
-        "page.html exists, expected a new file; --force replaces it",
-    )
+    again = ["neighbours", tmp_path / "text", "my cat", "cat", "--page", page, *bilm]
+    assert "page.html exists, expected a new file; --force replaces it" in error_line(*again)
 
 
 def test_a_word_in_context_fits_the_width():
@@ -128,7 +116,7 @@ def mix(name, scalars, gamma):
 
 
 @pytest.mark.parametrize("plot", ["weights.png", "weights.svg"])
-def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
+def test_layer_weights_are_told_and_drawn(tmp_path, capsys, error_line, plot):
     ner = archive(tmp_path / "ner" / "model.tar.gz", mix(PREFIX, [0.0, 0.0, 0.6931472], 1.5))
     two = {**mix("_elmo.scalar_mix_0", [0.0] * 3, 1.0), **mix("_elmo.scalar_mix_1", [1.0] * 4, 2.0)}
     archive(tmp_path / "snli" / "model.tar.gz", {**two, "other.weight": torch.ones(2)})
@@ -145,7 +133,7 @@ def test_layer_weights_are_told_and_drawn(tmp_path, capsys, plot):
         assert xml.etree.ElementTree.fromstring(drawn).tag.endswith("svg")
     else:
         assert drawn.startswith(b"\x89PNG")
-    fails(capsys, ["layer-weights", ner, "--plot", str(tmp_path / plot)], "exists, expected a new")
+    assert "exists, expected a new" in error_line("layer-weights", ner, "--plot", tmp_path / plot)
 
 
 @pytest.mark.parametrize(
@@ -195,42 +183,40 @@ def test_a_plot_of_a_single_mix_has_its_weights_and_whole_title(tmp_path):
 
 class Harmful:
     def __reduce__(self):
-        return (print, ("executed",))
+        return (sys.exit, ("executed",))
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_nothing_in_an_archive_is_executed(tmp_path, capsys):
+def test_nothing_in_an_archive_is_executed(tmp_path, error_line):
     path = tmp_path / "a" / "best.th"
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Harmful()))
-    fails(capsys, ["layer-weights", str(path)], "holds no weights that can be read safely")
+    assert "holds no weights that can be read safely" in error_line("layer-weights", path)
     torch.save({"x": Harmful()}, path)
-    fails(capsys, ["layer-weights", str(path.parent)], "holds no weights that can be read safely")
-    assert "executed" not in capsys.readouterr().out
+    assert "holds no weights that can be read safely" in error_line("layer-weights", path.parent)
 
 
-def test_what_holds_no_mix_is_an_error(tmp_path, capsys):
+def test_what_holds_no_mix_is_an_error(tmp_path, error_line):
     path = archive(tmp_path / "m.tar.gz", {"w": torch.ones(1)})
-    fails(capsys, ["layer-weights", path], "holds no scalar_parameters among its 1 tensors")
+    assert "holds no scalar_parameters among its 1 tensors" in error_line("layer-weights", path)
     no_gamma = archive(tmp_path / "g.tar.gz", {"a.scalar_parameters.0": torch.ones(1)})
-    fails(capsys, ["layer-weights", no_gamma], "holds no scalar_parameters among its 1 tensors")
+    assert "holds no scalar_parameters among its 1 tensors" in error_line("layer-weights", no_gamma)
     for weight, gamma, name in ((0, (1,), "scalar_parameters.0"), (1, (), "gamma")):
         parameters = {
             "a.scalar_parameters.0": torch.ones([1] * weight),
             "a.gamma": torch.ones(gamma),
         }
         odd = archive(tmp_path / "odd.tar.gz", parameters)
-        fails(
-            capsys, ["layer-weights", odd], f"odd.tar.gz: a.{name} has the shape (), expected (1,)"
-        )
+        error = error_line("layer-weights", odd)
+        assert f"odd.tar.gz: a.{name} has the shape (), expected (1,)" in error
     whole = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "torn.tar.gz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
-    fails(capsys, ["layer-weights", str(tmp_path / "torn.tar.gz")], "torn.tar.gz is damaged: ")
+    assert "torn.tar.gz is damaged: " in error_line("layer-weights", tmp_path / "torn.tar.gz")
     (tmp_path / "bad.gz").write_bytes(b"no archive")
-    fails(capsys, ["layer-weights", str(tmp_path / "bad.gz")], "bad.gz is damaged: not a gzip")
+    assert "bad.gz is damaged: not a gzip" in error_line("layer-weights", tmp_path / "bad.gz")
     with tarfile.open(tmp_path / "empty.gz", "w:gz"):
         pass
-    fails(capsys, ["layer-weights", str(tmp_path / "empty.gz")], "has no weights.th in it")
+    assert "has no weights.th in it" in error_line("layer-weights", tmp_path / "empty.gz")
 
 
 def test_mixes_of_elmo_itself_are_found(tmp_path):

@@ -127,19 +127,20 @@ def test_a_classifiers_label_is_shown_with_its_text(tmp_path):
     assert marks(show(tmp_path, {**entailment, "premise_tokens": ["A", "dog"]})) == ["neutral"]
 
 
-def test_a_gold_label_of_the_inputs_is_no_prediction(tmp_path, capsys):
-    (tmp_path / "in.jsonl").write_text('{"sentence": "A great film .", "label": "4"}')
-    with pytest.raises(SystemExit):
-        show(tmp_path, {"logits": [0.5, 0.1]}, inputs=tmp_path / "in.jsonl")
-    assert "expected those of a tagger" in capsys.readouterr().err
-
-
-def test_inputs_must_have_a_line_for_each_prediction(tmp_path, capsys):
-    (tmp_path / "in.jsonl").write_text("{}\n{}\n")
-    with pytest.raises(SystemExit):
-        show(tmp_path, NER, inputs=tmp_path / "in.jsonl")
-    error = capsys.readouterr().err
-    assert re.search(r"in\.jsonl has more lines than .*out\.jsonl, expected as many", error)
+@pytest.mark.parametrize(
+    ("prediction", "inputs", "message"),
+    [
+        # A gold label of the inputs is no prediction.
+        ({"logits": [0.5]}, '{"sentence": "Great .", "label": "4"}', "expected those of a tagger"),
+        (NER, "{}\n{}\n", r"in\.jsonl has more lines than .*out\.jsonl, expected as many"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(prediction, inputs, message, tmp_path, error_line):
+    predictions, given = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    predictions.write_text(json.dumps(prediction))
+    given.write_text(inputs)
+    error = error_line("show", predictions, tmp_path / "page.html", "--inputs", given)
+    assert re.search(message, error)
 
 
 def test_what_utf8_cannot_hold_is_escaped(tmp_path):
@@ -223,26 +224,18 @@ def test_spans_of_tags(tags, wanted):
         ('{"best_span": [0, 2], "token_offsets": [[0, 1]]}', r"line 3: found best_span \[0, 2\]"),
     ],
 )
-def test_a_bad_line_is_named_and_a_page_that_was_there_stays(tmp_path, capsys, line, message):
+def test_a_bad_line_is_named_and_a_page_that_was_there_stays(tmp_path, error_line, line, message):
     (tmp_path / "out.jsonl").write_text(json.dumps(NER) + "\n\n" + line + "\n")
     (tmp_path / "page.html").write_text("kept")
-    with pytest.raises(SystemExit) as exit_:
-        main(["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html"), "--force"])
-    assert exit_.value.code == 1
-    error = capsys.readouterr().err
+    error = error_line("show", tmp_path / "out.jsonl", tmp_path / "page.html", "--force")
     assert re.search(rf"out\.jsonl.*{message}", error), error
-    assert len(error.splitlines()) == 1
     assert (tmp_path / "page.html").read_text() == "kept"
 
 
-def test_an_empty_file_and_a_page_that_exists_are_refused(tmp_path, capsys):
+def test_an_empty_file_and_a_page_that_exists_are_refused(tmp_path, error_line):
     (tmp_path / "out.jsonl").write_text("\n")
-    arguments = ["show", str(tmp_path / "out.jsonl"), str(tmp_path / "page.html")]
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "no prediction found" in capsys.readouterr().err
+    arguments = ["show", tmp_path / "out.jsonl", tmp_path / "page.html"]
+    assert "no prediction found" in error_line(*arguments)
     assert not (tmp_path / "page.html").exists()
     (tmp_path / "page.html").write_text("kept")
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "expected a new file" in capsys.readouterr().err
+    assert "expected a new file" in error_line(*arguments)
