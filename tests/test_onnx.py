@@ -142,18 +142,12 @@ def test_a_fixed_size_is_an_error_and_no_file(tmp_path, monkeypatch, axis, name)
     assert list(tmp_path.iterdir()) == []
 
 
-def fails(capsys, arguments, message):
-    with pytest.raises(SystemExit) as exit_:
-        main(["export-onnx", *map(str, arguments)])
-    assert exit_.value.code == 1
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_an_output_that_exists_or_a_wrong_name(tmp_path, capsys):
+def test_an_output_that_exists_or_a_wrong_name(tmp_path, error_line):
     (tmp_path / "x.onnx").touch()
-    fails(capsys, [tmp_path / "x.onnx"], "x.onnx exists, expected a new file; --force replaces it")
-    message = "there is no file orginal"
-    fails(capsys, [tmp_path / "y.onnx", "--options-file", "orginal"], message)
+    error = error_line("export-onnx", tmp_path / "x.onnx")
+    assert "x.onnx exists, expected a new file; --force replaces it" in error
+    error = error_line("export-onnx", tmp_path / "y.onnx", "--options-file", "orginal")
+    assert "there is no file orginal" in error
     assert not (tmp_path / "y.onnx").exists()
 
 

@@ -130,14 +130,13 @@ def test_gzip_input_and_a_single_sentence(tmp_path, bilm, capsys):
 
 
 @pytest.mark.parametrize("command", ["elmo", "token-vectors"])
-def test_force_replaces_no_file_of_the_bilm(tmp_path, inputs, capsys, command):
+def test_force_replaces_no_file_of_the_bilm(tmp_path, inputs, error_line, command):
     files = write(tmp_path)
     before = Path(files.weights).read_bytes()
     arguments = [command, inputs, files.weights, "--options-file", files.options]
     arguments += ["--weight-file", files.weights, "--force"]
-    with pytest.raises(SystemExit):
-        main([*arguments, "--top"] if command == "elmo" else arguments)
-    assert "weights.hdf5 is an input too" in capsys.readouterr().err
+    error = error_line(*arguments, *["--top"] * (command == "elmo"))
+    assert "weights.hdf5 is an input too" in error
     assert Path(files.weights).read_bytes() == before
 
 
@@ -165,14 +164,9 @@ def test_the_default_is_primed_and_embedded(tmp_path, inputs, capsys):
         (["{in}", "out", "--all", "--state", "carry", "--workers", "2"], "state is 'carry', in"),
     ],
 )
-def test_errors_are_one_line(tmp_path, inputs, monkeypatch, capsys, arguments, message):
+def test_errors_are_one_line(tmp_path, inputs, monkeypatch, error_line, arguments, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit_:
-        main(["elmo", *[argument.replace("{in}", inputs) for argument in arguments]])
-    assert exit_.value.code == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert message in errors[0]
+    assert message in error_line("elmo", *[one.replace("{in}", inputs) for one in arguments])
     assert names(tmp_path) == ["in.txt"]
 
 
@@ -200,13 +194,12 @@ def test_a_mark_or_other_line_ends_change_nothing(tmp_path, bilm, content):
 
 
 @pytest.mark.parametrize("extra", ["--force", "--resume"])
-def test_the_input_is_not_the_output(tmp_path, bilm, capsys, extra):
+def test_the_input_is_not_the_output(tmp_path, bilm, error_line, extra):
     (tmp_path / "in").write_text("Yes\n")
     (tmp_path / "link").symlink_to(tmp_path / "in")
     for output in ("in", "link"):
-        with pytest.raises(SystemExit):
-            main(["elmo", str(tmp_path / "in"), str(tmp_path / output), "--all", extra, *bilm])
-        assert "is an input too, expected another file" in capsys.readouterr().err
+        error = error_line("elmo", tmp_path / "in", tmp_path / output, "--all", extra, *bilm)
+        assert "is an input too, expected another file" in error
     assert (tmp_path / "in").read_text() == "Yes\n"
 
 
@@ -232,20 +225,17 @@ def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs,
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "has no GPU"), (2, "has GPUs 0 to 1")])
-def test_a_gpu_that_is_not_there(tmp_path, inputs, bilm, capsys, monkeypatch, count, said):
+def test_a_gpu_that_is_not_there(tmp_path, inputs, bilm, error_line, monkeypatch, count, said):
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
-    with pytest.raises(SystemExit):
-        main(["elmo", inputs, str(tmp_path / "o"), "--all", "--cuda-device", "2", *bilm])
+    error = error_line("elmo", inputs, tmp_path / "o", "--all", "--cuda-device", "2", *bilm)
     said = f"--cuda-device is 2, expected less: this machine {said} that PyTorch can use"
-    assert said in capsys.readouterr().err
+    assert said in error
 
 
-def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, capsys):
+def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, error_line):
     (tmp_path / "in").write_bytes(b"fine\nol\xe9\n")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm]
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "in, line 2: the byte 0xe9 is not UTF-8" in capsys.readouterr().err
+    assert "in, line 2: the byte 0xe9 is not UTF-8" in error_line(*arguments)
     assert not (tmp_path / "out").exists()
     main([*arguments, "--replace-bad-utf8", "--force"])
     with h5py.File(tmp_path / "out") as file:

@@ -34,12 +34,11 @@ def test_the_vocabulary_is_the_most_frequent_words(shards, tmp_path, options):
     assert expected.words[3:5] == ["a", "b"]
 
 
-def test_the_vocabulary_command_replaces_nothing_unasked(shards, tmp_path, capsys):
+def test_the_vocabulary_command_replaces_nothing_unasked(shards, tmp_path, error_line):
     out = tmp_path / "vocabulary.txt"
     out.write_text("mine")
-    with pytest.raises(SystemExit):
-        main(["vocabulary", str(shards[0]), str(out)])
-    assert "vocabulary.txt exists, expected a new file" in capsys.readouterr().err
+    error = error_line("vocabulary", shards[0], out)
+    assert "vocabulary.txt exists, expected a new file" in error
     assert out.read_text() == "mine"
     main(["vocabulary", str(shards[0]), str(out), "--force"])
     assert out.read_text().startswith("<S>\n</S>\n<UNK>\nb\n")
@@ -171,13 +170,8 @@ def test_an_export_replaces_no_file_without_force(run, tmp_path, capsys, name, m
         (lambda run, tmp: [str(run), str(run)], "is the run's own folder, expected another"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(run, tmp_path, capsys, make, message):
-    with pytest.raises(SystemExit):
-        main(["export-bilm", *make(run, tmp_path)])
-    error = capsys.readouterr().err.strip()
-    assert error.startswith("error: ")
-    assert "\n" not in error
-    assert re.search(message, error)
+def test_what_cannot_be_exported_is_one_line(run, tmp_path, error_line, make, message):
+    assert re.search(message, error_line("export-bilm", *make(run, tmp_path)))
 
 
 @pytest.mark.parametrize("content", ['{"steps": 1', "", "[1]", "NaN", '{"metrics": [1]}'])
@@ -203,11 +197,8 @@ def test_a_damaged_card_is_one_line(run, tmp_path, capsys, content):
         '{"model": {"type": "srl"}}',
     ],
 )
-def test_another_config_is_one_line(run, tmp_path, capsys, content):
+def test_another_config_is_one_line(run, tmp_path, error_line, content):
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "config.json").write_text(content)
-    with pytest.raises(SystemExit):
-        main(["export-bilm", str(tmp_path / "run"), str(tmp_path / "out")])
-    error = capsys.readouterr().err.strip()
+    error = error_line("export-bilm", tmp_path / "run", tmp_path / "out")
     assert re.match(rf"error: {tmp_path}/run/config\.json\b", error)
-    assert "\n" not in error

@@ -129,38 +129,37 @@ def test_names_of_a_single_layer_and_of_tensorflow_1_0(
     assert numpy.array_equal(kernel, expected)
 
 
-def fails(capsys, arguments, message):
-    with pytest.raises(SystemExit) as exit_:
-        main(["convert-checkpoint", *map(str, arguments)])
-    assert exit_.value.code == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert message in error
+@pytest.fixture
+def fails(error_line):
+    def fails(arguments, message):
+        assert message in error_line("convert-checkpoint", *arguments)
+
+    return fails
 
 
-def test_damaged_checkpoint_writes_nothing(folder, tmp_path, capsys, tensorflow):
+def test_damaged_checkpoint_writes_nothing(folder, tmp_path, fails, tensorflow):
     data = folder / f"{NAME}.data-00000-of-00001"
     whole = data.read_bytes()
     data.write_bytes(whole[:9000] + bytes([whole[9000] ^ 1]) + whole[9001:])
-    fails(capsys, [folder, tmp_path / "out"], "is not a whole TensorFlow checkpoint: TensorBundle")
+    fails([folder, tmp_path / "out"], "is not a whole TensorFlow checkpoint: TensorBundle")
     assert list((tmp_path / "out").iterdir()) == []
     data.unlink()
-    fails(capsys, [folder, tmp_path / "out"], "No such file or directory")
+    fails([folder, tmp_path / "out"], "No such file or directory")
 
 
-def test_error_without_tensorflow_says_how_to_install_it(folder, tmp_path, capsys, monkeypatch):
+def test_error_without_tensorflow_says_how_to_install_it(folder, tmp_path, fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    fails(capsys, [folder, tmp_path / "out"], "pip install 'elmo_plugin[tensorflow]'")
+    fails([folder, tmp_path / "out"], "pip install 'elmo_plugin[tensorflow]'")
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys, tensorflow):
+def test_errors_say_what_was_found_and_expected(folder, tmp_path, fails, tensorflow):
     out = tmp_path / "out"
-    fails(capsys, [tmp_path / "none", out], "there is no directory")
-    fails(capsys, [folder, out, "--checkpoint", "model.ckpt-9"], f"-9.index; {folder} has {NAME}")
+    fails([tmp_path / "none", out], "there is no directory")
+    fails([folder, out, "--checkpoint", "model.ckpt-9"], f"-9.index; {folder} has {NAME}")
     (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
     arguments = [folder, out, "--vocabulary", tmp_path / "words"]
-    fails(capsys, arguments, f"words has 3 words, expected {len(WORDS)}: those of the softmax")
+    fails(arguments, f"words has 3 words, expected {len(WORDS)}: those of the softmax")
     options = json.loads((folder / "options.json").read_text())
     for change, message in (
         ({"lstm": {**options["lstm"], "dim": 6}}, "has shape (6, 20), the options require (6, 24)"),
@@ -171,48 +170,47 @@ def test_errors_say_what_was_found_and_expected(folder, tmp_path, capsys, tensor
     ):
         changed = {key: value for key, value in {**options, **change}.items() if value is not None}
         (folder / "options.json").write_text(json.dumps(changed))
-        fails(capsys, [folder, out], message)
+        fails([folder, out], message)
     (folder / "options.json").write_text("{")
-    fails(capsys, [folder, out], "is not a JSON file")
+    fails([folder, out], "is not a JSON file")
     (folder / "options.json").unlink()
-    fails(capsys, [folder, out], "which bilm-tf writes beside its checkpoints")
+    fails([folder, out], "which bilm-tf writes beside its checkpoints")
     assert not out.exists()
 
 
-def test_output_is_replaced_only_with_force(folder, tmp_path, capsys, tensorflow):
+def test_output_is_replaced_only_with_force(folder, tmp_path, capsys, fails, tensorflow):
     out = tmp_path / "out"
     main(["convert-checkpoint", str(folder), str(out)])
     assert "vocabulary.txt" not in capsys.readouterr().out
-    fails(capsys, [folder, out], "options.json exists, expected a new file; --force replaces it")
+    fails([folder, out], "options.json exists, expected a new file; --force replaces it")
     main(["convert-checkpoint", str(folder), str(out), "--force"])
     options = (folder / "options.json").read_bytes()
-    fails(capsys, [folder, folder, "--force"], "is the checkpoint's folder")
+    fails([folder, folder, "--force"], "is the checkpoint's folder")
     assert (folder / "options.json").read_bytes() == options
 
 
-def test_every_output_is_protected_without_force(folder, tmp_path, capsys, tensorflow):
+def test_every_output_is_protected_without_force(folder, tmp_path, fails, tensorflow):
     for name in ("card.json", "softmax.hdf5", "vocabulary.txt"):
         out = tmp_path / name
         out.mkdir()
         (out / name).write_text("mine")
-        fails(capsys, [folder, out], f"{name} exists, expected a new file")
+        fails([folder, out], f"{name} exists, expected a new file")
         assert [path.name for path in out.iterdir()] == [name]
         assert (out / name).read_text() == "mine"
 
 
 def test_force_replaces_no_input_and_leaves_no_file_of_another_bilm(
-    folder, tmp_path, capsys, tensorflow
+    folder, tmp_path, fails, tensorflow
 ):
     out = tmp_path / "out"
     out.mkdir()
     shutil.copy(folder / "vocabulary.txt", out / "vocabulary.txt")
     arguments = [folder, out, "--force"]
     fails(
-        capsys,
         [*arguments, "--vocabulary", out / "vocabulary.txt"],
         "vocabulary.txt is an input too, expected another file to write to",
     )
-    fails(capsys, arguments, "vocabulary.txt belongs to another biLM")
+    fails(arguments, "vocabulary.txt belongs to another biLM")
     assert [path.name for path in out.iterdir()] == ["vocabulary.txt"]
 
 

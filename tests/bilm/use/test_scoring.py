@@ -249,7 +249,7 @@ def test_a_bilm_alone_makes_no_scorer(parts, folder):
         LanguageScorer(folder, *parts[1:])
 
 
-def test_a_softmax_of_a_checkpoint(tmp_path, capsys, tensorflow):
+def test_a_softmax_of_a_checkpoint(tmp_path, capsys, error_line, tensorflow):
     """From bilm-tf's checkpoint; its vocabulary given, since it was not converted along."""
     from tests.bilm.files.test_bilm_tf import FIXTURE
 
@@ -257,9 +257,7 @@ def test_a_softmax_of_a_checkpoint(tmp_path, capsys, tensorflow):
     text = tmp_path / "text"
     text.write_text("the cat sat on the mat .\n")
     arguments = ["score", str(tmp_path / "converted"), str(text)]
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "converted has no vocabulary.txt, expected the folder of" in capsys.readouterr().err
+    assert "converted has no vocabulary.txt, expected the folder of" in error_line(*arguments)
     main([*arguments, "--vocabulary", str(FIXTURE / "vocabulary.txt"), "--state", "reset"])
     assert table(capsys)[0][1][:3] == ["1", "7", "0"]
 
@@ -275,17 +273,13 @@ def test_a_softmax_of_a_checkpoint(tmp_path, capsys, tensorflow):
         ),
     ],
 )
-def test_wrong_files_are_one_line(folder, tmp_path, capsys, break_, message):
+def test_wrong_files_are_one_line(folder, tmp_path, error_line, break_, message):
     break_(folder)
     (tmp_path / "text").write_text("a\n")
-    with pytest.raises(SystemExit) as exit_:
-        main(["score", str(folder), str(tmp_path / "text")])
-    assert exit_.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+    assert message in error_line("score", folder, tmp_path / "text")
 
 
-def test_wrong_arguments_are_one_line(folder, tmp_path, capsys):
+def test_wrong_arguments_are_one_line(folder, tmp_path, error_line):
     text = str(tmp_path / "text")
     for arguments, message in (
         ([str(tmp_path / "none"), text], "there is no text"),
@@ -294,13 +288,9 @@ def test_wrong_arguments_are_one_line(folder, tmp_path, capsys):
         ([str(folder), "-", "--cuda-device", "99"], "--cuda-device is 99, expected less"),
         ([str(folder), str(tmp_path)], f"there is no text {tmp_path}, expected a file or -"),
     ):
-        with pytest.raises(SystemExit):
-            main(["score", *arguments])
-        assert message in capsys.readouterr().err
+        assert message in error_line("score", *arguments)
     (tmp_path / "text").write_bytes(b"a\n\xff\n")
-    with pytest.raises(SystemExit):
-        main(["score", str(folder), text])
-    assert "text:2: not UTF-8" in capsys.readouterr().err
+    assert "text:2: not UTF-8" in error_line("score", folder, text)
 
 
 def test_sentences_are_read_as_they_are_needed(parts):
