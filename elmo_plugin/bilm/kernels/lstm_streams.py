@@ -70,7 +70,7 @@ class _Layer(torch.autograd.Function):
         inputs, input_weight, state_weight, _, projection, hidden, _ = (
             rounded(one, training_dtype) for one in tensors
         )
-        bias, cell = tensors[3], tensors[6]
+        bias, cell = tensors[3].contiguous(), tensors[6]
         clips = clips[0], stored_clip(clips[1], inputs.dtype)
         directions, num_rows, _ = inputs.shape
         _, dim, cell_size = projection.shape
@@ -84,7 +84,6 @@ class _Layer(torch.autograd.Function):
         activations = inputs.new_empty(directions, num_rows, 4 * cell_size)
         gated = inputs.new_empty(directions, num_rows, cell_size)
         addends = torch.bmm(inputs, input_weight.transpose(1, 2))
-        addends += bias.unsqueeze(1)
         with torch.cuda.device_of(inputs):
             for before, now, rows in _steps(first, batch_sizes):
                 size = rows.stop - rows.start
@@ -95,7 +94,7 @@ class _Layer(torch.autograd.Function):
                     activations[:, rows], cells[:, now], library.limit(clips[0]), 4 * cell_size,
                     cell_size, KEEP=True, BLOCK=block, addend_stride=addends.stride(0),
                     gated_stride=gated.stride(0), activations_stride=activations.stride(0),
-                    cell_stride=cells.stride(0),
+                    cell_stride=cells.stride(0), bias=bias, BIAS=True,
                 )  # fmt: skip
                 torch.bmm(gated[:, rows], projection.transpose(1, 2), out=hiddens[:, now])
                 if clips[1] is not None:

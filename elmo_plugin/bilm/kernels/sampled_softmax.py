@@ -22,10 +22,11 @@ def sampled_losses(
     bias: torch.Tensor,
     training_dtype: str | None,
     fused: bool,
-) -> torch.Tensor:
+    num_parts: int = 1,
+) -> list[torch.Tensor]:
     """
-    Return the cross-entropy of each row, `log(exp(true) + sum(exp(logits))) - true`. A candidate
-    that equals the row's target is left out of the sum.
+    Return the mean cross-entropy `log(exp(true) + sum(exp(logits))) - true` of each of `num_parts`
+    equal parts of the rows. A candidate that equals the row's target is left out of the sum.
 
     # Parameters
 
@@ -44,12 +45,14 @@ def sampled_losses(
         Whether the Triton kernel computes the losses, see `fuses`.
     """
     if fused:
-        return _FusedLosses.apply(
-            outputs, weight, bias, true_logits, targets, candidates, training_dtype
+        means = _FusedLosses.apply(
+            outputs, weight, bias, true_logits, targets, candidates, training_dtype, num_parts
         )
+        return list(means.unbind())
     others = log_sum_exp(outputs, weight, bias, candidates, targets, training_dtype)
     # log(1 + e^x), which is x to the last bit of float64 above the threshold.
-    return functional.softplus(others - true_logits, threshold=40)
+    losses = functional.softplus(others - true_logits, threshold=40)
+    return [part.mean() for part in losses.chunk(num_parts)]
 
 
 def fuses(like: torch.Tensor, num_candidates: int, training_dtype: str | None) -> bool:
@@ -63,12 +66,12 @@ def fuses(like: torch.Tensor, num_candidates: int, training_dtype: str | None) -
 
 
 class _FusedLosses(torch.autograd.Function):
-    """Losses by a Triton kernel, which overwrites the logits with their gradients."""
+    """Mean losses by a Triton kernel, which overwrites the logits with their gradients."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        outputs, weight, bias, true_logits, targets, candidates, training_dtype = arguments
-        rows, factor = rounded(outputs, training_dtype), rounded(weight, training_dtype)
+        outputs, weight, bias, true_logits, targets, candidates, dtype, num_parts = arguments
+        rows, factor = rounded(outputs, dtype), rounded(weight, dtype)
         shares = rows @ factor.t()
         losses, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         lstm_fused.kernel("sampled_softmax")[(len(rows),)](
@@ -78,19 +81,22 @@ class _FusedLosses(torch.autograd.Function):
         )  # fmt: skip
         ctx.save_for_backward(rows, factor, shares, grad_true)
         ctx.dtype = outputs.dtype
-        return losses
+        return losses.view(num_parts, -1).mean(dim=1)
 
     @staticmethod
     @hand_written()
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         rows, factor, shares, grad_true = ctx.saved_tensors
-        dtype, scale = ctx.dtype, gradient.unsqueeze(1)
+        dtype, size = ctx.dtype, len(rows) // len(gradient)
+        by_part = gradient / size
+        scale = by_part.repeat_interleave(size, output_size=len(rows)).unsqueeze(1)
         # Scale the rows, which are narrow, and not their shares of all candidates.
         scaled = (rows * scale).to(rows.dtype)
+        sums = shares.unflatten(0, (-1, size)).sum(dim=1, dtype=dtype)
         return (
             (shares @ factor).to(dtype) * scale,
             (shares.t() @ scaled).to(dtype),
-            (shares.t() @ scale.to(rows.dtype)).squeeze(1).to(dtype),
-            grad_true * gradient,
-            *[None] * 3,
+            by_part @ sums,
+            grad_true * scale.squeeze(1),
+            *[None] * 4,
         )

@@ -15,6 +15,8 @@ from elmo_plugin.bilm.kernels.interface import TokenWeights
 from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
+# Character ids of one product in the gradient of their embeddings on a GPU.
+IDS_AT_ONCE = 1024
 # Prepacks a weight: (weight, whether int8 is too coarse for it) -> its linear kernel.
 PrepackTokenLinear = Callable[[torch.Tensor, bool], LinearKernel]
 # Differentiable linear layer: (rows, weight, bias) -> outputs.
@@ -106,12 +108,15 @@ def encode_parts(
     `widths` are numbers of character ids, one for each of as many equal parts of the rows: the
     longest token's length plus the widest filter's width, or more.
     """
-    parts = zip(character_ids.chunk(len(widths)), widths)
+    parts = [
+        _cut(part, width, weights.padding_id)
+        for part, width in zip(character_ids.chunk(len(widths)), widths)
+    ]
+    # One lookup: its gradient is then one product.
+    embedded = _embedded(torch.cat([part.flatten() for part in parts]), weights.embedding)
     maxima = [
-        _maxima(
-            _cut(part, width, weights.padding_id), character_ids.shape[1], weights, linears.convolve
-        )
-        for part, width in parts
+        _maxima(characters.view(*part.shape, -1), character_ids.shape[1], weights, linears.convolve)
+        for part, characters in zip(parts, embedded.split([part.numel() for part in parts]))
     ]
     return _encode_maxima(torch.cat(maxima), weights, linears)
 
@@ -119,7 +124,8 @@ def encode_parts(
 def _encode(character_ids: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
     widest = max(weight.shape[2] for weight, _ in weights.convolutions)
     characters = cut(character_ids, widest, weights.padding_id)
-    maxima = _maxima(characters, character_ids.shape[1], weights, linears.convolve)
+    embedded = _embedded(characters, weights.embedding)
+    maxima = _maxima(embedded, character_ids.shape[1], weights, linears.convolve)
     return _encode_maxima(maxima, weights, linears)
 
 
@@ -135,14 +141,13 @@ def _encode_maxima(maxima: torch.Tensor, weights: TokenWeights, linears: Linears
 
 
 def _maxima(
-    character_ids: torch.Tensor, num_characters: int, weights: TokenWeights, convolve: Linear
+    characters: torch.Tensor, num_characters: int, weights: TokenWeights, convolve: Linear
 ) -> torch.Tensor:
     """
     Return each filter's maximum over a token's windows, shape `(num_rows, num_filters)`.
-    `character_ids` are `cut`, `num_characters` is their number before.
+    `characters` are the embeddings of `cut` ids, `num_characters` is their number before.
     """
     widths = [weight.shape[2] for weight, _ in weights.convolutions]
-    characters = _embedded(character_ids, weights.embedding)
     char_embedding_dim = characters.shape[2]
     # Shape: (num_rows, positions, widest * char_embedding_dim)
     windows = characters.flatten(1).unfold(1, max(widths) * char_embedding_dim, char_embedding_dim)
@@ -208,8 +213,8 @@ def _embedded(character_ids: torch.Tensor, embedding: torch.Tensor) -> torch.Ten
 
 class _Embedded(torch.autograd.Function):
     """
-    `embedding` for a GPU. Its gradient is a matrix product, in place of a sort, or of many
-    additions to few rows.
+    `embedding` for a GPU. Its gradient is a sum of matrix products, in place of a sort, or of many
+    additions to few rows. One product would have too few elements to occupy a GPU.
     """
 
     @staticmethod
@@ -224,8 +229,11 @@ class _Embedded(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         embedding, ids = ctx.saved_tensors
         rows = torch.arange(len(embedding), device=ids.device).unsqueeze(1)
-        is_row = (ids.flatten() == rows).to(gradient.dtype)
-        return is_row @ gradient.flatten(0, -2), None
+        missing = -ids.numel() % IDS_AT_ONCE
+        ids = functional.pad(ids.flatten(), (0, missing), value=-1).view(-1, 1, IDS_AT_ONCE)
+        gradient = functional.pad(gradient.flatten(0, -2), (0, 0, 0, missing))
+        is_row = (ids == rows).to(gradient.dtype)
+        return (is_row @ gradient.unflatten(0, (-1, IDS_AT_ONCE))).sum(dim=0), None
 
 
 def filter_matrix(weights: TokenWeights) -> torch.Tensor:

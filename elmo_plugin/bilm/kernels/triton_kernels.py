@@ -26,13 +26,14 @@ except ImportError:  # PyTorch without CUDA does not install Triton
 def forward_step(
     products, addend, cell, gated, activations, new_cell, clip, addend_row, cell_size,
     KEEP: constexpr, BLOCK: constexpr, addend_stride=0, gated_stride=0, activations_stride=0,
-    cell_stride=0,
+    cell_stride=0, bias=None, BIAS: constexpr = False,
 ):  # fmt: skip
     """
     Compute the elementwise part of a step. The pre-activations are `products + addend`;
-    `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. The kernel writes
-    `sigmoid(o) tanh(c)` to `gated`, and the clipped new cell states to `cell`; with `KEEP`, to
-    `new_cell` instead, and the gates' `activations`.
+    `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. With `BIAS`, a
+    bias of each direction is added too. The kernel writes `sigmoid(o) tanh(c)` to `gated`, and the
+    clipped new cell states to `cell`; with `KEEP`, to `new_cell` instead, and the gates'
+    `activations`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -50,6 +51,12 @@ def forward_step(
     g = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
     products, addend = products + cell_size, addend + cell_size
     o = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
+    if BIAS:
+        bias += direction * 4 * cell_size + column
+        i += tl.load(bias, inside).to(tl.float32)
+        f += tl.load(bias + cell_size, inside).to(tl.float32)
+        g += tl.load(bias + 2 * cell_size, inside).to(tl.float32)
+        o += tl.load(bias + 3 * cell_size, inside).to(tl.float32)
     i = 1 / (1 + tl.exp(-i))
     f = 1 / (1 + tl.exp(-f))
     g = 2 / (1 + tl.exp(-2 * g)) - 1  # tanh

@@ -246,8 +246,9 @@ class WordSoftmax(torch.nn.Module):
             ]
         if negatives is None:
             negatives = self._drawn(len(targets))
-        sizes = [len(one) for one in targets]
-        if shared := negatives[0] is negatives[-1]:  # one product has both directions
+        num_parts = 1
+        if negatives[0] is negatives[-1]:  # one product has all directions
+            num_parts = len(targets)
             outputs, targets = [torch.cat(tuple(outputs))], [torch.cat(tuple(targets))]
             negatives = negatives[:1]
         ids = [*targets, *(drawn.ids.to(self.weight.device) for drawn in negatives)]
@@ -265,12 +266,11 @@ class WordSoftmax(torch.nn.Module):
             of_true, of_drawn = (one.to(self.bias.dtype) for one in corrections)
             bias, drawn_bias = biases[true].squeeze(-1) - of_true, biases[other].squeeze(-1)
             true_logits = (output * weights[true]).sum(dim=-1) + bias
-            found = sampled_losses(
+            losses += sampled_losses(
                 output, ids[true], ids[other], true_logits, weights[other], drawn_bias - of_drawn,
-                self.training_dtype, self.fuses,
+                self.training_dtype, self.fuses, num_parts,
             )  # fmt: skip
-            losses += found.split(sizes) if shared else [found]
-        return [one.mean() for one in losses]
+        return losses
 
 
 def _rows_of(weight: torch.Tensor, ids: torch.Tensor, sparse: bool) -> torch.Tensor:

@@ -58,7 +58,7 @@ def emulation(request, monkeypatch):
                 def launch(*arguments, **constants):
                     launches.append(self.name)
                     function = InterpretedFunction(getattr(triton_kernels, self.name))
-                    function[grid](*unwrapped(arguments), **constants)
+                    function[grid](*unwrapped(arguments), **unwrapped(constants))
 
                 return launch
 

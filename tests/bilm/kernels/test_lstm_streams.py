@@ -89,8 +89,9 @@ def test_a_nan_is_not_clipped_away(launched):
         assert one.isnan().any(dim=2).tolist() == [[False] * 4, [False, False, True, False]]
 
 
+@pytest.mark.parametrize("num_parts", [1, 2])
 @pytest.mark.parametrize("fused", [True, False])
-def test_sampled_losses_are_those_of_the_formula(monkeypatch, fused):
+def test_sampled_losses_are_those_of_the_formula(monkeypatch, fused, num_parts):
     """A candidate comes twice, another is a target, and a target is no candidate."""
     if fused:
         interpret(monkeypatch)
@@ -99,11 +100,13 @@ def test_sampled_losses_are_those_of_the_formula(monkeypatch, fused):
     targets, candidates = torch.tensor([3, 9, 5, 40]), torch.tensor([0, 1, 2, 3, 9, 9, 30])
     rows, bias = weight[candidates].requires_grad_(), torch.randn(7, requires_grad=True)
     true = torch.randn(4, requires_grad=True)
-    leaves, gradient = [outputs, rows, bias, true], torch.randn(4)
-    losses = sampled_losses(outputs, targets, candidates, true, rows, bias, None, fused)
+    leaves, gradient = [outputs, rows, bias, true], torch.randn(num_parts)
+    given = outputs, targets, candidates, true, rows, bias, None, fused, num_parts
+    losses = torch.stack(sampled_losses(*given))
     logits = outputs @ rows.t() + bias
     logits = logits.masked_fill(candidates == targets.unsqueeze(1), -torch.inf)
     expected = torch.logsumexp(torch.cat([true.unsqueeze(1), logits], dim=1), dim=1) - true
+    expected = expected.view(num_parts, -1).mean(dim=1)
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(
         torch.autograd.grad(losses, leaves, gradient),

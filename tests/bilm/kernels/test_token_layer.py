@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import fast, library, reference, tuning
+from elmo_plugin.bilm.kernels import fast, library, reference, token_layer, tuning
 from elmo_plugin.bilm.kernels.interface import Affine, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.token_layer import largest
 from elmo_plugin.bilm.model.options import ACTIVATIONS
@@ -250,3 +251,13 @@ def test_training_without_rows():
     found = gradients(fast.token_layer, random_ids(0), weights, precision=Precision())
     assert len(found[0]) == 0
     assert not any(one.any() for one in found[1:])
+
+
+def test_on_a_gpu_the_gradient_of_embeddings_is_a_sum_of_products(monkeypatch):
+    monkeypatch.setattr(token_layer, "IDS_AT_ONCE", 4)
+    weight = torch.randn(6, 3, requires_grad=True)
+    ids = torch.tensor([[0, 5, 5], [2, 5, 0], [1, 1, 5]])
+    gradient = torch.randn(3, 3, 3)
+    (found,) = torch.autograd.grad(token_layer._Embedded.apply(weight, ids), weight, gradient)
+    (expected,) = torch.autograd.grad(functional.embedding(ids, weight), weight, gradient)
+    torch.testing.assert_close(found, expected)
