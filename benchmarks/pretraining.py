@@ -79,13 +79,14 @@ class SoftmaxByAutograd(WordSoftmax):
     def _sampled_by_autograd(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         assert self.sampler is not None
         negatives = self.sampler.sample()
-        ids = torch.cat([targets, negatives.ids])
+        others = self.word_ids(negatives)
+        ids = torch.cat([targets, others])
         weight, bias = functional.embedding(ids, self.weight), self.bias[ids].squeeze(-1)
         bias = bias - self.sampler.log_expected_count(ids, negatives.num_tries).to(bias.dtype)
         num_rows = len(targets)
         true_logits = (outputs * weight[:num_rows]).sum(dim=-1) + bias[:num_rows]
         logits = functional.linear(outputs, weight[num_rows:], bias[num_rows:])
-        logits = logits.masked_fill(targets.unsqueeze(1) == negatives.ids, -torch.inf)
+        logits = logits.masked_fill(targets.unsqueeze(1) == others, -torch.inf)
         logits = torch.cat([true_logits.unsqueeze(1), logits], dim=1)
         return functional.cross_entropy(logits, torch.zeros_like(targets))
 

@@ -1,12 +1,12 @@
 """
-Loss and gradients of a batch as one CUDA graph, which a GPU replays without waiting for Python.
+A step's loss and gradients, and its update where that is possible, as one CUDA graph, which a GPU
+replays without waiting for Python.
 
 A graph reads and writes tensors that are made once, so a batch is copied to them. Batches have
 different numbers of distinct tokens: there is room for more, and a new graph if it is too little.
 """
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,20 +16,30 @@ from elmo_plugin.bilm.kernels.backend import BiLstmState
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
-from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
+from elmo_plugin.bilm.pretraining.loader import BatchPair
 from elmo_plugin.bilm.pretraining.softmax import Negatives
-
-logger = logging.getLogger(__name__)
 
 # Token lengths are rounded up to a multiple of this, so that few batches need another graph.
 LENGTH_STEP = 4
+# Inputs begin at multiples of this many bytes.
+ALIGNMENT = 16
 
 
-class CapturedGradients:
-    """Loss times `scale` and its gradients, for batches of equal size, from fixed memory."""
+class CapturedStep:
+    """
+    Loss times `scale` and its gradients, for batches of equal size, from fixed memory.
 
-    def __init__(self, model: LanguageModel, scale: float) -> None:
-        self.model, self.scale = model, scale
+    `update`, if given, follows in the same graph: it changes the weights by their gradients, with
+    learning rates that are a tensor, and returns the norm of the gradients.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        scale: float,
+        update: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
+        self.model, self.scale, self.update = model, scale, update
         self._all_parameters = list(model.parameters())
         self._settings: Any = None
         self._widths: tuple[int, ...] = ()
@@ -41,19 +51,39 @@ class CapturedGradients:
         pair: BatchPair,
         states: BiLstmState | None,
         negatives: tuple[Negatives, Negatives] | None,
+        kept: torch.Tensor | None,
         dropout: float,
         seed: int,
+        rates: Sequence[float],
     ) -> tuple[torch.Tensor, BiLstmState]:
         """
-        Add the gradients of a batch to those of the parameters, and return the losses of both
-        directions, shape `(2,)`, and the final states. The next call overwrites the states. `seed`
-        is that of dropout. A `RuntimeError` leaves the gradients as they were.
+        Return the losses of both directions and the norm of the gradients (0 without `update`),
+        shape `(3,)`, and the final states, which the next call overwrites.
+
+        `kept` is that of `with_resets`, `seed` that of dropout. Without `update`, add the gradients
+        to those of the parameters. A `RuntimeError` leaves weights and gradients as they were.
         """
+        pair = self._padded(pair)
+        given = [pair.characters, pair.tokens, pair.targets, torch.tensor(rates)]
+        given += [] if kept is None else [kept]
+        shared = negatives is not None and negatives[0] is negatives[1]
+        for one in (negatives or ())[: 1 if shared else 2]:
+            given += [one.draws, torch.as_tensor(one.num_tries, dtype=torch.float64)]
+        trains = tuple(one.requires_grad for one in self._all_parameters)
+        settings = [(one.shape, one.dtype) for one in given], pair.widths, dropout, trains
+        if states is None:
+            zeros = self.model.bilm.lstm.initial_state(pair.tokens.shape[2])
+            states = zeros, zeros
         # Recording clears the gradients, and a repetition overwrites those before it.
         earlier = [None if one.grad is None else one.grad.clone() for one in self._all_parameters]
         found: list[torch.Tensor | None] = [None] * len(earlier)
         try:
-            self._replay_with(self._padded(pair), states, negatives, dropout, seed)
+            if settings != self._settings:
+                self._record(pair, given, states, kept is not None, bool(negatives), dropout)
+                self._settings = settings
+            self._copy(given, states)
+            seed_generators(seed, self._memory.device)
+            self._replay()
             found = self._gradients
         finally:
             for parameter, before, own in zip(self._all_parameters, earlier, found):
@@ -61,32 +91,9 @@ class CapturedGradients:
                     parameter.grad = own if before is None else before
                 else:
                     parameter.grad = before + own
-        return self._losses.clone(), self._states
-
-    def _replay_with(
-        self,
-        pair: BatchPair,
-        states: BiLstmState | None,
-        negatives: tuple[Negatives, Negatives] | None,
-        dropout: float,
-        seed: int,
-    ) -> None:
-        given = [pair.characters, pair.tokens, pair.targets]
-        shared = negatives is not None and negatives[0] is negatives[1]
-        for one in (negatives or ())[: 1 if shared else 2]:
-            given += [one.ids, torch.as_tensor(one.num_tries, dtype=torch.float64)]
-        trains = tuple(one.requires_grad for one in self._all_parameters)
-        settings = [one.shape for one in given], pair.widths, dropout, trains
-        if states is None:
-            zeros = self.model.bilm.lstm.initial_state(pair.tokens.shape[2])
-            states = zeros, zeros
-        if settings != self._settings:
-            self._begin(pair, given, states, negatives, dropout)
-            self._settings = settings
-        else:
-            self._copy(given, states)
-        torch.manual_seed(seed)
-        self._replay()
+        if self.update is not None:  # PyTorch does not see what a graph writes
+            torch.autograd.graph.increment_version(self._all_parameters)
+        return self._figures.clone(), self._states
 
     def _padded(self, pair: BatchPair) -> BatchPair:
         """
@@ -109,56 +116,101 @@ class CapturedGradients:
             characters=characters, tokens=pair.tokens + missing, widths=self._widths
         )
 
-    def _begin(
+    def _record(
         self,
         pair: BatchPair,
         given: list[torch.Tensor],
         states: BiLstmState,
-        negatives: tuple[Negatives, Negatives] | None,
+        resets: bool,
+        samples: bool,
         dropout: float,
     ) -> None:
         """Make the tensors of a batch of these sizes, and record the work on them."""
         device = self.model.softmax.weight.device
         del self._replay, self._gradients  # frees the memory of the graph before
-        self._inputs = [one.to(device, copy=True) for one in given]
+        self._memory = torch.empty(_end_of(given), dtype=torch.uint8, device=device)
+        inputs = _places(self._memory, given)
         forward, backward = (LstmState(*(one.clone() for one in state)) for state in states)
         self._states = forward, backward
-        self._losses = torch.zeros(2, device=device, dtype=forward.cell.dtype)
-        characters, tokens, targets, *drawn = self._inputs
+        self._figures = torch.zeros(3, device=device, dtype=forward.cell.dtype)
+        characters, tokens, targets, rates, *others = inputs
+        kept = others.pop(0) if resets else None
         batch = pair._replace(characters=characters, tokens=tokens, targets=targets)
-        own = [Negatives(*one) for one in zip(drawn[::2], drawn[1::2])]
-        samples = (own[0], own[-1]) if negatives else None
+        own = [Negatives(*one) for one in zip(others[::2], others[1::2])]
+        negatives = (own[0], own[-1]) if samples else None
 
-        def run() -> None:
+        def run(updates: bool = True) -> None:
             for parameter in self._all_parameters:
                 parameter.grad = None
-            output = self.model(batch, self._states, samples, dropout)
+            output = self.model(batch, with_resets(self._states, kept), negatives, dropout)
             (output.loss * self.scale).backward()
             losses = torch.stack([output.forward_loss, output.backward_loss])
-            self._losses.copy_(losses.detach())
+            self._figures[:2].copy_(losses.detach())
             for state, final in zip(self._states, output.states):
                 for place, value in zip(state, final):
                     place.copy_(value)
+            if updates and self.update is not None:
+                self._figures[2].copy_(self.update(rates))
             self._gradients = [one.grad for one in self._all_parameters]
 
-        self._replay = cuda_graph(run)
         self._copy(given, states)
+        self._replay = cuda_graph(run, lambda: run(updates=False))
 
     def _copy(self, given: list[torch.Tensor], states: BiLstmState) -> None:
-        for place, value in zip(self._inputs, given):
-            place.copy_(to_device(value, place.device))
+        # One copy to the device, from memory that is not paged out, so that nothing waits for it.
+        host = torch.empty(len(self._memory), dtype=torch.uint8, pin_memory=self._memory.is_cuda)
+        for place, value in zip(_places(host, given), given):
+            place.copy_(value)
+        self._memory.copy_(host, non_blocking=True)
         for state, start in zip(self._states, states):
             for place, value in zip(state, start):
                 if place is not value:
                     place.copy_(value)
 
 
-def cuda_graph(run: Callable[[], None]) -> Callable[[], None]:
-    """Record what `run` does on the GPU as a CUDA graph; return the function that repeats it."""
+def _end_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(-(-one.nbytes // ALIGNMENT) * ALIGNMENT for one in tensors)
+
+
+def _places(memory: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors of the same shapes and dtypes that share a memory of `_end_of` bytes."""
+    return [
+        memory[_end_of(like[:index]) :][: one.nbytes].view(one.dtype).view(one.shape)
+        for index, one in enumerate(like)
+    ]
+
+
+def with_resets(states: BiLstmState, kept: torch.Tensor | None) -> BiLstmState:
+    """
+    Return the states with zeros for the streams that are not `kept`, shape `(2, batch_size, 1)`.
+    """
+    if kept is None:
+        return states
+    forward, backward = (
+        state.map(lambda values, one=own: values * one)  # type: ignore[misc]
+        for state, own in zip(states, kept)
+    )
+    return forward, backward
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators of the CPU and of a device; `torch.manual_seed` asks for all devices."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def cuda_graph(
+    run: Callable[[], None], warm_up: Callable[[], None] | None = None
+) -> Callable[[], None]:
+    """
+    Record what `run` does on the GPU as a CUDA graph; return the function that repeats it.
+    `warm_up` is called first (default: `run`).
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        run()  # compiles kernels, and lets libraries allocate what they keep
+        (warm_up or run)()  # compiles kernels, and lets libraries allocate what they keep
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     # Other threads, such as NCCL's, may ask the GPU for something meanwhile.

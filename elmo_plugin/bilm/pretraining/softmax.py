@@ -29,13 +29,14 @@ WEIGHT, BIAS, SCALE = "softmax/W", "softmax/b", "softmax/scale"
 
 class Negatives(NamedTuple):
     """
-    Words sampled as negatives for one batch.
+    Draws of negatives for one batch.
 
-    `ids`: int64, shape `(num_samples,)`, distinct. `num_tries`: number of draws that were needed,
-    including repeated words; a tensor where a CUDA graph reads it.
+    `draws`: numbers that a sampler's `word_ids` turns into words, shape `(num_samples,)`.
+    `num_tries`: number of draws that were needed, including repeated words; a tensor where a CUDA
+    graph reads it.
     """
 
-    ids: torch.Tensor
+    draws: torch.Tensor
     num_tries: Any
 
 
@@ -70,6 +71,11 @@ class LogUniformSampler:
                 num_tries = int(first[earliest[-1]]) + 1
                 return Negatives(torch.from_numpy(ids[earliest]), num_tries)
             wanted = len(draws)
+
+    @staticmethod
+    def word_ids(draws: torch.Tensor) -> torch.Tensor:
+        """Return the words that were drawn, which are distinct."""
+        return draws
 
     def log_expected_count(self, ids: torch.Tensor, num_tries: Any) -> torch.Tensor:
         """
@@ -114,12 +120,16 @@ class FrequencySampler:
         self._log_counts = torch.cat([log_counts.new_zeros(self.num_frequent), log_counts])
 
     def sample(self, generator: torch.Generator | None = None) -> Negatives:
-        """Return the candidates of a batch."""
-        uniform = torch.rand(self.num_samples, generator=generator)
-        drawn = torch.searchsorted(self._cumulative, uniform)
+        """Draw a number from 0 to 1 for each sample, from which a GPU can find the words."""
+        return Negatives(torch.rand(self.num_samples, generator=generator), self.num_samples)
+
+    def word_ids(self, draws: torch.Tensor) -> torch.Tensor:
+        """Return the candidates of a batch: the frequent words, and the words that were drawn."""
+        self._cumulative = self._cumulative.to(draws.device)
+        drawn = torch.searchsorted(self._cumulative, draws)
         # Rounding can leave the last cumulative probability below 1.
         drawn.clamp_(max=len(self._cumulative) - 1).add_(self.num_frequent)
-        return Negatives(torch.cat([torch.arange(self.num_frequent), drawn]), self.num_samples)
+        return torch.cat([torch.arange(self.num_frequent, device=draws.device), drawn])
 
     def corrections(
         self, targets: torch.Tensor, candidates: torch.Tensor, num_tries: Any
@@ -210,6 +220,11 @@ class WordSoftmax(torch.nn.Module):
             candidates += sampler.num_frequent
         return sampler is not None and fuses(self.weight, candidates, self.training_dtype)
 
+    def word_ids(self, negatives: Negatives) -> torch.Tensor:
+        """Return the ids of the sampled words, on the softmax's device."""
+        assert self.sampler is not None
+        return self.sampler.word_ids(negatives.draws.to(self.weight.device))
+
     def draw(self, seed: int) -> tuple[Negatives, Negatives] | None:
         """
         Sample the negatives of the forward and the backward direction, which may be one object for
@@ -251,7 +266,7 @@ class WordSoftmax(torch.nn.Module):
             num_parts = len(targets)
             outputs, targets = [torch.cat(tuple(outputs))], [torch.cat(tuple(targets))]
             negatives = negatives[:1]
-        ids = [*targets, *(drawn.ids.to(self.weight.device) for drawn in negatives)]
+        ids = [*targets, *map(self.word_ids, negatives)]
         # One lookup: two, one for each direction, would allocate two gradients as large as the
         # weight.
         rows = (

@@ -12,7 +12,7 @@ import torch
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.kernels.backend import auto_training_dtype
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.pretraining.captured import CapturedGradients
+from elmo_plugin.bilm.pretraining.captured import CapturedStep, seed_generators, with_resets
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
 from elmo_plugin.bilm.pretraining.optimization import (
@@ -23,21 +23,23 @@ from elmo_plugin.bilm.pretraining.optimization import (
 from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.settings import LoopSettings, Step
 from elmo_plugin.bilm.pretraining.shared_rows import all_reduce_rows
+from elmo_plugin.bilm.pretraining.softmax import Negatives
 
 logger = logging.getLogger(__name__)
 
 States = tuple[LstmState, LstmState]
 INTACT = "checkpoints before it are intact"
 # Number of steps that a GPU is given before Python waits for their losses.
-STEPS_AHEAD = 16
+STEPS_AHEAD = 64
 
 
 class _Taken(NamedTuple):
-    """A step whose losses, shape `(2,)`, and norm may still be computed by the GPU."""
+    """
+    A step whose losses and norm, `figures` of shape `(3,)`, may still be computed by the GPU.
+    """
 
     number: int
-    losses: torch.Tensor
-    norm: torch.Tensor | None
+    figures: torch.Tensor
     pairs: list[BatchPair]
 
 
@@ -69,9 +71,9 @@ class Stepper:
         self.states: States | None = None
         # Number of all streams, and those that this process computes.
         self.num_rows, self.own_rows = 1, range(1)
-        # Whether a CUDA graph may compute the gradients.
-        self.captures = True
-        self._graph: CapturedGradients | None = None
+        # Whether a CUDA graph may compute the gradients, and change the weights by them.
+        self.captures, self.captures_updates = True, self._has_capturable_update
+        self._graph: CapturedStep | None = None
         self._steps_ahead = 1 if processes.device.type == "cpu" else STEPS_AHEAD
         self._taken: list[_Taken] = []
 
@@ -115,89 +117,132 @@ class Stepper:
         """
         if self.settings.frozen_steps:
             self.model.bilm.requires_grad_(number > self.settings.frozen_steps)
-        losses, negatives = self._compute_gradients(pairs, number)
-        self._sum_gradients(negatives)
-        norm, settings = None, self.settings
-        if settings.grad_norm:
-            norm = clip_grad_norm(self.model.parameters(), settings.grad_norm)
-        self._taken.append(_Taken(number, losses, norm, pairs))
+        schedule = self.settings.learning_rate_scheduler
+        factor = 1.0 if schedule is None else schedule.factor(number, num_steps)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * factor
+        losses, norm = self._compute_gradients(pairs, number)
+        is_updated = norm is not None
+        figures = torch.cat([losses, (self._clip() if norm is None else norm).view(1)])
+        self._taken.append(_Taken(number, figures, pairs))
         results: list[Step] = []
         totals = [0.0] * len(flags)
         if wait or len(self._taken) >= self._steps_ahead:
             results, totals = self._results(flags)
             self._taken = []
-        schedule = settings.learning_rate_scheduler
-        factor = 1.0 if schedule is None else schedule.factor(number, num_steps)
-        for group, rate in zip(self.optimizer.param_groups, self.rates):
-            group["lr"] = rate * factor
-        self.optimizer.step()
+        if not is_updated:
+            self.optimizer.step()
         return results, totals
 
     def _compute_gradients(
         self, pairs: list[BatchPair], number: int
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return the mean losses of both directions, and the word ids of all negatives."""
-        settings, model, drawn = self.settings, self.model, []
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Return the mean losses of both directions. If a CUDA graph has changed the weights as well,
+        return the norm of the gradients, too.
+        """
+        settings, model = self.settings, self.model
         dropout = model.dropout if number > settings.dropout_free_steps else 0.0
         self.optimizer.zero_grad(set_to_none=True)
+        scale = settings.gradient_scale / len(pairs)
+        drawn: list[Negatives] = []
         losses: list[torch.Tensor] = []
         for index, pair in enumerate(pairs):
             occasion = f"{settings.seed} {number} {index}"
             negatives = model.softmax.draw(_seed(f"{occasion} negatives"))
-            drawn += [one.ids for one in negatives or ()]
-            self._reset_some_states(f"{occasion} resets")
+            drawn += negatives or ()
+            kept = self._kept_rows(f"{occasion} resets")
             seed = _seed(f"{occasion} {self.processes.rank}")
-            scale = settings.gradient_scale / len(pairs)
-            found = None
-            if self._is_captured():
+            while (graph := self._captured(scale)) is not None:
                 try:
-                    found, self.states = self._captured(scale)(
-                        pair, self.states, negatives, dropout, seed
-                    )
+                    rates = [group["lr"] for group in self.optimizer.param_groups]
+                    given = pair, self.states, negatives, kept, dropout, seed, rates
+                    found, self.states = graph(*given)
+                    break
                 except RuntimeError as error:  # of CUDA, the driver or Triton
-                    logger.warning("A CUDA graph is not used: %s", error)
-                    self.captures, self._graph = False, None
-            if found is None:
-                torch.manual_seed(seed)
+                    what = "for updates" if graph.update else "at all"
+                    logger.warning("A CUDA graph is not used %s: %s", what, error)
+                    self.captures, self.captures_updates = graph.update is not None, False
+                    self._graph = None
+            else:
+                seed_generators(seed, self.processes.device)
+                if self.states is not None and kept is not None:
+                    kept = to_device(kept, self.processes.device)
+                    self.states = with_resets(self.states, kept)
                 output = model(pair, self.states, negatives, dropout)
                 (output.loss * scale).backward()
                 self.states = output.states
                 found = torch.stack([output.forward_loss, output.backward_loss]).detach()
-            losses.append(found)
-        return torch.stack(losses).mean(dim=0), drawn
+            losses.append(found[:2])
+        mean = torch.stack(losses).mean(dim=0)
+        if graph is not None and graph.update is not None:
+            return mean, found[2]
+        self._sum_gradients(drawn)
+        return mean, None
 
-    def _reset_some_states(self, occasion: str) -> None:
-        """Set the states of some streams to zero, the same streams for any number of processes."""
-        if not self.settings.reset_probability or self.states is None:
-            return
+    def _kept_rows(self, occasion: str) -> torch.Tensor | None:
+        """Return the streams whose states stay, the same for any number of processes."""
+        if not self.settings.reset_probability:
+            return None
         generator = torch.Generator().manual_seed(_seed(occasion))
         kept = torch.rand(2, self.num_rows, 1, generator=generator)
-        kept = (kept >= self.settings.reset_probability)[
+        return (kept >= self.settings.reset_probability)[
             :, self.own_rows.start : self.own_rows.stop
         ]
-        forward, backward = (
-            state.map(lambda values, one=own: values * one)  # type: ignore[misc]
-            for state, own in zip(self.states, to_device(kept, self.processes.device))
-        )
-        self.states = forward, backward
 
-    def _is_captured(self) -> bool:
-        """Return whether a CUDA graph computes the gradients."""
-        return self.captures and self.model.fuses_directions and self.model.softmax.fuses
-
-    def _captured(self, scale: float) -> CapturedGradients:
+    def _captured(self, scale: float) -> CapturedStep | None:
+        """Return the CUDA graph that takes this step, or `None` if there is none."""
+        if not self.captures or (self.captures_updates and not self._has_optimizer_state()):
+            return None
         if self._graph is None or self._graph.scale != scale:
-            self._graph = CapturedGradients(self.model, scale)
+            if not (self.model.fuses_directions and self.model.softmax.fuses):
+                return None
+            update = self._update if self.captures_updates else None
+            self._graph = CapturedStep(self.model, scale, update)
         return self._graph
+
+    @property
+    def _has_capturable_update(self) -> bool:
+        return (
+            self.processes.size == 1
+            and self.settings.num_gradient_accumulation_steps == 1
+            and isinstance(self.optimizer, torch.optim.Adam)
+            and all(group["fused"] for group in self.optimizer.param_groups)
+        )
+
+    def _has_optimizer_state(self) -> bool:
+        """Return whether the next update makes no tensors, which in a graph would begin anew."""
+        own = (one for group in self.optimizer.param_groups for one in group["params"])
+        return all(one in self.optimizer.state for one in own if one.requires_grad)
+
+    def _update(self, rates: torch.Tensor) -> torch.Tensor:
+        """Clip and take the optimizer's step in a CUDA graph; return the norm of the gradients."""
+        groups = self.optimizer.param_groups
+        usual = [{name: group[name] for name in ("lr", "capturable")} for group in groups]
+        for group, rate in zip(groups, rates):
+            group |= {"lr": rate, "capturable": True}
+        try:
+            norm = self._clip()
+            self.optimizer.step()
+        finally:
+            for group, own in zip(groups, usual):
+                group |= own
+        return norm
+
+    def _clip(self) -> torch.Tensor:
+        """Clip the gradients; return their norm, or 0 without clipping."""
+        if not self.settings.grad_norm:
+            return self.model.softmax.weight.new_zeros(())
+        return clip_grad_norm(self.model.parameters(), self.settings.grad_norm)
 
     def _results(self, flags: list[float]) -> tuple[list[Step], list[float]]:
         """Return the steps taken and the flags, over all processes; raise an error, see `step`."""
-        own = torch.stack([one.losses for one in self._taken]).tolist()
-        weighed = [loss * self.own_weight for losses in own for loss in losses]
+        own = torch.stack([one.figures for one in self._taken]).tolist()
+        weighed = [loss * self.own_weight for *losses, _ in own for loss in losses]
         totals = self.processes.total(*weighed, *flags)
         results, wrong = [], f"expected a finite number; {INTACT}"
-        for one, here, *both in zip(self._taken, own, totals[::2], totals[1::2]):
-            norm = None if one.norm is None else one.norm.item()
+        for one, (*here, norm), *both in zip(self._taken, own, totals[::2], totals[1::2]):
+            norm = norm if self.settings.grad_norm else None
             step = Step(one.number, both[0], both[1], norm, len(one.pairs))
             if not math.isfinite(step.loss):
                 bad = not math.isfinite(sum(here))
@@ -212,7 +257,7 @@ class Stepper:
             results.append(step)
         return results, totals[len(weighed) :]
 
-    def _sum_gradients(self, negatives: list[torch.Tensor]) -> None:
+    def _sum_gradients(self, negatives: list[Negatives]) -> None:
         if self.processes.size == 1:
             return
         softmax = self.model.softmax
@@ -221,7 +266,8 @@ class Stepper:
             [one for one in self.model.parameters() if one not in by_rows], self.own_weight
         )
         if negatives:
-            all_reduce_rows(softmax, torch.cat(negatives), self.processes, self.own_weight)
+            ids = torch.cat([softmax.word_ids(one) for one in negatives])
+            all_reduce_rows(softmax, ids, self.processes, self.own_weight)
 
     @property
     def rate(self) -> float:

@@ -39,7 +39,8 @@ class TokenTypes:
         self.ids = {BEGIN_OF_SENTENCE: 0, END_OF_SENTENCE: 1}
         # For each type: character ids, how many are not padding, id as a word of the vocabulary.
         self.characters = numpy.empty((0, num_characters), numpy.int16)
-        self.lengths = self.words = numpy.empty(0, numpy.int64)
+        self.lengths = numpy.empty(0, numpy.int16)
+        self.words = numpy.empty(0, numpy.int32)
         self._files: dict[str | Path, TextFile] = {}
 
     def read(self, path: str | Path) -> TextFile:
@@ -65,14 +66,14 @@ class TokenTypes:
 
     def describe(self) -> None:
         """Bring `characters`, `lengths` and `words` up to date with the files that were read."""
-        new = list(itertools.islice(self.ids, len(self.words), None))
-        if not new:
+        if len(self.ids) == len(self.words):
             return
+        new = list(itertools.islice(self.ids, len(self.words), None))
         # Not `token_row`, which keeps each row that it has made.
         width = self.characters.shape[1]
         rows = numpy.array([token_to_ids(token, width) for token in new], numpy.int16)
-        words = numpy.array([self.vocabulary.id(token) for token in new], numpy.int64)
-        lengths = (rows != PADDING_CHARACTER_ID).sum(axis=1)
+        words = numpy.array([self.vocabulary.id(token) for token in new], numpy.int32)
+        lengths = (rows != PADDING_CHARACTER_ID).sum(axis=1, dtype=numpy.int16)
         self.characters = numpy.concatenate([self.characters, rows])
         self.lengths = numpy.concatenate([self.lengths, lengths])
         self.words = numpy.concatenate([self.words, words])

@@ -21,6 +21,7 @@ from elmo_plugin.bilm.pretraining import captured
 from elmo_plugin.bilm.pretraining.config import make_model_arguments, make_settings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel, make_language_model
 from elmo_plugin.bilm.pretraining.loader import BatchPair, StreamLoader
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
 from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.settings import LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax
@@ -41,7 +42,7 @@ OPTIONS = ElmoOptions(
 
 def capture(monkeypatch):
     """From now on, steps are as on a GPU."""
-    monkeypatch.setattr(captured, "cuda_graph", lambda run: run)
+    monkeypatch.setattr(captured, "cuda_graph", lambda run, warm_up: run)
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 4)
     interpret(monkeypatch)
 
@@ -64,16 +65,29 @@ SOFTMAXES = {
 }
 
 
-def train(files, words, softmax, ahead=1, device=CPU, dtype=None, captures=True):
-    """Four steps: their results, the weights, the numbers of distinct tokens, and the stepper."""
-    settings = LoopSettings(
-        {"type": "sgd", "lr": 1.0},
-        frozen_steps=1,
-        dropout_free_steps=4,
-        reset_probability=0.3,
-        grad_norm=1.0,
-        num_gradient_accumulation_steps=2,
-    )
+ACCUMULATED = {
+    "optimizer": {"type": "sgd", "lr": 1.0},
+    "frozen_steps": 1,
+    "num_gradient_accumulation_steps": 2,
+}
+# Its updates are in the graph too, with rates of their own.
+UPDATED = {
+    "optimizer": {
+        "type": "fused_adamw",
+        "lr": 0.01,
+        "eps": 0.1,  # small gradients stay small
+        "parameter_groups": [[["bias"], {"lr": 0.1, "weight_decay": 0.0}]],
+    },
+    "learning_rate_scheduler": WarmupCosine(warmup_steps=2),
+    "frozen_steps": 2,
+}
+
+
+def train(
+    files, words, softmax, ahead=1, device=CPU, dtype=None, captures=True, settings=ACCUMULATED
+):
+    """Steps of two batches: results, weights, numbers of distinct tokens, and the stepper."""
+    settings = LoopSettings(**settings, dropout_free_steps=9, reset_probability=0.3, grad_norm=1.0)
     counts = torch.tensor(word_counts(files.paths, words))
     torch.manual_seed(0)
     softmax = WordSoftmax(len(words), OPTIONS.projection_dim, counts=counts, **SOFTMAXES[softmax])
@@ -83,54 +97,68 @@ def train(files, words, softmax, ahead=1, device=CPU, dtype=None, captures=True)
     stepper._steps_ahead, stepper.captures = ahead, captures
     pairs = files.pairs(words, endless=True)
     found, sizes = [], set()
-    for number in range(1, 5):
-        some = [next(pairs), next(pairs)]
+    together = settings.num_gradient_accumulation_steps
+    for number in range(1, last := 8 // together + 1):
+        some = [next(pairs) for _ in range(together)]
         sizes |= {len(one.characters) for one in some}
-        results, _ = stepper.step(some, number, 4, [], wait=number == 4)
+        results, _ = stepper.step(some, number, last, [], wait=number == last - 1)
         found += results
     return found, stepper.weights(), sizes, stepper
 
 
-@first_quick("softmax", ["counts", "log-uniform", "sparse"])
-def test_captured_steps_are_the_plain_ones(monkeypatch, text, softmax):
+@first_quick(
+    ("softmax", "settings"),
+    [
+        ("counts", UPDATED), ("log-uniform", ACCUMULATED), ("counts", ACCUMULATED),
+        ("log-uniform", UPDATED), ("sparse", ACCUMULATED),
+    ],
+    count=2,
+)  # fmt: skip
+def test_captured_steps_are_the_plain_ones(monkeypatch, text, softmax, settings):
     """With few and with many distinct tokens, long ones too, and the biLM frozen at the start."""
-    results, weights, sizes, _ = train(*text, softmax)
+    results, weights, sizes, _ = train(*text, softmax, settings=settings)
     assert len(sizes) > 2
     capture(monkeypatch)
     begun = []
-    begin = captured.CapturedGradients._begin
+    begin = captured.CapturedStep._record
     monkeypatch.setattr(
-        captured.CapturedGradients, "_begin", lambda *given: begun.append(1) or begin(*given)
+        captured.CapturedStep, "_record", lambda *given: begun.append(1) or begin(*given)
     )
-    found = train(*text, softmax, ahead=3)
+    found = train(*text, softmax, ahead=3, settings=settings)
     assert 2 <= len(begun) < 8
+    assert (found[3]._graph.update is not None) == (settings is UPDATED)
     assert_same(found, (results, weights))
 
 
 def assert_same(found, expected, error=1e-6):
     for ours, plain in zip(found[0], expected[0], strict=True):
-        assert (ours.steps, ours.num_batches) == (plain.steps, 2)
+        assert (ours.steps, ours.num_batches) == (plain.steps, plain.num_batches)
         assert ours[1:3] == pytest.approx(plain[1:3], rel=error)
         assert ours.norm == pytest.approx(plain.norm, rel=10 * error)
     for name, tensor in expected[1].items():
         torch.testing.assert_close(found[1][name], tensor, atol=error, rtol=0, msg=name)
 
 
-def test_without_memory_for_a_graph_the_steps_are_the_same(monkeypatch, text):
-    """Here for the second batch of a step, whose gradients are added to those of the first."""
-    plain = train(*text, "log-uniform")
+@pytest.mark.parametrize("settings", [ACCUMULATED, UPDATED])
+def test_without_memory_for_a_graph_the_steps_are_the_same(monkeypatch, text, settings):
+    """
+    Here for the second batch of a step, whose gradients are added to those of the first; and for
+    updates, which are then taken after the graph.
+    """
+    plain = train(*text, "log-uniform", settings=settings)
     capture(monkeypatch)
     calls = itertools.count(1)
 
-    def fails(run):
-        run()
+    def fails(run, warm_up):
+        warm_up()
         if next(calls) == 2:
             raise RuntimeError("out of memory")
         return run
 
     monkeypatch.setattr(captured, "cuda_graph", fails)
-    found = train(*text, "log-uniform")
-    assert not found[3].captures
+    found = train(*text, "log-uniform", settings=settings)
+    assert found[3].captures == (settings is UPDATED)
+    assert not found[3].captures_updates
     assert_same(found, plain)
 
 
@@ -178,11 +206,16 @@ class TestOnAGpu:
     GPU = torch.device("cuda", 0)
 
     @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-    @pytest.mark.parametrize("softmax", SOFTMAXES)
-    def test_recorded_steps_are_the_plain_ones(self, text, softmax, dtype):
-        plain = train(*text, softmax, device=self.GPU, dtype=dtype, captures=False)
-        found = train(*text, softmax, ahead=3, device=self.GPU, dtype=dtype)
+    @pytest.mark.parametrize(
+        ("softmax", "settings"),
+        [*((one, ACCUMULATED) for one in SOFTMAXES), ("counts", UPDATED)],
+    )
+    def test_recorded_steps_are_the_plain_ones(self, text, softmax, settings, dtype):
+        given = {"device": self.GPU, "dtype": dtype, "settings": settings}
+        plain = train(*text, softmax, **given, captures=False)
+        found = train(*text, softmax, **given, ahead=3)
         assert found[3].captures
+        assert found[3].captures_updates == (settings is UPDATED)
         assert found[3]._graph is not None
         assert_same(found, plain, 1e-5 if dtype is None else 1e-2)
 
@@ -191,13 +224,13 @@ class TestOnAGpu:
         plain = train(*text, "log-uniform", device=self.GPU, captures=False)
         record, calls = captured.cuda_graph, itertools.count(1)
 
-        def fails(run):
+        def fails(run, warm_up):
             def asks():
                 run()
                 if torch.cuda.is_current_stream_capturing():
                     torch.ones(1, device=self.GPU).item()
 
-            return record(asks if next(calls) == 3 else run)
+            return record(asks if next(calls) == 3 else run, warm_up)
 
         monkeypatch.setattr(captured, "cuda_graph", fails)
         found = train(*text, "log-uniform", device=self.GPU)
@@ -256,6 +289,7 @@ def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
     )
     stepper = Stepper(model, make_settings(recipe), Processes(CPU))
     stepper.num_rows, stepper.own_rows = 3, range(3)
+    monkeypatch.setattr(model.softmax.sampler, "word_ids", lambda draws: draws)
     characters = batch_to_ids([words.words])[0]
     for step in range(4):
         drawn = {name: torch.from_numpy(stored[f"{step}/{name}"]) for name in NAMES}
@@ -283,6 +317,8 @@ def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
         )
         (found,), _ = stepper.step([pair], step + 1, 1000, [])
         assert masks == []
+        # The first update makes the optimizer's state.
+        assert bool(stepper._graph and stepper._graph.update) is (as_on_a_gpu and step > 0)
         assert found.loss == pytest.approx(float(stored[f"{step}/loss"]), rel=1e-6)
         assert found.norm == pytest.approx(float(stored[f"{step}/norm"]), rel=1e-5)
     for name, tensor in model.state_dict().items():

@@ -190,7 +190,7 @@ def count_bytes(rank, size, folder):
         outputs = torch.randn(BATCH * UNROLL, DIM, generator=generator)
         targets = torch.randint(NUM_WORDS, (BATCH * UNROLL,), generator=generator)
         softmax([outputs], [targets], [negatives])[0].backward()
-    ids = torch.cat([one.ids for one in drawn])
+    ids = torch.cat([softmax.word_ids(one) for one in drawn])
     shared_rows.all_reduce_rows(softmax, ids, Processes(torch.device("cpu")), 1 / size)
     dense = 2 * (size - 1) / size * (softmax.weight.nbytes + softmax.bias.nbytes)
     torch.save((sum(sent), dense), folder / f"bytes_{rank}.pt")

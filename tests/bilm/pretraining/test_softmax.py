@@ -25,7 +25,7 @@ def log_uniform(num_words):
 def test_first_draws_are_log_uniform():
     torch.manual_seed(0)
     sampler = LogUniformSampler(30, 1)
-    draws = numpy.bincount([sampler.sample().ids.item() for _ in range(20_000)], minlength=30)
+    draws = numpy.bincount([sampler.sample().draws.item() for _ in range(20_000)], minlength=30)
     expected = 20_000 * log_uniform(30)
     assert expected.sum() == pytest.approx(20_000)
     # 99.99th percentile of chi squared with 29 degrees of freedom.
@@ -65,7 +65,7 @@ def test_expected_count_is_how_often_a_word_is_sampled():
     torch.manual_seed(0)
     sampler = LogUniformSampler(NUM_WORDS, NUM_SAMPLES)
     samples = [sampler.sample() for _ in range(5000)]
-    often = numpy.bincount(torch.cat([s.ids for s in samples]), minlength=NUM_WORDS) / 5000
+    often = numpy.bincount(torch.cat([s.draws for s in samples]), minlength=NUM_WORDS) / 5000
     ids = torch.arange(NUM_WORDS)
     expected = sum(sampler.log_expected_count(ids, s.num_tries).exp() for s in samples) / 5000
     numpy.testing.assert_allclose(often, expected, atol=0.03)
@@ -146,7 +146,8 @@ def test_candidates_by_count_estimate_the_full_normalizer():
     torch.manual_seed(0)
     values, targets = torch.rand(50, dtype=torch.float64), torch.arange(3)
     sampler = FrequencySampler(torch.arange(50, 0, -1), 200_000, num_frequent=5, exponent=0.8)
-    candidates, num_tries = sampler.sample()
+    draws, num_tries = sampler.sample()
+    candidates = sampler.word_ids(draws)
     assert candidates[:5].tolist() == list(range(5))
     assert candidates[5:].unique().tolist() == list(range(5, 50))
     of_targets, of_candidates = sampler.corrections(targets, candidates, num_tries)
