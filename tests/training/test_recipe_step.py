@@ -66,8 +66,8 @@ def sampled_loss(v, outputs, targets, negatives):
     log_count = torch.tensor(numpy.log(-numpy.expm1(negatives.num_tries * numpy.log1p(-p))))
     logits = outputs @ v["softmax/W"].t() + v["softmax/b"] - log_count
     true = logits.gather(1, targets.unsqueeze(1))
-    sampled = logits[:, negatives.ids].clone()
-    sampled[targets.unsqueeze(1) == negatives.ids] = -torch.inf
+    sampled = logits[:, negatives.draws].clone()
+    sampled[targets.unsqueeze(1) == negatives.draws] = -torch.inf
     return -torch.log_softmax(torch.cat([true, sampled], dim=1), dim=1)[:, 0].mean()
 
 
