@@ -3,7 +3,7 @@
 import itertools
 from array import array
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -38,7 +38,7 @@ class TokenTypes:
         self.vocabulary, self.num_files = vocabulary, num_files
         self.ids = {BEGIN_OF_SENTENCE: 0, END_OF_SENTENCE: 1}
         # For each type: character ids, how many are not padding, id as a word of the vocabulary.
-        self.characters = numpy.empty((0, num_characters), numpy.int16)
+        self.characters: Any = numpy.empty((0, num_characters), numpy.int16)
         self.lengths = numpy.empty(0, numpy.int16)
         self.words = numpy.empty(0, numpy.int32)
         self._files: dict[str | Path, TextFile] = {}
