@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,8 @@ from elmo_plugin.bilm.kernels.token_layer import filter_matrix
 COLUMNS = 32
 # Rows of a weight to quantize at a time: few, so that temporary copies stay small.
 ROWS_AT_ONCE = 64 * COLUMNS
-# Bytes per number in each format, and the formats with one scale for each row of a weight.
-SIZES = {"int16": 2, "int8": 1, "bfloat16": 2}
-SCALED = ("int16", "int8")
+# Bytes per number in each format.
+SIZES = {"float32": 4, "int16": 2, "int8": 1, "bfloat16": 2}
 # Size of a huge page of Linux, in bytes.
 _LARGE_PAGE = 2 << 20
 
@@ -31,40 +30,22 @@ _LARGE_PAGE = 2 << 20
 
 class PackedWeight:
     """
-    Weight in the memory layout that the C++ kernels read: panels of 32 rows, see `formats.h`.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Float32, shape `(output_dim, input_dim)`, on the CPU.
-    number_format : `str`
-        `"float32"`, `"int16"`, `"int8"` or `"bfloat16"`.
-    blocks : `int`, optional (default = `1`)
-        Number of row blocks, such as the four gates of an LSTM. Each is padded separately.
-    copy : `bool`, optional (default = `True`)
-        Whether to pack a float32 weight; other formats are always packed. If `False`, the kernels
-        read the row-major weight in place; it is copied only for padding.
-
-    # Attributes
-
-    row_major : `bool`
-        Whether the weight is row-major instead of packed into panels.
-    output_dim, input_dim : `int`
-        Shape of the padded weight, multiples of 32.
+    Float32 weight on the CPU, in panels of 32 rows in one of `library.FORMATS` (see `formats.h`).
+    `None` leaves it row-major: it is read in place, and copied only for padding. Row `blocks`, such
+    as the four gates of an LSTM, are padded separately.
     """
 
-    def __init__(
-        self, weight: torch.Tensor, number_format: str, blocks: int = 1, copy: bool = True
-    ) -> None:
+    def __init__(self, weight: torch.Tensor, number_format: str | None, blocks: int = 1) -> None:
         weight = padded(weight.detach(), blocks)
         self.output_dim, self.input_dim = weight.shape
-        self.row_major = number_format == "float32" and not copy
-        self._data = weight if self.row_major else _packed(weight, number_format)
+        self.row_major = number_format is None
+        self.data = weight if number_format is None else _packed(weight, number_format)
+        self.pointer = pointer(self.data)
 
-    @property
-    def pointer(self) -> int:
-        """Address of the weight's first element."""
-        return pointer(self._data)
+
+def in_place(number_format: str) -> str | None:
+    """Return the format of a large weight: in float32 it is read in place, not copied."""
+    return None if number_format == "float32" else number_format
 
 
 def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
@@ -86,15 +67,10 @@ def padded_vector(vector: torch.Tensor, blocks: int = 1) -> torch.Tensor:
 
 
 def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
-    pack = library.function("pack")
-    threads = library.num_threads()
-    if number_format == "float32":
-        panels = on_large_pages(tuple(weight.shape), torch.float32)
-        pack(pointer(weight), None, pointer(panels), *weight.shape, threads)
-        return panels
+    pack, threads = library.function("pack"), library.num_threads()
     lanes = weight.shape[1] * SIZES[number_format] // 4
-    scaled = number_format in SCALED
-    panels = on_large_pages((len(weight), lanes + scaled), torch.float32)
+    has_scales = number_format.startswith("int")  # one for each row
+    panels = on_large_pages((len(weight), lanes + has_scales), torch.float32)
     for place, rows in zip(panels.split(ROWS_AT_ONCE), weight.split(ROWS_AT_ONCE), strict=True):
         numbers, scales = _lanes(rows, number_format)
         address = None if scales is None else pointer(scales)
@@ -104,14 +80,14 @@ def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
 
 def _lanes(rows: torch.Tensor, number_format: str) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Convert rows to a number format; return the bytes, reinterpreted as float32, and scales."""
-    scales = None
+    numbers, scales = rows, None
     if number_format == "int16":
         integers, scales = weight_in_int16(rows)
         numbers = integers.to(torch.int16)
     elif number_format == "int8":
         integers, scales = weight_in_int8(rows)
         numbers = integers.add_(ZERO_POINT).to(torch.uint8)
-    else:
+    elif number_format == "bfloat16":
         largest = torch.finfo(torch.bfloat16).max
         numbers = rows.clamp(-largest, largest).to(torch.bfloat16)
     return numbers.contiguous().view(torch.float32), scales
@@ -119,13 +95,9 @@ def _lanes(rows: torch.Tensor, number_format: str) -> tuple[torch.Tensor, torch.
 
 def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """
-    Return a tensor of zeros on the CPU. For a large tensor, ask Linux for huge pages (2 MB). They
-    cause fewer TLB misses, which speeds up products with a weight that every step reads.
-
-    # Raises
-
-    `MemoryError`
-        If there is no memory for a large tensor.
+    Return a tensor of zeros on the CPU. For a large tensor, ask Linux for huge pages (2 MB): fewer
+    TLB misses speed up products with a weight that every step reads. Raise a `MemoryError` if there
+    is no memory for it.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -142,12 +114,8 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
     """
-    Return the address of a tensor's first element.
-
-    # Raises
-
-    `ValueError`
-        If the tensor is not contiguous, not on the CPU, or not of this `dtype`.
+    Return the address of a tensor's first element. Raise a `ValueError` if the tensor is not
+    contiguous, not on the CPU, or not of this `dtype`.
     """
     if tensor.is_contiguous() and tensor.dtype is dtype and tensor.is_cpu:
         return tensor.data_ptr()
@@ -176,71 +144,57 @@ class _Convolution(ctypes.Structure):
     )
 
 
-class CompiledLinear:
+class CompiledAffine:
     """
-    Linear layer `rows W^T + b` with a frozen float32 weight and bias, on the CPU. `number_format`
-    and `blocks` are as in `PackedWeight`.
+    Linear layer `rows W^T + b`, or highway layer (`reference.highways`), on the CPU. The `kind` is
+    `"linear"` or `"highway"`, and a bias may be `None`. With `packs`, weights that are not float32
+    are packed once, here; each call packs the others.
     """
 
-    def __init__(self, affine: Affine, number_format: str, blocks: int = 1) -> None:
-        self._weight = PackedWeight(affine.weight, number_format, blocks, copy=False)
-        self._bias = padded_vector(affine.bias, blocks)
-        self._number_format = number_format
-        self._output_dim = len(affine.bias)
+    def __init__(
+        self, affine: Affine, number_format: str, kind: str = "linear", packs: bool = True
+    ) -> None:
+        self._is_highway = kind == "highway"
+        blocks = 2 if self._is_highway else 1
+        self.weight = PackedWeight(
+            affine.weight, in_place(number_format) if packs else None, blocks
+        )
+        self.bias = None if affine.bias is None else padded_vector(affine.bias, blocks)
+        self._output_dim = len(affine.weight) // blocks
         self.arguments = (
-            self._weight.pointer, self._weight.input_dim, self._weight.row_major,
-            pointer(self._bias),
+            self.weight.pointer, self.weight.input_dim, self.weight.row_major,
+            None if self.bias is None else pointer(self.bias),
         )  # fmt: skip
+        self._types = kind, number_format
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Map rows, shape `(num_rows, input_dim)`, to outputs, shape `(num_rows, output_dim)`."""
-        rows = padded_rows(rows, self._weight.input_dim).contiguous()
-        outputs = rows.new_empty(len(rows), self._weight.output_dim)
-        library.function("linear", self._number_format)(
-            *self.arguments, pointer(rows), outputs.data_ptr(), *outputs.shape,
-            library.num_threads(),
+    def __call__(self, rows: torch.Tensor, saved: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Map rows, shape `(num_rows, input_dim)`, to outputs, shape `(num_rows, output_dim)`. `saved`
+        gets what the gradient of a highway layer needs, two values for each output.
+        """
+        rows = padded_rows(rows, self.weight.input_dim).contiguous()
+        outputs = rows.new_empty(len(rows), self.weight.output_dim // (1 + self._is_highway))
+        results = [outputs.data_ptr()]
+        if self._is_highway:
+            results.append(0 if saved is None else pointer(saved))
+        library.function(*self._types)(
+            *self.arguments, pointer(rows), *results,
+            *outputs.shape[: 1 if self._is_highway else 2], library.num_threads(),
         )  # fmt: skip
-        return outputs[:, : self._output_dim]
-
-
-class CompiledHighway(CompiledLinear):
-    """Highway layer (`reference.highways`) with frozen weights, in two `blocks`."""
-
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the outputs, which have the shape of `rows`."""
-        outputs = torch.empty_like(rows)
-        library.function("highway", self._number_format)(
-            *self.arguments, pointer(rows), outputs.data_ptr(), None, len(rows),
-            library.num_threads(),
-        )  # fmt: skip
-        return outputs
+        return narrowed(outputs, self._output_dim)
 
 
 class Convolutions:
     """
-    Convolutions of the token layer with their maxima and activation.
-
-    # Parameters
-
-    weights : `TokenWeights`
-        Float32, on the CPU.
-    number_format : `str`
-        Number format of the products.
-    copy : `bool`, optional (default = `True`)
-        If `False`, the filters are row-major, as the gradients' kernel reads them.
-
-    # Attributes
-
-    arguments : `Any`
-        Pointer to the C struct `Convolution`.
-    output_dim, depth : `int`
-        Shape of the padded matrix of all filters.
+    Convolutions of the token layer with their maxima and activation, on the CPU. `number_format` is
+    as in `PackedWeight`; the gradients' kernel reads row-major filters. All filters are one padded
+    matrix, shape `(output_dim, depth)`.
     """
 
-    def __init__(self, weights: TokenWeights, number_format: str, copy: bool = True) -> None:
+    def __init__(self, weights: TokenWeights, number_format: str | None) -> None:
         with torch.inference_mode(False), torch.no_grad():
             matrix = filter_matrix(weights)
-            filters = PackedWeight(matrix, number_format, copy=copy)
+            filters = PackedWeight(matrix, number_format)
             bias = padded_vector(torch.cat([bias for _, bias in weights.convolutions]))
             embedding = weights.embedding.detach().clone()
             convolutions = [weight for weight, _ in weights.convolutions]
@@ -258,7 +212,8 @@ class Convolutions:
             (torch.relu, torch.tanh).index(weights.activation),
         )  # fmt: skip
         self.arguments = ctypes.byref(struct)
-        self._convolve = library.function("convolution", number_format)
+        if number_format is not None:
+            self._convolve = library.function("convolution", number_format)
 
     def check(self, character_ids: torch.Tensor) -> None:
         """Raise an `IndexError` if a character id has no embedding."""
@@ -288,27 +243,17 @@ class Convolutions:
 
 class CompiledTokenLayer:
     """
-    Token layer (`reference.token_layer`) without gradients, with frozen weights.
-
-    # Parameters
-
-    weights : `TokenWeights`
-        Float32, on the CPU. They must not change (see `derived.py`).
-    number_format : `str`
-        Number format of the highway layers.
-    precise_format : `str`
-        Number format of the convolutions and the projection. int8 is too coarse for the projection:
-        its inputs are heavy-tailed, and int8 has only one scale per row.
+    Token layer (`reference.token_layer`) with frozen weights, float32 on the CPU. Highway layers
+    multiply in `number_format`, convolutions and projection in `precise_format`: int8, with one
+    scale per row, is too coarse for the projection's heavy-tailed inputs.
     """
 
     def __init__(self, weights: TokenWeights, number_format: str, precise_format: str) -> None:
         self._convolutions = Convolutions(weights, precise_format)
-        self._layers: list[CompiledLinear] = [
-            CompiledHighway(one, number_format, blocks=2) for one in weights.highways
-        ]
+        self._layers = [CompiledAffine(one, number_format, "highway") for one in weights.highways]
         projection = weights.projection
         if projection is not None:
-            self._layers.append(CompiledLinear(projection, precise_format))
+            self._layers.append(CompiledAffine(projection, precise_format))
         affine = weights.convolutions if projection is None else [projection]
         self._output_dim = sum(len(bias) for _, bias in affine)
 
@@ -340,27 +285,67 @@ class Layer(ctypes.Structure):
     )
 
 
-class CompiledLstm(FrozenLstm):
+class LstmOperands:
     """
-    LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights. One C++ call runs
-    all steps. Weights are float32, on the CPU; `number_format` is as in `PackedWeight`.
+    Weights of an LSTM layer as the library reads them; `formats` are those of the input weight and
+    of the others, as in `PackedWeight`.
     """
 
-    def __init__(self, weights: LstmWeights, number_format: str) -> None:
-        self.gave_nan = False
-        # In float32 the input weight, which is large, is read in place instead of copied.
-        self._weights = (
-            PackedWeight(weights.input, number_format, blocks=4, copy=False),
-            PackedWeight(weights.state, number_format, blocks=4),
-            PackedWeight(weights.projection, number_format),
+    def __init__(self, weights: LstmWeights, *formats: str | None) -> None:
+        self.weights = inputs, state, projection = (
+            PackedWeight(weights.input, formats[0], blocks=4),
+            PackedWeight(weights.state, formats[1], blocks=4),
+            PackedWeight(weights.projection, formats[1]),
         )
-        inputs, state, projection = self._weights
-        self._bias = padded_vector(weights.bias, blocks=4)
-        self._layer = Layer(
-            inputs.pointer, pointer(self._bias), state.pointer, projection.pointer,
+        self.bias = padded_vector(weights.bias, blocks=4)
+        self.layer = Layer(
+            inputs.pointer, pointer(self.bias), state.pointer, projection.pointer,
             projection.input_dim, projection.output_dim, inputs.input_dim, inputs.row_major,
             library.limit(weights.cell_clip), library.limit(weights.projection_clip),
         )  # fmt: skip
+        self.pointer = ctypes.byref(self.layer)
+
+    def padded(
+        self, inputs: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Return contiguous inputs and states, padded with zeros."""
+        widths = self.layer.input_dim, self.layer.dim, self.layer.width
+        rows = zip((inputs, hidden, cell), widths)
+        return [padded_rows(one, width).contiguous() for one, width in rows]
+
+    def run(
+        self,
+        function: Callable[..., bool],
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+        *saved: torch.Tensor | None,
+    ) -> tuple[bool, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """
+        Return whether an output is NaN, and the results of `Backend.lstm_layer`. `saved` are the
+        activations and cells that the gradient needs, or `None` twice.
+        """
+        dim, cell_size = hidden.shape[1], cell.shape[1]
+        inputs, *states = self.padded(inputs, hidden, cell)
+        # Cloned, because the kernel overwrites them with the final state.
+        hidden, cell = (one.clone() for one in states)
+        outputs = hidden.new_empty(len(inputs), self.layer.dim)
+        gave_nan = function(
+            self.pointer, *map(pointer, (inputs, hidden, cell, outputs)),
+            *(None if one is None else one.data_ptr() for one in saved),
+            *steps_of(batch_sizes), library.num_threads(),
+        )  # fmt: skip
+        results = narrowed(outputs, dim), narrowed(hidden, dim), narrowed(cell, cell_size)
+        return gave_nan, results
+
+
+class CompiledLstm(FrozenLstm):
+    """LSTM layer with frozen weights, float32 on the CPU. One C++ call runs all steps."""
+
+    def __init__(self, weights: LstmWeights, number_format: str) -> None:
+        self.gave_nan = False
+        self._operands = LstmOperands(weights, in_place(number_format), number_format)
         self._run_layer = library.function("lstm_layer", number_format)
 
     def __call__(
@@ -371,26 +356,23 @@ class CompiledLstm(FrozenLstm):
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Run the layer, see `Backend.lstm_layer`."""
-        layer, (dim, cell_size) = self._layer, (hidden.shape[1], cell.shape[1])
-        inputs = padded_rows(inputs, layer.input_dim).contiguous()
-        # Copied, because the kernel overwrites them with the final state.
-        hidden, cell = (
-            padded_rows(one, width).clone(memory_format=torch.contiguous_format)
-            for one, width in ((hidden, layer.dim), (cell, layer.width))
-        )
-        outputs = hidden.new_empty(len(inputs), layer.dim)
-        self.gave_nan |= self._run_layer(
-            ctypes.byref(layer),
-            *map(pointer, (inputs, hidden, cell, outputs)), None, None,
-            (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes),
-            library.num_threads(),
-        )  # fmt: skip
-        if (layer.dim, layer.width) != (dim, cell_size):
-            return outputs[:, :dim], hidden[:, :dim], cell[:, :cell_size]
-        return outputs, hidden, cell
+        arguments = inputs, batch_sizes, hidden, cell, None, None
+        gave_nan, results = self._operands.run(self._run_layer, *arguments)
+        self.gave_nan |= gave_nan
+        return results
+
+
+def steps_of(batch_sizes: Sequence[int]) -> tuple[Any, int]:
+    """Return the number of rows of each step as an array of C, and the number of steps."""
+    return (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes)
 
 
 def padded_rows(rows: torch.Tensor, width: int) -> torch.Tensor:
     """Return rows with `width` columns, the missing ones filled with zeros."""
     missing = width - rows.shape[1]
     return functional.pad(rows, (0, missing)) if missing else rows
+
+
+def narrowed(rows: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the first columns; no view, which autograd would not let callers overwrite."""
+    return rows if rows.shape[1] == width else rows[:, :width].clone()

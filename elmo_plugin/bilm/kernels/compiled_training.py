@@ -12,39 +12,21 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels import library, machine, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import (
     COLUMNS,
+    CompiledAffine,
     Convolutions,
-    Layer,
+    LstmOperands,
     fields,
+    narrowed,
     on_large_pages,
     padded,
     padded_rows,
     padded_vector,
     pointer,
+    steps_of,
 )
 from elmo_plugin.bilm.kernels.gradients import hand_written, linear_of_rounded, without_autocast
-from elmo_plugin.bilm.kernels.interface import Affine, TokenWeights
+from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, TokenWeights
 from elmo_plugin.bilm.kernels.lstm_streams import definition
-
-
-class _Layer:
-    """
-    Padded operands of a layer's passes in the library. `tensors` are inputs, the four weights of
-    `LstmWeights`, hidden states and cell states; `clips` that of the cell and of the projection.
-    """
-
-    def __init__(self, tensors: Any, batch_sizes: Any, *clips: float | None) -> None:
-        inputs, input_weight, state_weight, bias, projection, hidden, cell = tensors
-        self.weights = padded(input_weight, 4), padded(state_weight, 4), padded(projection)
-        self.bias = padded_vector(bias, 4)
-        (_, self.input_dim), (_, self.dim), (_, self.width) = (one.shape for one in self.weights)
-        widths = zip((inputs, hidden, cell), (self.input_dim, self.dim, self.width))
-        self.rows = [padded_rows(one.float(), width).contiguous() for one, width in widths]
-        by_input, by_state, project = map(pointer, self.weights)
-        self.layer = Layer(
-            by_input, pointer(self.bias), by_state, project, self.width, self.dim,
-            self.input_dim, 1, *map(library.limit, clips),
-        )  # fmt: skip
-        self.steps = (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes)
 
 
 class CompiledLstmTraining(torch.autograd.Function):
@@ -60,50 +42,47 @@ class CompiledLstmTraining(torch.autograd.Function):
         # PyTorch's threads run between two calls. While they spun, they would take the processor.
         machine.let_waiting_threads_sleep()
         machine.reuse_freed_memory()
-        *tensors, batch_sizes, cell_clip, projection_clip, number_format = arguments
-        one = _Layer(tensors, batch_sizes, cell_clip, projection_clip)
-        inputs, *start = one.rows
-        # Cloned, because the kernel overwrites them with the final state.
-        hidden, cell = (state.clone() for state in start)
-        outputs = inputs.new_empty(len(inputs), one.dim)
+        *tensors, batch_sizes, cell_clip, projection_clip, ctx.number_format = arguments
+        ctx.batch_sizes, ctx.clips = batch_sizes, (cell_clip, projection_clip)
+        inputs, *_, hidden, cell = tensors
+        operands = _operands(ctx, tensors)
+        width = operands.layer.width
         # In blocks of 32 columns, see `lstm.h`.
-        activations = _memory((len(inputs), 4 * one.width), getattr(torch, number_format))
-        cells = _memory((len(inputs), one.width), torch.float32)
-        rows = map(pointer, (inputs, hidden, cell, outputs))
-        library.function("lstm_layer", number_format)(
-            ctypes.byref(one.layer),
-            *rows,
-            activations.data_ptr(),
-            cells.data_ptr(),
-            *one.steps,
-            library.num_threads(),
-        )
-        dim, cell_size = tensors[5].shape[1], tensors[6].shape[1]
-        outputs, hidden = _narrowed(outputs, dim), _narrowed(hidden, dim)
-        cell = _narrowed(cell, cell_size)
-        ctx.save_for_backward(*tensors, outputs, activations, cells)
-        ctx.batch_sizes, ctx.number_format = batch_sizes, number_format
-        ctx.clips = cell_clip, projection_clip
-        ctx.mark_non_differentiable(hidden, cell)
-        return outputs, hidden, cell
+        activations = _memory((len(inputs), 4 * width), getattr(torch, ctx.number_format))
+        cells = _memory((len(inputs), width), torch.float32)
+        _, results = operands.run(
+            library.function("lstm_layer", ctx.number_format), inputs, batch_sizes, hidden, cell,
+            activations, cells,
+        )  # fmt: skip
+        ctx.save_for_backward(*tensors, results[0], activations, cells)
+        ctx.mark_non_differentiable(*results[1:])
+        return results
 
     @staticmethod
     @hand_written(definition)
     def backward(ctx: Any, grad_outputs: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Return the gradients of `inputs` and of the four weights."""
         *tensors, outputs, activations, cells = ctx.saved_tensors
-        one = _Layer(tensors, ctx.batch_sizes, *ctx.clips)
-        rows = [padded_rows(each, one.dim).contiguous() for each in (outputs, grad_outputs)]
-        saved = (*one.rows, rows[0], activations, cells)
-        operands = one.rows[0], *one.weights[:2], one.bias, one.weights[2]
+        one = _operands(ctx, tensors)
+        layer, rows = one.layer, one.padded(tensors[0], *tensors[5:])
+        outputs, grad_outputs = (
+            padded_rows(each, layer.dim).contiguous() for each in (outputs, grad_outputs)
+        )
+        by_input, by_state, project = (weight.data for weight in one.weights)
+        operands = rows[0], by_input, by_state, one.bias, project
         gradients = _memory_of(operands, ctx.needs_input_grad)
-        shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * one.width + 2 * one.dim
+        shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * layer.width + 2 * layer.dim
         memory = _memory(shape, torch.float32)
         library.function("lstm_backward", ctx.number_format)(
-            ctypes.byref(one.layer), _pointers(saved), _pointers([memory, rows[1], *gradients]),
-            *one.steps, library.num_threads(),
+            one.pointer, _pointers((*rows, outputs, activations, cells)),
+            _pointers([memory, grad_outputs, *gradients]), *steps_of(ctx.batch_sizes),
+            library.num_threads(),
         )  # fmt: skip
         return *_without_padding(gradients, tensors, (1, 4, 4, 4, 1)), *[None] * 6
+
+
+def _operands(ctx: Any, tensors: Sequence[Any]) -> LstmOperands:
+    return LstmOperands(LstmWeights(*tensors[1:5], *ctx.clips), None, None)
 
 
 def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -116,11 +95,6 @@ def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 def _pointers(tensors: Any) -> Any:
     addresses = [None if one is None else pointer(one, one.dtype) for one in tensors]
     return (ctypes.c_void_p * len(addresses))(*addresses)
-
-
-def _narrowed(rows: torch.Tensor, width: int) -> torch.Tensor:
-    """Return the first columns; no view, which autograd would not let callers overwrite."""
-    return rows if rows.shape[1] == width else rows[:, :width].clone()
 
 
 def _memory_of(operands: Sequence[Any], needed: Sequence[bool]) -> list[torch.Tensor | None]:
@@ -208,18 +182,11 @@ class CompiledAffineTraining(torch.autograd.Function):
         `"linear"` or `"highway"`.
         """
         *tensors, ctx.number_format, ctx.kind = arguments
-        rows, weight, bias = _padded_affine(tensors, ctx.kind)
-        is_highway, both = ctx.kind == "highway", rows.new_empty(len(rows), len(weight))
-        outputs = torch.empty_like(rows) if is_highway else both
-        results = (outputs, both) if is_highway else (outputs,)
-        shape = outputs.shape[:1] if is_highway else outputs.shape
-        library.function(ctx.kind, ctx.number_format)(
-            pointer(weight), weight.shape[1], True,
-            None if bias is None else pointer(bias),
-            *map(pointer, (rows, *results)), *shape, library.num_threads(),
-        )  # fmt: skip
-        ctx.save_for_backward(*tensors, *results[1:])
-        return _narrowed(outputs, tensors[0 if is_highway else 1].shape[is_highway])
+        rows, layer = tensors[0], _affine(ctx, tensors)
+        gates = [rows.new_empty(len(rows), layer.weight.output_dim)][: ctx.kind == "highway"]
+        outputs = layer(rows, *gates)
+        ctx.save_for_backward(*tensors, *gates)
+        return outputs
 
     @staticmethod
     @hand_written(
@@ -229,30 +196,25 @@ class CompiledAffineTraining(torch.autograd.Function):
         """Return the gradients of rows, weight and bias."""
         saved = ctx.saved_tensors  # with gradient checkpointing they can be read only once
         tensors, gates = saved[:3], saved[3:]
-        operands = rows, weight, _ = _padded_affine(tensors, ctx.kind)
-        grad_outputs = padded_rows(grad_outputs, (rows.shape[1] if gates else len(weight)))
-        grad_outputs = grad_outputs.contiguous()
-        gradients = _memory_of(operands, ctx.needs_input_grad)
+        layer = _affine(ctx, tensors)
+        rows = padded_rows(tensors[0], layer.weight.input_dim).contiguous()
+        width = layer.weight.input_dim if gates else layer.weight.output_dim
+        grad_outputs = padded_rows(grad_outputs, width).contiguous()
+        gradients = _memory_of((rows, layer.weight.data, layer.bias), ctx.needs_input_grad)
         library.function(f"{ctx.kind}_backward", ctx.number_format)(
-            weight.data_ptr(), weight.shape[1],
-            *map(pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
+            *layer.arguments[:2], *map(pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
             *grad_outputs.shape[: 1 if gates else 2], library.num_threads(),
         )  # fmt: skip
         blocks = 2 if gates else 1
         return *_without_padding(gradients, tensors, (1, blocks, blocks)), None, None
 
 
+def _affine(ctx: Any, tensors: Sequence[torch.Tensor]) -> CompiledAffine:
+    return CompiledAffine(Affine(*tensors[1:3]), ctx.number_format, ctx.kind, packs=False)
+
+
 def _highway(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return reference.highways(rows, [lambda x: functional.linear(x, weight, bias)])
-
-
-def _padded_affine(tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
-    """Return rows, weight and bias (or `None`), padded for the library."""
-    rows, weight, bias = tensors
-    blocks = 2 if kind == "highway" else 1
-    weight = padded(weight.detach(), blocks)
-    rows = padded_rows(rows, weight.shape[1]).contiguous()
-    return rows, weight, None if bias is None else padded_vector(bias, blocks)
 
 
 class _Logits(ctypes.Structure):
@@ -301,11 +263,11 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
 
 
 def _padded_logits(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    *affine, ids, targets = tensors
-    operands = _padded_affine(affine, "linear")
-    missing = len(operands[1]) - len(ids)
-    ids = functional.pad(ids.to(torch.int32), (0, missing), value=-1)
-    return *operands, ids, targets.to(torch.int32)
+    rows, weight, bias, ids, targets = tensors
+    weight = padded(weight.detach())
+    rows = padded_rows(rows, weight.shape[1]).contiguous()
+    ids = functional.pad(ids.to(torch.int32), (0, len(weight) - len(ids)), value=-1)
+    return rows, weight, padded_vector(bias), ids, targets.to(torch.int32)
 
 
 def log_sum_exp(
@@ -367,14 +329,14 @@ class CompiledConvolutionTraining(torch.autograd.Function):
         places = ids.new_empty(len(ids), convolutions.output_dim, dtype=torch.int32)
         outputs = convolutions(ids, places)
         ctx.save_for_backward(*tensors, ids, outputs, places)
-        return _narrowed(outputs, sum(map(len, tensors[2::2])))
+        return narrowed(outputs, sum(map(len, tensors[2::2])))
 
     @staticmethod
     @hand_written(lambda ctx, saved: _convolutions_definition(ctx, saved))
     def backward(ctx: Any, grad_outputs: torch.Tensor) -> tuple[Any, ...]:
         """Return the gradients of the embedding, and of each convolution's weight and bias."""
         *tensors, ids, outputs, places = ctx.saved_tensors
-        one = Convolutions(_token_weights(ctx, tensors), "float32", copy=False)
+        one = Convolutions(_token_weights(ctx, tensors), None)
         grad_outputs = padded_rows(grad_outputs, one.output_dim).contiguous()
         needs = ctx.needs_input_grad
         shapes = (one.output_dim, one.depth), (one.output_dim,), tensors[0].shape

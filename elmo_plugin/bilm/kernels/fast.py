@@ -19,7 +19,7 @@ from elmo_plugin.bilm.kernels import (
     reference,
     tuning,
 )
-from elmo_plugin.bilm.kernels.compiled import CompiledLinear, CompiledLstm, CompiledTokenLayer
+from elmo_plugin.bilm.kernels.compiled import CompiledAffine, CompiledLstm, CompiledTokenLayer
 from elmo_plugin.bilm.kernels.compiled_training import (
     CompiledLstmTraining,
     product_dtype,
@@ -260,7 +260,7 @@ def frozen_linear(
         return linear_kernel(weight, dtype, precise=True)
     number_format = _number_format(dtype, weight.numel())
     bias = weight.new_zeros(len(weight))
-    return CompiledLinear(
+    return CompiledAffine(
         Affine(weight, bias), "int16" if number_format == "int8" else number_format
     )
 

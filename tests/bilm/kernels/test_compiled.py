@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.kernels import fast, library, reference, self_test, tuning
-from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight
+from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight, in_place
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.quantized import Int16Linear, weight_in_int8, weight_in_int16
 from tests.cases import first_quick
@@ -191,7 +191,7 @@ def test_by_hand():
 
 def test_float32_inputs_have_no_second_weight():
     weights = random_weights()
-    packed = PackedWeight(weights.input, "float32", blocks=4, copy=False)
+    packed = PackedWeight(weights.input, in_place("float32"), blocks=4)
     assert packed.row_major
     assert packed.pointer == weights.input.data_ptr()
 

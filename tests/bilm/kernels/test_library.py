@@ -161,9 +161,9 @@ def test_a_fork_while_another_thread_computes():
     program = """
 import signal
 from elmo_plugin.bilm.kernels import library
-from elmo_plugin.bilm.kernels.compiled import CompiledLinear
+from elmo_plugin.bilm.kernels.compiled import CompiledAffine
 from elmo_plugin.bilm.kernels.interface import Affine
-linear = CompiledLinear(Affine(torch.randn(64, 8192), torch.randn(64)), "float32")
+linear = CompiledAffine(Affine(torch.randn(64, 8192), torch.randn(64)), "float32")
 rows, outputs = torch.randn(400, 8192), torch.zeros(400, 64)
 pointers = rows.data_ptr(), outputs.data_ptr()
 stop = threading.Event()
