@@ -1,6 +1,8 @@
 """Damaged archives end in one error that names the archive and what is wrong with it."""
 
+import io
 import json
+import pickle
 import re
 import shutil
 import tarfile
@@ -45,11 +47,13 @@ def files(run, tmp_path):
     return tmp_path / "files"
 
 
-def packed(files):
+def packed(files, *members):
     path = files.parent / "model.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for file in sorted(files.iterdir()):
             archive.add(file, arcname=file.name)
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"evil"))
     return path
 
 
@@ -97,6 +101,42 @@ def test_a_missing_file(name, as_folder, files):
     refused(files if as_folder else packed(files), name.replace("weights", "best"))
 
 
+def member(name, kind=tarfile.REGTYPE, target=""):
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname, found.size = kind, target, 4 * (kind == tarfile.REGTYPE)
+    return found
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        member("../evil"),
+        member("vocabulary/../../evil"),
+        member("link", tarfile.SYMTYPE, "/etc/passwd"),
+        member("link", tarfile.LNKTYPE, "config.json"),
+        member("link", tarfile.FIFOTYPE),
+    ],
+    ids=["parent", "parent within", "symlink", "hard link", "fifo"],
+)
+def test_members_that_are_no_plain_files_are_refused(added, files, tmp_path, monkeypatch):
+    (tmp_path / "extracted").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "extracted"))
+    refused(packed(files, added), f"the archive holds {added.name!r}, ")
+    assert not list(tmp_path.rglob("evil"))
+
+
+class Evil:
+    def __reduce__(self):
+        return (open, ("evil", "w"))
+
+
+def saved(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+PICKLES = [saved({"x": Evil()}), pickle.dumps(Evil())]
 NO_MODEL = b'{"model": {"type": "none"}, "dataset_reader": {"type": "sequence_tagging"}}'
 
 
@@ -109,12 +149,15 @@ NO_MODEL = b'{"model": {"type": "none"}, "dataset_reader": {"type": "sequence_ta
         (OPTIONS_FILE, b"[{", OPTIONS_FILE),
         (OPTIONS_FILE, b"[3]", OPTIONS_FILE),
         *(("weights.th", content, "") for content in (b"", b"text", b"PK\x03\x04" * 99)),
+        *(pytest.param("weights.th", one, "", id=f"pickle {one[:2]}") for one in PICKLES),
         ("meta.json", b"{", "JSONDecodeError: "),
     ],
 )
-def test_a_damaged_file(name, content, named, files):
+def test_a_damaged_file(name, content, named, files, monkeypatch):
+    monkeypatch.chdir(files)
     (files / name).write_bytes(content)
     refused(packed(files), named)
+    assert not list(files.rglob("evil"))
 
 
 @pytest.mark.parametrize("change", ["shape", "names"])

@@ -1,9 +1,8 @@
-"""Archives whose configs name a biLM by its files load anywhere, and do nothing but load."""
+"""Archives with a biLM load anywhere, move between AllenNLP's ELMo and ours, and only load."""
 
-import io
 import json
 import logging
-import pickle
+import shutil
 import tarfile
 
 import pytest
@@ -13,6 +12,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
+from allennlp.predictors import Predictor
 from tagging_task import tagger_config, with_elmo, write_task
 from tiny_bilm import random_bilm, write
 
@@ -21,12 +21,26 @@ from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.modules import archived_bilm
 from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
 from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.fresh_process import run
 
 OPTIONS, WEIGHTS = "bilm/options.json", "bilm/weights.hdf5"
+BY_PATHS = {"options_file": OPTIONS, "weight_file": WEIGHTS}
+INLINED = {"options": options_dict(random_bilm().options), "pretrained_file": WEIGHTS}
+# Runs commands of `allennlp` one after another in one process, so that imports are paid for once.
+COMMANDS = """
+import json, sys
+from allennlp.commands import main
+for command in json.loads(sys.argv[1]):
+    sys.argv = ["allennlp", *command]
+    main()
+print(json.dumps({"plugin": "elmo_plugin.plugin" in sys.modules}))
+"""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
+    """The task and a biLM in the current directory, where no `.allennlp_plugins` lies."""
     assert elmo_plugin.plugin
     monkeypatch.chdir(tmp_path)
     write_task(tmp_path)
@@ -36,33 +50,110 @@ def folder(tmp_path, monkeypatch):
 
 
 def train(folder, **arguments):
-    config = with_elmo(tagger_config(), 12, **arguments)
-    train_model(Params(config), folder / "out")
+    train_model(Params(with_elmo(tagger_config(), 12, **arguments)), folder / "out")
     return "out/model.tar.gz"
-
-
-def remove_bilm(folder):
-    for path in (folder / "bilm").iterdir():
-        path.unlink()
 
 
 def evaluate(archive):
     return evaluate_from_archive(archive, "dev.txt", cuda_device=-1)
 
 
-def test_an_archive_by_paths_stands_alone(folder):
-    archive = train(folder, options_file=OPTIONS, weight_file=WEIGHTS)
-    before = evaluate(archive)
-    remove_bilm(folder)
+@pytest.mark.parametrize(
+    "arguments",
+    [BY_PATHS, INLINED, {**INLINED, "vocab_to_cache": ["@@PADDING@@", "walker"]}],
+    ids=["by paths", "inlined", "with a cache of words"],
+)
+def test_an_archive_stands_alone(folder, arguments):
+    archive = train(folder, **arguments)
+    before, trained = evaluate(archive), load_archive(archive).model.state_dict()
+    # Another biLM at the same path is not taken.
+    write(folder / "bilm", random_bilm(cell_clip=0.1, seed=2))
     assert evaluate(archive) == before
+    shutil.rmtree("bilm")
+    for name in ("vectors.txt", "train.txt"):
+        (folder / name).unlink()
+    assert evaluate(archive) == before
+    predictor = Predictor.from_archive(load_archive(archive), "sentence_tagger")
+    loaded = predictor._model
+    assert type(loaded.text_field_embedder.token_embedder_elmo) is ElmoTokenEmbedder
+    for name, value in loaded.state_dict().items():
+        assert torch.equal(trained[name], value), name
+    assert len(predictor.predict_json({"sentence": "quickly walker"})["tags"]) == 2
     with tarfile.open(archive) as file:
-        assert OPTIONS_FILE in file.getnames()
+        assert (OPTIONS_FILE in file.getnames()) == (arguments is BY_PATHS)
+
+
+def allennlp(folder, *commands, plugin):
+    """Runs `allennlp` with or without ours, which is installed but named nowhere."""
+    named = ["--include-package", "elmo_plugin"] if plugin else []
+    commands = [[*command, *named] for command in commands]
+    environment = {"HOME": str(folder), "ALLENNLP_PLUGINS": ""}
+    child = run(COMMANDS, json.dumps(commands), folder=folder, **environment)
+    assert child.returncode == 0, child.stderr[-3000:]
+    assert json.loads(child.stdout.splitlines()[-1]) == {"plugin": plugin}
+
+
+def evaluating(archive, output):
+    return ["evaluate", archive, "dev.txt", "--output-file", output]
+
+
+def metrics(path):
+    found = json.loads(path.read_text())
+    assert found["accuracy"] < 1.0  # another model would show
+    return found
+
+
+@pytest.mark.slow
+def test_archives_move_both_ways(folder):
+    (folder / "config.json").write_text(json.dumps(with_elmo(tagger_config(), 12, **BY_PATHS)))
+    train = ["train", "config.json", "-s"]
+    theirs, ours = "theirs/model.tar.gz", "ours/model.tar.gz"
+    allennlp(folder, [*train, "theirs"], evaluating(theirs, "theirs_stock.json"), plugin=False)
+    allennlp(
+        folder,
+        [*train, "ours"],
+        evaluating(ours, "ours_plugin.json"),
+        evaluating(theirs, "theirs_plugin.json"),
+        plugin=True,
+    )
+    allennlp(folder, evaluating(ours, "ours_stock.json"), plugin=False)
+    for trained in ("theirs", "ours"):
+        with_plugin, without = (
+            metrics(folder / f"{trained}_{where}.json") for where in ("plugin", "stock")
+        )
+        assert with_plugin == pytest.approx(without, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_ours_stands_alone_by_the_command_line(folder):
+    (folder / "config.json").write_text(json.dumps(with_elmo(tagger_config(), 12, **INLINED)))
+    archive = "out/model.tar.gz"
+    allennlp(
+        folder,
+        ["train", "config.json", "-s", "out"],
+        evaluating(archive, "before.json"),
+        plugin=True,
+    )
+    (away := folder / "away").mkdir()
+    shutil.move(folder / archive, away)
+    shutil.move(folder / "dev.txt", away)
+    shutil.rmtree("bilm")
+    (away / "inputs.jsonl").write_text('{"sentence": "quickly walker painting"}\n')
+    predict = ["predict", "model.tar.gz", "inputs.jsonl", "--predictor", "sentence_tagger"]
+    allennlp(
+        away,
+        evaluating("model.tar.gz", "after.json"),
+        [*predict, "--output-file", "out.jsonl"],
+        plugin=True,
+    )
+    assert metrics(away / "after.json") == pytest.approx(metrics(folder / "before.json"), abs=1e-6)
+    assert len(json.loads((away / "out.jsonl").read_text())["tags"]) == 3
 
 
 @pytest.mark.parametrize(
     ("model", "named"),
     [
-        ({"options_file": OPTIONS, "weight_file": WEIGHTS, "options": None}, (OPTIONS, WEIGHTS)),
+        ({**BY_PATHS, "options": None}, (OPTIONS, WEIGHTS)),
         ({"pretrained_file": "embedded"}, (None, None)),
         ({}, (None, None)),
     ],
@@ -81,20 +172,13 @@ def test_every_way_to_name_a_bilm_is_archived(folder, monkeypatch, model, named)
         assert entry["options"]["lstm"]["projection_dim"] == (256 if embedded else 6)
 
 
-def test_another_bilm_at_the_same_path_is_not_taken(folder):
-    archive = train(folder, options_file=OPTIONS, weight_file=WEIGHTS)
-    before = evaluate(archive)
-    write(folder / "bilm", random_bilm(cell_clip=0.1, seed=2))
-    assert evaluate(archive) == before
-
-
 def test_one_made_without_options_says_how_to_mend_it(folder):
-    archive = train(folder, options_file=OPTIONS, weight_file=WEIGHTS)
+    archive = train(folder, **BY_PATHS)
     with tarfile.open(archive) as file:
         file.extractall("files", filter="data")
     (folder / "files" / OPTIONS_FILE).unlink()
     content = (folder / OPTIONS).read_text()
-    remove_bilm(folder)
+    shutil.rmtree("bilm")
     with pytest.raises(ConfigurationError, match=r"bring the options\.json .*--overrides"):
         load_archive("files")
     (folder / "mine.json").write_text(content)
@@ -105,92 +189,19 @@ def test_one_made_without_options_says_how_to_mend_it(folder):
 
 
 def test_the_cache_is_the_runs_and_not_the_archives(folder):
-    arguments = {"options_file": OPTIONS, "weight_file": WEIGHTS, "state": "reset"}
-    archive = train(folder, cache="vectors", **arguments)
+    archive = train(folder, cache="vectors", state="reset", **BY_PATHS)
     (folder / "vectors").rename(folder / "elsewhere")
     evaluate(archive)
     assert not (folder / "vectors").exists()
 
 
 def test_random_weights_are_said_aloud_but_not_of_an_archive(folder, caplog):
-    options = options_dict(random_bilm().options)
-    archive = train(folder, options=options, pretrained_file=WEIGHTS)
+    archive = train(folder, **INLINED)
     # Training sets the root's handlers anew.
     logger = logging.getLogger("elmo_plugin.bilm.use.elmo")
     logger.addHandler(caplog.handler)
     load_archive(archive)
     assert "RANDOM" not in caplog.text
-    Elmo(options=options)
+    Elmo(options=INLINED["options"])
     logger.removeHandler(caplog.handler)
     assert "The biLM has RANDOM weights" in caplog.text
-
-
-def tampered(folder, archive, add):
-    with tarfile.open(archive) as file:
-        file.extractall(folder / "files", filter="data")
-    path = folder / "tampered.tar.gz"
-    with tarfile.open(path, "w:gz") as file:
-        for name in ("config.json", "weights.th", "vocabulary", "meta.json", OPTIONS_FILE):
-            file.add(folder / "files" / name, arcname=name)
-        add(file)
-    return str(path)
-
-
-def text_member(name):
-    def add(file):
-        member = tarfile.TarInfo(name)
-        member.size = 4
-        file.addfile(member, io.BytesIO(b"evil"))
-
-    return add
-
-
-def link_member(target, kind):
-    def add(file):
-        member = tarfile.TarInfo("link")
-        member.type, member.linkname = kind, target
-        file.addfile(member)
-
-    return add
-
-
-@pytest.mark.parametrize(
-    "add",
-    [
-        text_member("../evil"),
-        text_member("vocabulary/../../evil"),
-        link_member("/etc/passwd", tarfile.SYMTYPE),
-        link_member("config.json", tarfile.LNKTYPE),
-        link_member("", tarfile.FIFOTYPE),
-    ],
-    ids=["parent", "parent within", "symlink", "hard link", "fifo"],
-)
-def test_members_that_are_no_plain_files_are_refused(folder, add, monkeypatch):
-    archive = train(folder, options_file=OPTIONS, weight_file=WEIGHTS)
-    (folder / "extracted").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder / "extracted"))
-    with pytest.raises(
-        ConfigurationError, match=r"the archive holds '.*', .*expected files and folders"
-    ):
-        load_archive(tampered(folder, archive, add))
-    assert not list(folder.rglob("evil"))
-
-
-class Evil:
-    def __reduce__(self):
-        return (open, ("evil", "w"))
-
-
-def test_a_pickle_in_the_weights_is_not_run(folder):
-    archive = train(folder, options_file=OPTIONS, weight_file=WEIGHTS)
-    with tarfile.open(archive) as file:
-        file.extractall("files", filter="data")
-    for make in (
-        lambda file: torch.save({"x": Evil()}, file),
-        lambda file: pickle.dump(Evil(), file),
-    ):
-        with (folder / "files" / "weights.th").open("wb") as file:
-            make(file)
-        with pytest.raises(ConfigurationError, match="the archive files cannot be loaded"):
-            load_archive("files")
-    assert not list(folder.rglob("evil"))
