@@ -41,21 +41,9 @@ class AlternatingLstm(StackedAlternatingLstm):
         self, inputs: PackedSequence, initial_state: Optional[TensorPair] = None
     ) -> Tuple[PackedSequence, TensorPair]:
         """
-        Run all layers over a batch of sentences.
-
-        # Parameters
-
-        inputs : `PackedSequence`
-            Sentences as packed token vectors of width `input_size`.
-        initial_state : `Optional[TensorPair]`, optional (default = `None`)
-            Initial hidden states and cell states of all layers, each of shape `(num_layers,
-            batch_size, hidden_size)`; zeros if `None`.
-
-        # Returns
-
-        `Tuple[PackedSequence, TensorPair]`
-            `(outputs, (hidden, cell))`: the last layer's outputs, and the final hidden states and
-            cell states of all layers, each of shape `(num_layers, batch_size, hidden_size)`.
+        Run all layers over packed token vectors of width `input_size`. Return the last layer's
+        outputs, and the final hidden and cell states. These and the initial ones, by default
+        zeros, have the shape `(num_layers, batch_size, hidden_size)`.
 
         # Raises
 

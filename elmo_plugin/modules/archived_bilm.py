@@ -179,11 +179,9 @@ def _parts(config: Any) -> Iterator[Dict[str, Any]]:
 
 def save_extended_vocabulary(model: "Model", directory: str) -> None:
     """
-    Save the vocabulary of a `from_archive` model for the run's own archive.
-
-    This vocabulary is that of the parent archive (which the model is loaded from), extended by the
-    words of the new data. AllenNLP itself would save a vocabulary of the new data alone, in which
-    words have other ids.
+    Save the vocabulary of a `from_archive` model for the run's own archive: that of the parent
+    archive, extended by the words of the new data. AllenNLP itself would save one of the new data
+    alone, in which words have other ids.
     """
     path = Path(directory, "config.json")
     config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

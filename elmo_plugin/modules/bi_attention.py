@@ -41,24 +41,10 @@ class BiAttention(torch.nn.Module):
         question_mask: torch.BoolTensor,
     ) -> torch.Tensor:
         """
-        Compute the attention of the passage to the question and of the question to the passage.
-
-        # Parameters
-
-        passage : `torch.Tensor`
-            Shape `(batch_size, passage_tokens, encoding_dim)`.
-        passage_mask : `torch.BoolTensor`
-            True for real tokens, at least one in each row, shape `(batch_size, passage_tokens)`.
-        question : `torch.Tensor`
-            Shape `(batch_size, question_tokens, encoding_dim)`.
-        question_mask : `torch.BoolTensor`
-            True for real tokens, shape `(batch_size, question_tokens)`.
-
-        # Returns
-
-        `torch.Tensor`
-            `[p_i; c_i; p_i * c_i; p_i * s]` for each passage token, shape `(batch_size,
-            passage_tokens, 4 * encoding_dim)`. See the class for `c_i` and `s`.
+        Return `[p_i; c_i; p_i * c_i; p_i * s]` for each passage token, shape `(batch_size,
+        passage_tokens, 4 * encoding_dim)`; see the class. `passage` and `question` have the shape
+        `(batch_size, num_tokens, encoding_dim)`. The masks are true for real tokens, of which each
+        passage has at least one.
         """
         # Shape: (batch_size, passage_tokens, question_tokens)
         similarity = self.similarity(passage, question)

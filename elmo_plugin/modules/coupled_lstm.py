@@ -48,21 +48,9 @@ class CoupledLstmDirection(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor, reverse: bool) -> torch.Tensor:
         """
-        Run the LSTM over a batch of sequences.
-
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Shape `(batch_size, num_tokens, input_size)`.
-        mask : `torch.Tensor`
-            Bool, true for real tokens, which come first, shape `(batch_size, num_tokens)`.
-        reverse : `bool`
-            If true, read from the last token to the first.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_tokens, hidden_size)`; values at padding are undefined.
+        Run over `inputs`, shape `(batch_size, num_tokens, input_size)`, from the last token to the
+        first if `reverse`. `mask` is true for real tokens, which come first. Return the outputs,
+        shape `(batch_size, num_tokens, hidden_size)`; values at padding are undefined.
         """
         batch_size, num_tokens, _ = inputs.shape
         state = self.initial_state.expand(batch_size, -1)

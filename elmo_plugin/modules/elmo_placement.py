@@ -73,11 +73,9 @@ class ElmoPlacement(torch.nn.Module):
         self, tokens: TextFieldTensors, *embedders: Any
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """
-        Embed one text field; the biLM runs only once. `embedders` are the model's present text
-        field embedder and `elmo`, by default those of the last call. `tokens` holds the output of
-        each token indexer by name. If the model has `elmo`,
-        `tokens["elmo"]["elmo_tokens"]` holds character ids, shape `(batch_size, num_tokens,
-        num_characters)`. All other entries go to `text_field_embedder`.
+        Embed one text field: run the biLM on the token indexer `elmo` and the text field embedder
+        on the others. `embedders` are the model's present text field embedder and `elmo`, by
+        default those of the last call.
 
         Return two values: the model's input, shape `(batch_size, num_tokens, input_dim)`, and the
         ELMo vectors to concatenate to the encoder's output, shape `(batch_size, num_tokens,
@@ -113,28 +111,15 @@ class ElmoPlacement(torch.nn.Module):
 
     def forward(self, inputs: Union[torch.Tensor, TextFieldTensors]) -> torch.Tensor:
         """
-        Return the model's input: `inputs` unchanged, or embedded if it is a text field. AllenNLP's
+        Return the model's input, shape `(batch_size, num_tokens, input_dim)`: the first result of
+        `embed` unchanged, or a text field embedded, as AllenNLP's `Hotflip` passes it. AllenNLP's
         interpreters hook this call to read and change the input.
-
-        # Parameters
-
-        inputs : `Union[torch.Tensor, TextFieldTensors]`
-            The first result of `embed`, shape `(batch_size, num_tokens, input_dim)`; or a text
-            field to embed, which AllenNLP's `Hotflip` passes.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_tokens, input_dim)`.
         """
         return inputs if torch.is_tensor(inputs) else self.embed(inputs)[0]
 
     @staticmethod
     def concatenate(encoded: torch.Tensor, output_elmo: Optional[torch.Tensor]) -> torch.Tensor:
-        """
-        Concatenate `output_elmo`, the second result of `embed`, to the encoder's output. Return
-        `encoded` if `output_elmo` is `None`.
-        """
+        """Return the encoder's output with the second result of `embed`, if that is given."""
         return encoded if output_elmo is None else torch.cat([encoded, output_elmo], dim=-1)
 
 

@@ -21,23 +21,7 @@ class PackedGru(torch.nn.GRU):
     """
 
     def forward(self, input: Any, hx: Optional[torch.Tensor] = None) -> Tuple[Any, torch.Tensor]:
-        """
-        Run the GRU over a batch of sequences.
-
-        # Parameters
-
-        input : `Union[PackedSequence, torch.Tensor]`
-            Packed or padded sequences. The faster path needs packed ones.
-        hx : `Optional[torch.Tensor]`, optional (default = `None`)
-            Initial states, shape `(num_layers * num_directions, batch_size, hidden_size)`; zeros if
-            `None`.
-
-        # Returns
-
-        `Tuple[Union[PackedSequence, torch.Tensor], torch.Tensor]`
-            Outputs of width `num_directions * hidden_size`, of the same type as `input`; and the
-            final states, in the shape of `hx`.
-        """
+        """Run the GRU; arguments and results are those of `torch.nn.GRU`."""
         supported = (
             isinstance(input, PackedSequence)
             and self.all_weights[0][0].device.type == "cpu"

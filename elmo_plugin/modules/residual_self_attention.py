@@ -47,19 +47,8 @@ class ResidualSelfAttention(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, mask: torch.BoolTensor) -> torch.Tensor:
         """
-        Apply self-attention with its residual connection; see the class for the formula.
-
-        # Parameters
-
-        inputs : `torch.Tensor`
-            `x`, shape `(batch_size, num_tokens, input_dim)`.
-        mask : `torch.BoolTensor`
-            True for real tokens, shape `(batch_size, num_tokens)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_tokens, input_dim)`.
+        Return the output of the class's formula, in the shape of `inputs`, `(batch_size,
+        num_tokens, input_dim)`. `mask` is true for real tokens.
         """
         encoded = self._dropout(self.encoder(self._dropout(inputs), mask))
         attended = weighted_sum(encoded, self.weights(encoded, mask))

@@ -65,9 +65,7 @@ class SpanParts(NamedTuple):
     attention: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "SpanParts":
-        """
-        Return the `SpanParts` of only the spans at `indices`, shape `(batch_size, num_selected)`.
-        """
+        """Return the `SpanParts` of the spans at `indices`, shape `(batch_size, num_selected)`."""
         return self._replace(
             spans=_rows(self.spans, indices),
             widths=_rows(self.widths, indices),
@@ -75,10 +73,7 @@ class SpanParts(NamedTuple):
         )
 
     def embeddings(self) -> torch.Tensor:
-        """
-        Return the spans' vectors `[start; end; width; head]`, shape `(batch_size, num_spans, 2 *
-        context_dim + feature_size + value_dim)`.
-        """
+        """Return the spans' vectors, shape `(batch_size, num_spans, vector_dim)`."""
         starts, ends = self.spans.unbind(-1)
         return torch.cat(
             [
