@@ -168,14 +168,6 @@ def test_dropouts_are_where_they_should(name, probability):
     assert model.eval()(**batch)["loss"].item() == pytest.approx(expected)
 
 
-def test_recurrent_dropout():
-    one = instance()
-    model = build_paper(one, context_layer={**LSTM, "recurrent_dropout": 0.5})
-    model._context_layer.train()
-    batch = tensors(model, [one])
-    assert model(**batch)["loss"].item() != pytest.approx(model(**batch)["loss"].item())
-
-
 def test_an_unseen_genre_is_an_error_and_no_genre_is_zeros():
     one = instance(genre="poem")
     model = build_paper(one)

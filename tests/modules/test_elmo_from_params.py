@@ -42,31 +42,6 @@ def test_a_models_argument_equals_allennlps_elmo(inlined, files):
         assert_same_output(elmo(ids), theirs(ids))
 
 
-def test_every_argument(files):
-    elmo = Elmo.from_params(
-        Params(
-            {
-                "options_file": files.options,
-                "weight_file": files.weights,
-                "num_output_representations": 3,
-                "requires_grad": True,
-                "do_layer_norm": True,
-                "dropout": 0.25,
-                "vocab_to_cache": ["@@PADDING@@", "a"],
-                "keep_sentence_boundaries": True,
-                "scalar_mix_parameters": [1, 2, 3],
-                "state": "reset",
-            }
-        )
-    )
-    assert len(elmo.scalar_mixes) == 3
-    assert all(mix.do_layer_norm for mix in elmo.scalar_mixes)
-    assert all(parameter.requires_grad for parameter in elmo._elmo_lstm.parameters())
-    assert elmo._dropout.p == 0.25
-    assert elmo._elmo_lstm.state == "reset"
-    assert elmo(batch_to_ids([["a", "b"]]))["mask"].shape == (1, 4)
-
-
 def test_options_without_weights_wait_for_an_archive(files):
     """As AllenNLP loads one: `pretrained_file` gone, the parameters from the archive."""
     options = options_dict(random_bilm().options)
