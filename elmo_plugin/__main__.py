@@ -12,7 +12,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Run the command that `arguments` name. They default to this process's command line."""
     try:
         args = _parsed(arguments)
-        from elmo_plugin.commands.modules import module_exists
+        from elmo_plugin.commands.run import module_exists
 
         for package in args.include_package:
             if not module_exists(package):

@@ -12,7 +12,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `add-elmo`."""
     parser.add_argument("config", help="the training config, jsonnet or JSON")
     parser.add_argument(
         "--weights",
@@ -26,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write a config with ELMo, print its edits, and run a batch as a check."""
     source = Path(args.config)
     output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
     check_output(output, [source], args.force)

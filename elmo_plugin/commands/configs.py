@@ -24,13 +24,11 @@ PARTS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `configs`."""
     parser.add_argument("directory", help="the folder to write to, created if needed")
     parser.add_argument("--force", action="store_true", help="replace existing files that differ")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the configs, and the files that they import, to the directory `args.directory`."""
     from elmo_plugin.bilm.files.atomic_write import atomic_write, check_replaceable
 
     directory = Path(args.directory)

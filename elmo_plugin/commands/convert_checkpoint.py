@@ -8,7 +8,6 @@ from elmo_plugin.commands.outputs import check_output_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `convert-checkpoint`."""
     parser.add_argument(
         "directory", help="bilm-tf's --save_dir: options.json, checkpoint, model.ckpt-*"
     )
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Convert the checkpoint, and write the biLM's files to the folder `args.output`."""
     from elmo_plugin.bilm.files import bilm_tf
     from elmo_plugin.bilm.pretraining.export import VOCABULARY_FILE
     from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary

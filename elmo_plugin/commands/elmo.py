@@ -21,7 +21,6 @@ from elmo_plugin.commands.progress import progress_bar, says_how_to_resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of AllenNLP 0.9's command `elmo`, and those that this package adds."""
     parser.add_argument(
         "input_file",
         help="UTF-8 text, plain or gzip: one sentence per line, tokens separated by white space; "
@@ -82,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Compute the layers of all sentences, and write them to an HDF5 file."""
     if args.include_sentence_indices and (args.forget_sentences or args.use_sentence_keys):
         raise ValueError(
             "--include-sentence-indices was given with --forget-sentences or --use-sentence-keys, "
@@ -98,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.extraction.vectors import Extraction
 
     wanted = Extraction(**settings_in(args, Extraction))
-    _print_notes(args)
+    for note in _notes(args):
+        print(f"note: {note}", file=sys.stderr)
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
@@ -123,22 +122,19 @@ def run(args: argparse.Namespace) -> None:
     print(f"{counted(count, 'sentence')} in {args.output_file}", file=sys.stderr)
 
 
-def _print_notes(args: argparse.Namespace) -> None:
-    """Print to stderr what the defaults do, and which options reproduce AllenNLP 0.9's results."""
-    notes = []
+def _notes(args: argparse.Namespace) -> Iterator[str]:
+    """Yield what the defaults do, and which options reproduce AllenNLP 0.9's results."""
     if args.options_file is None and args.weight_file is None:
-        notes.append(
+        yield (
             "a vector has 512 numbers, from the embedded biLM; --options-file original uses the "
             "paper's, of 1024"
         )
     if args.state != "carry":
-        notes.append(
+        yield (
             f"every line starts from the same state (--state {args.state}), so its vectors do not "
             "depend on other lines; --state carry continues from batch to batch, as AllenNLP does"
         )
-    notes.append("blank lines, if any, are kept, as sentences of no tokens")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    yield "blank lines, if any, are kept, as sentences of no tokens"
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Iterator[str], Optional[int]]:

@@ -15,7 +15,6 @@ from elmo_plugin.commands.progress import progress_bar, says_how_to_resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `embed-corpus`."""
     parser.add_argument(
         "inputs",
         nargs="+",
@@ -73,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Embed the corpus and write the Parquet files."""
     if args.resume and args.force:
         raise ValueError("--resume was given with --force, expected one of them")
     from elmo_plugin.bilm.corpus.embed import embed_corpus

@@ -8,7 +8,6 @@ from elmo_plugin.commands.outputs import check_output_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `export-bilm`."""
     parser.add_argument("directory", help="folder of a pretraining run")
     parser.add_argument("output", help="folder to write: options.json, weights.hdf5, ...")
     parser.add_argument(
@@ -48,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the files of a pretraining run's biLM to the output folder."""
     from elmo_plugin.bilm.files.safetensors_file import (
         CONFIG_FILE,
         SAFETENSORS_FILE,

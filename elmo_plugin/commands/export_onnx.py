@@ -7,7 +7,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `export-onnx`."""
     parser.add_argument("output", help="the .onnx file to write")
     add_shared(parser, "--options-file", "--weight-file")
     add_state(parser, "primed", "reset")
@@ -15,7 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the biLM that the arguments name as an ONNX file."""
     from elmo_plugin.bilm.files.load import load_bilm
     from elmo_plugin.onnx import export_onnx
 

@@ -11,7 +11,6 @@ SUFFIXES = (".png", ".svg", ".html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `layer-weights`."""
     parser.add_argument(
         "archives",
         nargs="+",
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the layer weights of all archives as a table. With `--plot`, also draw them."""
     names = args.names or [_name(Path(path)) for path in args.archives]
     if len(names) != len(args.archives):
         raise ValueError(

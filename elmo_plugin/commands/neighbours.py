@@ -8,7 +8,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `neighbours`."""
     parser.add_argument(
         "text", help="the text to search: one sentence per line, tokens separated by white space"
     )
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the nearest neighbours of the word in each layer of the biLM."""
     from tqdm import tqdm
 
     from elmo_plugin.bilm.extraction.batches import read_sentences

@@ -14,7 +14,6 @@ from typing import Any, Dict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `pretrain`."""
     parser.add_argument("config", help="JSON or jsonnet, such as training_config/bilm.jsonnet")
     parser.add_argument(
         "-s", "--serialization-dir", required=True, help="the run's folder; all nodes must see it"
@@ -45,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Pretrain a biLM as the config says, or resume the run."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
     # `record` lets torchrun show the error of the process that failed first.
@@ -79,14 +77,7 @@ def read_config(path: str, overrides: str = "") -> Dict[str, Any]:
     """
     Return the config in a `.json` or `.jsonnet` file, with some values replaced. `overrides` is a
     JSON object of new values; a key may be a dotted path, such as `model.dropout`. In jsonnet,
-    `std.extVar` returns environment variables.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If the file does not hold a JSON or jsonnet object, or `overrides` is not a JSON object.
+    `std.extVar` returns environment variables. Raise a `ValueError` if either is no object.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no config {path}, expected a JSON or jsonnet file")

@@ -5,14 +5,13 @@ import os
 import runpy
 import sys
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
 from elmo_plugin.commands.arguments import add_state
-from elmo_plugin.commands.modules import module_exists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `run`."""
     add_state(parser, "carry", "primed", "reset")
     parser.set_defaults(state=None)  # the variable of the environment, or carry
     parser.add_argument(
@@ -66,6 +65,19 @@ def run(args: argparse.Namespace) -> None:
             f"there is no {'module' if args.m else 'script'} {args.program}; expected a script, or "
             "a module after -m"
         )
+
+
+def module_exists(name: str) -> bool:
+    """Return whether a module can be found; its parent packages are imported for that."""
+    if not name or name.startswith("."):
+        return False
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        # Another module that a parent package imports may be missing instead.
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return False
 
 
 def _is_program(path: Path) -> bool:

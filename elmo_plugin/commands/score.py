@@ -27,7 +27,6 @@ class _Text(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `score`."""
     parser.add_argument(
         "directory",
         help="embedded, or a folder or ZIP file with a biLM, softmax.hdf5 and vocabulary.txt: a "
@@ -60,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the scores of a text as tab-separated columns."""
     import numpy
 
     from elmo_plugin.bilm.files.text import decode_lines, open_bytes

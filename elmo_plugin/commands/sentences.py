@@ -11,7 +11,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `sentences`."""
     parser.add_argument("inputs", nargs="+", help="text files")
     parser.add_argument("output", help="the file to write: one tokenized sentence a line")
     parser.add_argument("--encoding", default="utf-8", help="of the inputs (default: utf-8)")
@@ -24,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Split the inputs into tokenized sentences, and write one per line."""
     import spacy
 
     from elmo_plugin.bilm.files.atomic_write import atomic_write

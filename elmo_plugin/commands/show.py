@@ -8,7 +8,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `show`."""
     parser.add_argument(
         "predictions",
         help="a file of `allennlp predict --output-file`: one JSON object per line, of a tagger "
@@ -24,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the HTML page that shows the predictions."""
     from elmo_plugin.pages.html_page import write_page
     from elmo_plugin.pages.predictions import page_of
 

@@ -9,7 +9,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `token-vectors`."""
     parser.add_argument("vocabulary", help="one token per line: AllenNLP's tokens.txt or bilm-tf's")
     parser.add_argument(
         "output",

@@ -7,7 +7,6 @@ from elmo_plugin.commands.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command `vocabulary`."""
     parser.add_argument("inputs", nargs="+", help="text files or globs, a sentence a line")
     parser.add_argument("output", help="the file to write: one word a line")
     parser.add_argument(
@@ -18,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Count the words of the inputs, and write the vocabulary file."""
     from elmo_plugin.bilm.pretraining.vocabulary import find_text_files, vocabulary_of
 
     paths = [path for pattern in args.inputs for path in find_text_files(pattern)]

@@ -35,19 +35,13 @@ def label_id(label: str, vocab: Vocabulary, namespace: str) -> int:
     """
     Return a label's id in the vocabulary. A label that is not in the vocabulary has the id of the
     unknown token. If the namespace has no unknown token, the label gets a negative id from
-    `unseen_id`, which no prediction equals.
-
-    # Raises
-
-    `KeyError`
-        If the label has no id and `allow_unseen` was not called.
+    `unseen_id`, which no prediction equals; if `allow_unseen` was not called, raise a `KeyError`.
     """
     ids = vocab.get_token_to_index_vocabulary(namespace)
-    if label in ids or not ids or namespace not in _namespaces(vocab):
-        return vocab.get_token_index(label, namespace)
-    if vocab.is_padded(namespace):
-        return vocab.get_token_index(label, namespace)  # the id of the unknown token
-    return unseen_id(label)
+    allowed = ids and namespace in _namespaces(vocab) and not vocab.is_padded(namespace)
+    if label not in ids and allowed:
+        return unseen_id(label)
+    return vocab.get_token_index(label, namespace)
 
 
 def prefix_and_type(unseen: int) -> Tuple[str, int]:

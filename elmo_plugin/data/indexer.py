@@ -70,13 +70,6 @@ class ElmoTokenCharactersIndexer(ELMoTokenCharactersIndexer):
         self._num_characters = max_characters_per_token
         self._code_points = code_points
 
-    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
-        """Do nothing: the character ids are fixed and need no vocabulary."""
-
-    def get_empty_token_list(self) -> IndexedTokenList:
-        """Return `{"elmo_tokens": []}`."""
-        return {"elmo_tokens": []}
-
     def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> IndexedTokenList:
         """Return a list with each token's row of character ids, under the key `elmo_tokens`."""
         return {"elmo_tokens": [self._row(token.ensure_text()) for token in tokens]}

@@ -10,7 +10,7 @@ Detect the tag scheme of a file, and convert tags to BIOUL. A scheme encodes spa
 AllenNLP's `to_bioul` does not detect the scheme, and reads only IOB1 and BIO.
 """
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from allennlp.data.dataset_readers.dataset_utils import to_bioul as iob_to_bioul
 
@@ -19,22 +19,11 @@ from elmo_plugin.bilm.files.text import quoted
 BIOES_TO_BIOUL = {"E": "L", "S": "U"}
 
 
-class Evidence(NamedTuple):
-    """A tag that shows which scheme a file uses, and its line number in the file."""
-
-    line_number: int
-    tag: str
-
-
 def split_tag(tag: str) -> Tuple[str, str]:
     """
     Split a tag of any scheme into its prefix in BIOUL and its type: `B-PER` into `("B", "PER")`,
-    `E-PER` into `("L", "PER")`, `O` into `("O", "")`, and `B` into `("B", "")`.
-
-    # Raises
-
-    `ValueError`
-        If the tag is not `O` and its prefix is none of the letters `BIULES`.
+    `E-PER` into `("L", "PER")`, `O` into `("O", "")`, and `B` into `("B", "")`. Raise a
+    `ValueError` if the tag is not `O` and its prefix is none of the letters `BIULES`.
     """
     prefix, hyphen, span_type = tag.partition("-")
     if tag == "O" or (prefix in [*"BIULES"] and bool(hyphen) == bool(span_type)):
@@ -51,27 +40,23 @@ class TagScheme:
     """
 
     def __init__(self) -> None:
-        # First tag of each kind that tells schemes apart: "BIOUL" is a U, L, S or E; "BIO" a B that
-        # IOB1 forbids; "IOB1" an I that BIO forbids; "not BIOUL" a tag that BIOUL forbids.
-        self._first: Dict[str, Evidence] = {}
+        # Line number and first tag of each kind that tells schemes apart: "BIOUL" is a U, L, S or
+        # E; "BIO" a B that IOB1 forbids; "IOB1" an I that BIO forbids; "not BIOUL" a tag that BIOUL
+        # forbids.
+        self._first: Dict[str, Tuple[int, str]] = {}
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:
         """
-        Collect evidence of the scheme from a sentence: line number and tag of each token.
-
-        # Raises
-
-        `ValueError`
-            If a tag is in no known scheme. The message begins with the line number.
+        Collect evidence of the scheme from a sentence: line number and tag of each token. Raise a
+        `ValueError` that begins with the line number if a tag is in no known scheme.
         """
         previous_prefix, previous_type = "O", ""
-        evidence = Evidence(0, "O")
-        for line_number, tag in sentence:
-            evidence = Evidence(line_number, tag)
+        evidence = (0, "O")
+        for evidence in sentence:
             try:
-                prefix, span_type = split_tag(tag)
+                prefix, span_type = split_tag(evidence[1])
             except ValueError as error:
-                raise ValueError(f"{line_number}: {error}") from None
+                raise ValueError(f"{evidence[0]}: {error}") from None
             same_type = previous_prefix != "O" and previous_type == span_type
             if prefix in ("U", "L"):
                 self._first.setdefault("BIOUL", evidence)
@@ -87,33 +72,27 @@ class TagScheme:
 
     def name(self) -> Optional[str]:
         """
-        Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`. If all
-        tags are `O`, return `None`.
-
-        # Raises
-
-        `ValueError`
-            If the tags mix schemes. The message begins with the line number.
+        Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`, or `None`
+        if all tags are `O`. Raise a `ValueError` that begins with the line number if the tags mix
+        schemes.
         """
         first = self._first
         if "BIOUL" in first:
-            proof = first["BIOUL"]
-            bioes = proof.tag[0] in BIOES_TO_BIOUL
+            line_number, tag = first["BIOUL"]
+            is_bioes = tag[0] in BIOES_TO_BIOUL
+            name, example = ("BIOES", "S-X or B-X E-X") if is_bioes else ("BIOUL", "U-X or B-X L-X")
             if "not BIOUL" in first:
-                wrong = first["not BIOUL"]
+                wrong_line, wrong = first["not BIOUL"]
                 raise ValueError(
-                    f"{wrong.line_number}: tag {quoted(wrong.tag)} cannot stand here in "
-                    f"{'BIOES' if bioes else 'BIOUL'}, the scheme of line {proof.line_number} "
-                    f"({quoted(proof.tag)}); expected "
-                    f"{'S-X or B-X E-X' if bioes else 'U-X or B-X L-X'}"
+                    f"{wrong_line}: tag {quoted(wrong)} cannot stand here in {name}, the scheme of "
+                    f"line {line_number} ({quoted(tag)}); expected {example}"
                 )
-            return "BIOES" if bioes else "BIOUL"
+            return name
         if "BIO" in first and "IOB1" in first:
-            earlier, later = sorted((first["BIO"], first["IOB1"]))
+            (earlier_line, earlier), (later_line, later) = sorted((first["BIO"], first["IOB1"]))
             raise ValueError(
-                f"{later.line_number}: a span starts with {quoted(later.tag)}, but one in line "
-                f"{earlier.line_number} with {quoted(earlier.tag)}; expected B-X for all of them "
-                "(BIO) or I-X (IOB1)"
+                f"{later_line}: a span starts with {quoted(later)}, but one in line {earlier_line} "
+                f"with {quoted(earlier)}; expected B-X for all of them (BIO) or I-X (IOB1)"
             )
         return next((name for name in ("BIO", "IOB1") if name in first), None)
 
@@ -126,13 +105,8 @@ def _may_follow_in_bioul(previous_prefix: str, prefix: str, same_type: bool) -> 
 
 def to_bioul(tags: List[str]) -> List[str]:
     """
-    Convert the tags of one sentence in IOB1, BIO, BIOUL or BIOES to BIOUL.
-
-    # Raises
-
-    `ValueError`
-        If the tags are in none of these schemes, or mix them. The message begins with the number of
-        the token, counted from 1.
+    Convert the tags of one sentence in IOB1, BIO, BIOUL or BIOES to BIOUL. Raise a `ValueError`
+    that begins with the number of the token, from 1, if they are in no scheme or mix several.
     """
     scheme = TagScheme()
     scheme.read(enumerate(tags, start=1))

@@ -24,12 +24,7 @@ def antecedents_to_clusters(
     `top_spans` holds each span's first and last token, shape `(num_spans, 2)`. `antecedent_indices`
     holds the rows of each span's antecedents in `top_spans`, shape `(num_spans, num_antecedents)`.
     `predicted_antecedents` holds the column of the predicted antecedent in `antecedent_indices`, or
-    -1 for none, shape `(num_spans,)`.
-
-    # Raises
-
-    `ValueError`
-        If an antecedent comes after its span.
+    -1 for none, shape `(num_spans,)`. Raise a `ValueError` if an antecedent comes after its span.
     """
     mentions = [(start, end) for start, end in top_spans.tolist()]
     links = predicted_antecedents.tolist()
@@ -159,34 +154,20 @@ class ConllCorefScores(Metric):
         arguments of `antecedents_to_clusters`, with the batch as an additional first dimension.
         `metadata_list` holds the gold `clusters` of each document.
 
-        # Raises
-
-        `ValueError`
-            If an antecedent comes after its span. Without `allow_singletons`, also if a span is its
-            own antecedent.
+        Raise a `ValueError` if an antecedent comes after its span, or, without `allow_singletons`,
+        is the span itself.
         """
         counts = torch.zeros_like(self._counts)
-        for spans, indices, links, metadata in zip(
-            *(
-                tensor.detach().cpu()
-                for tensor in (top_spans, antecedent_indices, predicted_antecedents)
-            ),
-            metadata_list,
-        ):
-            itself = indices.gather(1, links.clamp(min=0).unsqueeze(1)).squeeze(1) == torch.arange(
-                len(links)
-            )
-            if not self.allow_singletons and (itself & (links >= 0)).any():
+        tensors = self.detach_tensors(top_spans, antecedent_indices, predicted_antecedents)
+        for spans, indices, links, metadata in zip(*(one.cpu() for one in tensors), metadata_list):
+            antecedents = indices.gather(1, links.clamp(min=0).unsqueeze(1)).squeeze(1)
+            is_itself = (antecedents == torch.arange(len(links))) & (links >= 0)
+            if not self.allow_singletons and is_itself.any():
                 raise ValueError("found a span that is its own antecedent, expected one before it")
             predicted = antecedents_to_clusters(spans, indices, links)
-            gold = [
-                [tuple(mention) for mention in cluster]
-                for cluster in metadata["clusters"]
-                if cluster
-            ]
-            counts += torch.tensor(
-                [score(predicted, gold) for score in (muc, b_cubed, ceafe)], dtype=counts.dtype
-            )
+            gold = [[tuple(one) for one in cluster] for cluster in metadata["clusters"] if cluster]
+            scores = [score(predicted, gold) for score in (muc, b_cubed, ceafe)]
+            counts += torch.tensor(scores, dtype=counts.dtype)
         self._counts += dist_reduce_sum(counts).cpu()
 
     def get_metric(self, reset: bool = False) -> Tuple[float, float, float]:

@@ -24,12 +24,8 @@ ENDS = ("L", "U", "E", "S")
 def bio_tags(tags: Iterable[str], label_encoding: str) -> List[str]:
     """
     Convert a sentence's tags to BIO: the BIOUL tags `B-PER L-PER` become `B-PER I-PER`. After the
-    end of a span (`L`, `U`, `E`, `S`), the next one begins with `B`, as in `conlleval`.
-
-    # Raises
-
-    `ConfigurationError`
-        If a tag's prefix is not in the label encoding.
+    end of a span (`L`, `U`, `E`, `S`), the next one begins with `B`, as in `conlleval`. Raise a
+    `ConfigurationError` if a tag's prefix is not in the label encoding.
     """
     prefixes, found, ended = PREFIXES[label_encoding], [], False
     for tag in tags:
@@ -47,7 +43,9 @@ def bio_tags(tags: Iterable[str], label_encoding: str) -> List[str]:
     return found
 
 
-def precision_recall_f1(name: str, correct: int, predicted: int, gold: int) -> Dict[str, float]:
+def precision_recall_f1(
+    name: str, correct: float, predicted: float, gold: float
+) -> Dict[str, float]:
     """
     Compute precision, recall and F1 from numbers of correct, predicted and gold items. Return a
     dictionary with the keys `precision-NAME`, `recall-NAME` and `f1-measure-NAME`.

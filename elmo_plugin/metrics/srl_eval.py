@@ -64,12 +64,8 @@ class Phrase:
 def read_phrases(cells: Sequence[str]) -> List[Phrase]:
     """
     Return the phrases of a bracketed column, sorted by start and, for the same start, longest
-    first. If several phrases cover the same tokens, only the innermost is kept.
-
-    # Raises
-
-    `ValueError`
-        If brackets do not match. This is an error in `srl-eval.pl` too.
+    first. If several phrases cover the same tokens, only the innermost is kept. Raise a
+    `ValueError` if brackets do not match, which is an error in `srl-eval.pl` too.
     """
     by_tokens: Dict[Tuple[int, int], Phrase] = {}
     open_phrases: List[Phrase] = []
@@ -225,23 +221,18 @@ class SrlEvalScorer(Metric):
         """
         Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
         a role that occurred. A score is 0 if there was nothing to count. `reset` sets counts to 0.
-
-        # Raises
-
-        `ValueError`
-            If a role is called `overall`.
+        Raise a `ValueError` if a role is called `overall`.
         """
         roles = (self._correct.keys() | self._excess.keys() | self._missed.keys()) - self._ignored
         if "overall" in roles:
             raise ValueError("found a role called 'overall', expected another name")
-        rows: Dict[str, Tuple[int, ...]] = {
-            role: (self._correct[role], self._excess[role], self._missed[role])
-            for role in sorted(roles)
-        }
-        rows["overall"] = tuple(map(sum, zip((0, 0, 0), *rows.values(), strict=True)))
         metrics: Dict[str, float] = {}
-        for name, (correct, excess, missed) in rows.items():
-            metrics.update(precision_recall_f1(name, correct, correct + excess, correct + missed))
+        for role in sorted(roles):
+            correct, excess = self._correct[role], self._excess[role]
+            metrics.update(
+                precision_recall_f1(role, correct, correct + excess, correct + self._missed[role])
+            )
+        metrics.update(precision_recall_f1("overall", *self.counts()))
         if reset:
             self.reset()
         return metrics

@@ -12,7 +12,7 @@ from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
 from elmo_plugin.data.spacy_model import DEFAULT, is_installed, split_by_rules
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, is_words
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class CorefPredictor(InterpretablePredictor):
             if "speakers" in json_dict:
                 raise ValueError("found speakers of an untokenized document, expected sentences")
             sentences, speakers = _sentences(self._spacy(document)), None
-        elif document is None and _is_words_by_sentence(sentences):
+        elif document is None and isinstance(sentences, list) and all(map(is_words, sentences)):
             speakers = _speakers(sentences, json_dict.get("speakers"))
         else:
             raise ValueError(
@@ -168,13 +168,6 @@ class CorefPredictor(InterpretablePredictor):
 def _sentences(document: Doc) -> List[List[str]]:
     """Return the tokens of each sentence. Like allennlp-models, keep white-space tokens."""
     return [[token.text for token in sentence] for sentence in document.sents]
-
-
-def _is_words_by_sentence(sentences: Any) -> bool:
-    return isinstance(sentences, list) and all(
-        isinstance(words, list) and all(isinstance(word, str) for word in words)
-        for words in sentences
-    )
 
 
 def _speakers(sentences: Any, speakers: Any) -> Any:

@@ -1,6 +1,6 @@
 """Base class of this package's predictors, with which AllenNLP's interpreters can work."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple, TypeGuard
 
 import torch
 from allennlp.common.util import JsonDict
@@ -36,6 +36,11 @@ class InterpretablePredictor(Predictor):
 
     def check_tokens(self, instance: Instance) -> None:
         """Raise a `ValueError` if input reduction removed tokens that the instance needs."""
+
+
+def is_words(found: Any) -> TypeGuard[List[str]]:
+    """Return whether a value is a list of strings."""
+    return isinstance(found, list) and all(isinstance(word, str) for word in found)
 
 
 def check_texts(inputs: JsonDict, *keys: str, or_else: str = "") -> None:

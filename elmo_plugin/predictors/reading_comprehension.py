@@ -27,12 +27,8 @@ class ReadingComprehensionPredictor(InterpretablePredictor):
     def predict(self, question: str, passage: str) -> JsonDict:
         """
         Return the model's output. `best_span_str` is the text of the answer, `best_span` the
-        indices of its first and last token, and `passage_tokens` the tokens of the passage.
-
-        # Raises
-
-        `ValueError`
-            If question or passage is empty.
+        indices of its first and last token, and `passage_tokens` the tokens of the passage. Raise a
+        `ValueError` if question or passage is empty.
         """
         return self.predict_json({"question": question, "passage": passage})
 
@@ -43,14 +39,7 @@ class ReadingComprehensionPredictor(InterpretablePredictor):
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, numpy.ndarray]
     ) -> List[Instance]:
-        """
-        Return a list of one copy of the instance, with the predicted answer as its gold answer.
-
-        # Raises
-
-        `ValueError`
-            If the model's output has no `best_span`.
-        """
+        """Return a list of one copy of the instance, with the predicted answer as gold answer."""
         if "best_span" not in outputs:
             raise ValueError(f"found the outputs {sorted(outputs)}, expected best_span")
         labeled = instance.duplicate()

@@ -13,7 +13,7 @@ from allennlp.predictors import SentenceTaggerPredictor as AllenNlpSentenceTagge
 
 from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
 from elmo_plugin.metrics.conlleval import bio_tags
-from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, check_texts, is_words
 
 
 @Predictor.register("sentence_tagger", exist_ok=True)
@@ -44,7 +44,7 @@ class SentenceTaggerPredictor(InterpretablePredictor, AllenNlpSentenceTaggerPred
             check_texts(json_dict, "sentence", or_else=" or a list of strings as `tokens`")
             return super()._json_to_instance(json_dict)
         tokens = json_dict["tokens"]
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        if not is_words(tokens):
             raise ValueError(f"tokens: found {tokens!r}; expected a list of strings")
         return self._dataset_reader.text_to_instance([Token(token) for token in tokens])
 

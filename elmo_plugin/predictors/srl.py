@@ -12,7 +12,7 @@ from allennlp.predictors import Predictor
 from spacy.tokens import Doc
 
 from elmo_plugin.data.spacy_model import DEFAULT, split_by_rules
-from elmo_plugin.predictors.interpretable import InterpretablePredictor
+from elmo_plugin.predictors.interpretable import InterpretablePredictor, is_words
 
 
 @Predictor.register("semantic_role_labeling", exist_ok=True)
@@ -73,11 +73,7 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """
         Return the result of `predict` for an input with `sentence` or `tokens`, and maybe `verbs`.
-
-        # Raises
-
-        `ValueError`
-            If the input has another form, or has no `verbs` and there is no tagger to find them.
+        Raise a `ValueError` for other input, or if `verbs` is missing and nothing can find them.
         """
         return self.predict_batch_json([inputs])[0]
 
@@ -126,14 +122,11 @@ class SemanticRoleLabelerPredictor(InterpretablePredictor):
         sentence, tokens = json_dict.get("sentence"), json_dict.get("tokens")
         if isinstance(sentence, str) and tokens is None:
             return self._tokenizer.tokenize(sentence)
-        words = (
-            [word for word in tokens if isinstance(word, str)] if isinstance(tokens, list) else []
-        )
-        if sentence is None and words == tokens and "" in words:
-            raise ValueError(f"tokens: found an empty one in {words}, expected words")
-        if sentence is None and words == tokens:
+        if sentence is None and is_words(tokens):
+            if "" in tokens:
+                raise ValueError(f"tokens: found an empty one in {tokens}, expected words")
             pipeline = self._tokenizer.spacy
-            doc = pipeline(Doc(pipeline.vocab, words=words))
+            doc = pipeline(Doc(pipeline.vocab, words=tokens))
             return [Token(token.text, pos_=token.pos_) for token in doc]
         raise ValueError(
             f"found the keys {sorted(json_dict)}; expected a string as `sentence` or a list of "

@@ -25,13 +25,8 @@ class Row(NamedTuple):
 
 def gold_conll_files(path: Path) -> List[Path]:
     """
-    Return the files to read. If `path` is a directory, these are all `*gold_conll` files below it,
-    sorted by path. If not, it is only `path` itself.
-
-    # Raises
-
-    `ValueError`
-        If the directory has no such file.
+    Return the files to read: `path` itself, or all `*gold_conll` files below a directory, sorted by
+    path. Raise a `ValueError` if there is none.
     """
     if not path.is_dir():
         return [path]
@@ -45,13 +40,8 @@ def read_sentence_rows(path: Path) -> Iterator[Tuple[List[Row], int, str]]:
     """
     Yield `(rows, line_number, line)` for each sentence: its rows, and the number and text of the
     line that ends it. Blank lines, lines that start with `#`, and the end of the file end a
-    sentence. If one such line directly follows another, `rows` is empty.
-
-    # Raises
-
-    `ValueError`
-        If a row has too few columns, or not as many as the sentence's first row. The message gives
-        path and line.
+    sentence. If one such line directly follows another, `rows` is empty. Raise a `ValueError` with
+    path and line if a row has too few columns, or not as many as the sentence's first row.
     """
     rows: List[Row] = []
     number = 0

@@ -1,8 +1,8 @@
 """Dataset reader for coreference data in CoNLL-2012 format (OntoNotes 5)."""
 
+import itertools
 import logging
 import re
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -51,14 +51,9 @@ def read_documents(path: Path) -> Iterator[Document]:
     """
     Yield the documents of a file in CoNLL-2012 format. A document lies between the lines `#begin
     document (KEY); part NUMBER` and `#end document`. A file without these lines is one document.
-    Documents without tokens are skipped.
-
-    # Raises
-
-    `ValueError`
-        If the rows of a sentence differ in their number of columns, or have too few. If brackets of
-        mentions do not match, or a document begins before the previous one ends. If the file is not
-        UTF-8 or has no token. The message gives the path and, if possible, the line.
+    Documents without tokens are skipped. Raise a `ValueError` with path and line if a line is
+    malformed, brackets do not match, or a document begins before the previous one ends; also if the
+    file has no token.
     """
     begun = num_documents = 0
     document, clusters = Document("", [], [], []), {}  # type: ignore[var-annotated]
@@ -235,12 +230,8 @@ class ConllCorefReader(ShardingReader):
         name) may be empty.
 
         `gold_clusters` holds clusters of mentions. A mention is a pair of indices into the
-        document: its first and its last word. Clusters that share a mention are merged.
-
-        # Raises
-
-        `ValueError`
-            If there are no words, or a sentence does not have one speaker per word.
+        document: its first and its last word. Clusters that share a mention are merged. Raise a
+        `ValueError` if there are no words, or a sentence does not have one speaker per word.
         """
         sentences = [sentence for sentence in sentences if sentence]
         if not sentences:
@@ -260,16 +251,17 @@ class ConllCorefReader(ShardingReader):
                 kept = ([m for m in cluster if m[1] < num_words] for cluster in gold_clusters)
                 gold_clusters = [cluster for cluster in kept if cluster]
 
-        words = [_normalize(word) for sentence in sentences for word in sentence]
-        names = [name for sentence in speakers for name in sentence]
+        # OntoNotes puts a slash before some full stops and question marks.
+        slashed = {"/.": ".", "/?": "?"}
+        words = [slashed.get(word, word) for sentence in sentences for word in sentence]
         tokens, first, last = self._tokens(words)
-        lengths = self._sentence_lengths(sentences, first, len(tokens))
-        if self._wordpiece_modeling_tokenizer is not None:
-            names = _spread(names, first, last, len(tokens))
+        names = [NO_SPEAKER] * len(tokens)  # of special tokens
+        for name, start, end in zip(itertools.chain(*speakers), first, last):
+            names[start : end + 1] = [name] * (end - start + 1)
         text = TextField(tokens, self._token_indexers)
         metadata: Dict[str, Any] = {
             "original_text": [token.text for token in tokens],
-            "sentence_lengths": lengths,
+            "sentence_lengths": self._sentence_lengths(sentences, first, len(tokens)),
             "speakers": names,
             "genre": genre,
             "document_key": document_key,
@@ -316,9 +308,9 @@ class ConllCorefReader(ShardingReader):
         Return the number of tokens of each sentence. `first` holds the index of each word's first
         token. Special tokens around the document belong to its first and last sentence.
         """
-        bounds = [0, *accumulate(map(len, sentences))]
-        starts = [0, *(first[bound] for bound in bounds[1:-1]), num_tokens]
-        return [end - start for start, end in pairwise(starts)]
+        bounds = [*itertools.accumulate(map(len, sentences))]
+        starts = [0, *(first[bound] for bound in bounds[:-1]), num_tokens]
+        return [end - start for start, end in itertools.pairwise(starts)]
 
     def _candidates(
         self, sentences: List[List[str]], first: List[int], last: List[int]
@@ -331,16 +323,3 @@ class ConllCorefReader(ShardingReader):
                 if last[end] - first[start] < self._max_span_width:
                     yield first[start], last[end]
             offset += len(sentence)
-
-
-def _normalize(word: str) -> str:
-    """Remove the slash that OntoNotes puts before some full stops and question marks."""
-    return word[1:] if word in ("/.", "/?") else word
-
-
-def _spread(names: List[str], first: List[int], last: List[int], num_tokens: int) -> List[str]:
-    """Convert one speaker per word to one speaker per token; special tokens get `-`."""
-    spread = [NO_SPEAKER] * num_tokens
-    for name, start, end in zip(names, first, last):
-        spread[start : end + 1] = [name] * (end - start + 1)
-    return spread

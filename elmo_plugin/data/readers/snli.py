@@ -124,36 +124,24 @@ class SnliReader(ShardingReader):
 
         The instance has the fields `premise`, `hypothesis`, `label` and `metadata`. The metadata
         holds the tokens as strings under `premise_tokens` and `hypothesis_tokens`. With
-        `combine_input_fields` the instance only has the fields `tokens` and `label`.
-
-        # Raises
-
-        `ValueError`
-            If the tokenizer finds no token in a sentence.
+        `combine_input_fields` the instance only has the fields `tokens` and `label`. Raise a
+        `ValueError` if the tokenizer finds no token in a sentence.
         """
-        premise_tokens = self._tokenizer.tokenize(premise)
-        hypothesis_tokens = self._tokenizer.tokenize(hypothesis)
-        for name, text, tokens in (
-            ("premise", premise, premise_tokens),
-            ("hypothesis", hypothesis, hypothesis_tokens),
-        ):
-            if not tokens:
+        sentences = {}
+        for name, text in (("premise", premise), ("hypothesis", hypothesis)):
+            sentences[name] = self._tokenizer.tokenize(text)
+            if not sentences[name]:
                 raise ValueError(f"the {name} {quoted(text)} has no token, expected one at least")
         fields: Dict[str, Field] = {}
         if self._combine_input_fields:
-            joined = self._tokenizer.add_special_tokens(premise_tokens, hypothesis_tokens)
-            fields["tokens"] = TextField(joined)
+            fields["tokens"] = TextField(self._tokenizer.add_special_tokens(*sentences.values()))
         else:
-            premise_tokens = self._tokenizer.add_special_tokens(premise_tokens)
-            hypothesis_tokens = self._tokenizer.add_special_tokens(hypothesis_tokens)
-            fields["premise"] = TextField(premise_tokens)
-            fields["hypothesis"] = TextField(hypothesis_tokens)
-            fields["metadata"] = MetadataField(
-                {
-                    "premise_tokens": [token.text for token in premise_tokens],
-                    "hypothesis_tokens": [token.text for token in hypothesis_tokens],
-                }
-            )
+            words = {}
+            for name, sentence in sentences.items():
+                tokens = self._tokenizer.add_special_tokens(sentence)
+                fields[name] = TextField(tokens)
+                words[f"{name}_tokens"] = [token.text for token in tokens]
+            fields["metadata"] = MetadataField(words)
         if label not in (None, ""):
             label = str(label_text(label))
             if self.collapse_labels and label != "entailment":

@@ -180,10 +180,7 @@ class SquadReader(ShardingReader):
             and the last token of each answer. The result is `None` if the question is left out
             (`skip_impossible_questions`).
 
-        # Raises
-
-        `ValueError`
-            If passage or question has no token, or the passage too many.
+        Raise a `ValueError` if passage or question has no token, or the passage too many.
         """
         passage = self._cut_passage(passage_tokens or self._tokenizer.tokenize(passage_text))
         question = self._tokenizer.tokenize(question_text)[: self.question_length_limit]
@@ -291,11 +288,7 @@ def read_questions(file_path: str) -> Iterator[Question]:
     """
     Check a file, and yield its questions. Its form is `{"data": [{"paragraphs": [{"context": ...,
     "qas": [{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}`.
-
-    # Raises
-
-    `ValueError`
-        See `SquadReader`. If a question has no id, the message names its position in the JSON.
+    For errors see `SquadReader`; if a question has no id, the message names its place in the JSON.
     """
     text = "".join(line for _, line in read_lines(cached_path(file_path), file_path))
     try:

@@ -37,13 +37,8 @@ class Sentence(NamedTuple):
 
 def read_sentences(path: Path) -> Iterator[Sentence]:
     """
-    Yield the sentences of a file in CoNLL-2012 format.
-
-    # Raises
-
-    `ValueError`
-        If a row has too few columns, the rows of a sentence differ in their number of columns, or
-        brackets do not match. The message gives path and line.
+    Yield the sentences of a file in CoNLL-2012 format; raise a `ValueError` with path and line if
+    the columns are malformed.
     """
     for rows, _, _ in read_sentence_rows(path):
         if rows:

@@ -123,12 +123,8 @@ class StanfordSentimentTreeBankDatasetReader(IndexingReader):
         """
         Make an instance with the fields `tokens` and `label` from a sentence or phrase. `sentiment`
         is the label in the treebank, from 0 to 4. `tokens` may be a string if the reader has a
-        tokenizer. With `"2-class"`, return `None` for a neutral phrase.
-
-        # Raises
-
-        `ValueError`
-            If `tokens` is empty, or a string but there is no tokenizer, or `sentiment` is unknown.
+        tokenizer. With `"2-class"`, return `None` for a neutral phrase. Raise a `ValueError` if
+        `tokens` is empty, or a string but there is no tokenizer, or `sentiment` is unknown.
         """
         if self._tokenizer is not None:
             text = tokens if isinstance(tokens, str) else " ".join(map(str, tokens))
@@ -163,12 +159,8 @@ def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
     """
     Parse one bracketed tree in the Penn Treebank's notation, such as `(3 (2 It) (4 works))`. Return
     the tokens, and the labelled phrases in the order of their opening brackets. The first phrase is
-    the whole sentence.
-
-    # Raises
-
-    `ValueError`
-        If `text` is not a single balanced tree, or a node has no label or no token.
+    the whole sentence. Raise a `ValueError` if `text` is not a single balanced tree, or a node has
+    no label or no token.
     """
     tokens: List[str] = []
     phrases: List[Phrase] = []
