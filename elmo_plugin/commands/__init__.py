@@ -201,10 +201,7 @@ _TABLE = {
         "bilm.onnx",
         "original.onnx --options-file original --state reset",
     ),
-    "configs": (
-        "write the training configs and their sample data to a directory",
-        "my_project",
-    ),
+    "configs": ("write the training configs and their sample data to a directory", "my_project"),
 }
 _ALIASES = {"neighbours": ("neighbors",)}
 COMMANDS = {

@@ -41,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, help="number of processes (default: CPUs divided by --threads)"
     )
     parser.add_argument(
-        "--threads",
-        type=int,
-        default=1,
-        help="threads of each process (default: 1)",
+        "--threads", type=int, default=1, help="threads of each process (default: 1)"
     )
     add_layers(parser)
     add_storage_dtype(parser, "float16")

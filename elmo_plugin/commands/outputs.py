@@ -24,10 +24,7 @@ def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], f
 
 
 def check_output_folder(
-    folder: Union[str, Path],
-    names: Iterable[str],
-    inputs: Iterable[Union[str, Path]],
-    force: bool,
+    folder: Union[str, Path], names: Iterable[str], inputs: Iterable[Union[str, Path]], force: bool
 ) -> None:
     """Call `check_output` for the files `names` in a folder; raise a `ValueError` for a file."""
     folder = Path(folder)

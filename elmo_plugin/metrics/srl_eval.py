@@ -142,9 +142,7 @@ class SrlEvalScorer(Metric):
     supports_distributed = True
 
     def __init__(
-        self,
-        srl_eval_path: str = DEFAULT_SRL_EVAL_PATH,
-        ignore_classes: Optional[List[str]] = None,
+        self, srl_eval_path: str = DEFAULT_SRL_EVAL_PATH, ignore_classes: Optional[List[str]] = None
     ) -> None:
         self._ignored = set(ignore_classes or [])
         self.reset()

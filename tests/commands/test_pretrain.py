@@ -224,10 +224,7 @@ def test_what_may_differ():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"iterator": {}},
-            "config.json: the key 'iterator' is unknown, expected one of",
-        ),
+        ({"iterator": {}}, "config.json: the key 'iterator' is unknown, expected one of"),
         ({"model": {"type": "crf_tagger"}}, "model.type is 'crf_tagger', expected 'bilm_language_"),
         ({"trainer": {"optimizer": {"type": "lamb"}}}, "optimizer.type is 'lamb', expected one of"),
         ({"data_loader": {"batch": 3}}, "data_loader: the key 'batch' is unknown; the key 'batch_"),

@@ -11,13 +11,7 @@ EVIL = "<script>alert('x')</script>&\"{0}"
 NER = {"words": ["Anna", "Holm", "met", EVIL], "tags": ["B-PER", "L-PER", "O", f"U-{EVIL}"]}
 SRL = {
     "words": ["Dogs", "bark", EVIL],
-    "verbs": [
-        {
-            "verb": "bark<b>",
-            "description": "",
-            "tags": ["B-ARG0", "B-V", "O"],
-        }
-    ],
+    "verbs": [{"verb": "bark<b>", "description": "", "tags": ["B-ARG0", "B-V", "O"]}],
 }
 COREF = {
     "document": ["The", "dog", "of", "Anna", "ate", "her", EVIL],

@@ -28,10 +28,7 @@ print("torch" in sys.modules, os.environ.get("GOMP_SPINCOUNT"))
 def test_they_spin_briefly_before_torch_is_loaded(given, expected):
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     child = subprocess.run(
-        [sys.executable, "-c", CODE],
-        capture_output=True,
-        text=True,
-        env={**environment, **given},
+        [sys.executable, "-c", CODE], capture_output=True, text=True, env={**environment, **given}
     )
     assert child.stdout.strip() == expected, child.stderr
 

@@ -7,9 +7,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, Instance, Token, TokenIndexer, Vocabulary
 from allennlp.data.fields import ListField, TextField
-from allennlp.data.token_indexers import (
-    ELMoTokenCharactersIndexer as StockIndexer,
-)
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer as StockIndexer
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
@@ -80,12 +78,6 @@ def test_list_fields_with_an_empty_sentence():
     assert torch.equal(*found)
 
 
-def test_nothing_is_counted():
-    counter = {}
-    ElmoTokenCharactersIndexer().count_vocab_items(Token("a"), counter)
-    assert counter == {}
-
-
 def test_from_params_with_every_argument():
     assert TokenIndexer.by_name("elmo_characters") is ElmoTokenCharactersIndexer
     arguments = {
@@ -111,17 +103,17 @@ def test_a_copy_is_the_same(clone):
     assert torch.equal(tensors(other)["elmo_tokens"], tensors(indexer)["elmo_tokens"])
 
 
-@pytest.mark.parametrize("character", [-1, 261, 300])
-def test_an_id_without_a_row_is_refused(character):
-    with pytest.raises(
-        ConfigurationError, match=f"gives 'The' the character id {character}, expected 0 to 260"
-    ):
-        ElmoTokenCharactersIndexer(tokens_to_add={"The": character})
-
-
-@pytest.mark.parametrize("length", [0, 2])
-def test_words_without_room_are_refused(length):
-    with pytest.raises(
-        ConfigurationError, match=f"max_characters_per_token is {length}, expected at least 3"
-    ):
-        ElmoTokenCharactersIndexer(max_characters_per_token=length)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *(
+            ({"tokens_to_add": {"The": one}}, f"gives 'The' the character id {one}, expected 0 to")
+            for one in (-1, 261, 300)
+        ),
+        ({"max_characters_per_token": 0}, "max_characters_per_token is 0, expected at least 3"),
+        ({"max_characters_per_token": 2}, "max_characters_per_token is 2, expected at least 3"),
+    ],
+)
+def test_ids_and_lengths_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        ElmoTokenCharactersIndexer(**arguments)

@@ -1,5 +1,3 @@
-import pytest
-
 from elmo_plugin.data.readers.coref import ConllCorefReader, merge_clusters, read_documents
 
 # Line, speaker, coreference: two sentences.
@@ -103,14 +101,6 @@ def test_tabs_and_a_file_without_document_lines(tmp_path):
     path.write_text("\t".join(cells) + "\r\n", encoding="utf-8")
     (document,) = read_documents(path)
     assert document == ("", [["a\u00a0b"]], [["Al"]], [[(0, 0)]])
-
-
-def test_a_document_is_read_when_it_is_asked_for(tmp_path):
-    path = write(tmp_path / "a.gold_conll", TALK, "bad - 7)\n")
-    documents = read_documents(path)
-    assert next(documents).key == "bc/x/00/x_0001"
-    with pytest.raises(ValueError, match="cluster '7'"):
-        next(documents)
 
 
 def test_a_file_cut_short_is_read_with_a_warning(tmp_path, caplog):

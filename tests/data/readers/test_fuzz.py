@@ -56,18 +56,8 @@ COREF = "\n".join(
 )
 
 PIECES = [
-    *(
-        b"\xff",
-        b"\xed\xa0\x80",
-        b"\xef\xbb\xbf",
-        b"\r",
-        b"\n",
-        b"\n\n",
-        b"\r\n",
-        b"\0",
-        b" ",
-        b"\t",
-    ),
+    *(b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b"\r\n", b"\0"),
+    *(b" ", b"\t"),
     *(b"(", b")", b"*", b"((", b"{", b"}", b'"', b"[" * 5000, b"1" * 5000, b"\\ud800", b"\\u0000"),
     *(b"O", b"I-PER", b"L-PER", b"B-", b"7", b"x" * 300, "\u00a0".encode(), "\u2028".encode()),
 ]

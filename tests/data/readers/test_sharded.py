@@ -1,5 +1,6 @@
-"""AllenNLP's `sharded` around each of the task readers, with and without worker processes."""
+"""Every task reader: compressed, streamed, and AllenNLP's `sharded` around it."""
 
+import gzip
 import shutil
 
 import pytest
@@ -18,6 +19,27 @@ READERS = {
     "srl": ("examples/srl/dev/sample.gold_conll", {}),
     "sst_tokens": ("examples/sst/dev.txt", {}),
 }
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_gzip_file_gives_the_same_instances(name, tmp_path, repository):
+    file, arguments = READERS[name]
+    (tmp_path / "packed.gz").write_bytes(gzip.compress((repository / file).read_bytes()))
+    reader = DatasetReader.from_params(Params({"type": name, **arguments}))
+    expected = [str(instance) for instance in reader.read(repository / file)]
+    assert [str(instance) for instance in reader.read(tmp_path / "packed.gz")] == expected != []
+
+
+@pytest.mark.parametrize("name", ["coref", "snli", "srl", "sst_tokens"])
+def test_files_are_streamed(name, tmp_path, repository):
+    file, arguments = READERS[name]
+    text = (repository / file).read_text()
+    (tmp_path / "data").write_text(f"{text}\n#begin document (x); part 0\n(broken")
+    reader = DatasetReader.from_params(Params({"type": name, **arguments}))
+    instances = reader.read(tmp_path / "data")
+    assert str(next(iter(instances))) == str(next(iter(reader.read(repository / file))))
+    with pytest.raises(ValueError, match="data, line"):
+        list(instances)
 
 
 @first_quick("name", [one for one in READERS if one != "sst_tokens"], count=2)

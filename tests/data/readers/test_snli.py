@@ -82,13 +82,6 @@ def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus,
     assert list(instance["premise"].token_indexers) == ["tokens"]
 
 
-def test_files_are_streamed(tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text(json.dumps(PAIRS[0]) + "\nbroken\n", encoding="utf-8")
-    instances = iter(SnliReader(tokenizer=WhitespaceTokenizer()).read(str(path)))
-    assert label(next(instances)) == "neutral"
-
-
 def test_labels_may_be_whole_numbers(tmp_path):
     path = tmp_path / "numbers.jsonl"
     pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-", 1.0, True)]

@@ -19,33 +19,14 @@ def answer(text, passage=PASSAGE):
     return {"text": text, "answer_start": passage.index(text)}
 
 
-DATA = {
-    "version": "1.1",
-    "data": [
-        {
-            "title": "Mills",
-            "paragraphs": [
-                {
-                    "context": PASSAGE,
-                    "qas": [
-                        {
-                            "id": "q1",
-                            "question": " Who built\nit? ",
-                            "answers": [answer("farmer"), answer("A farmer"), answer("A farmer")],
-                        },
-                        {"id": "q2", "question": "When?", "answers": [answer("1854")]},
-                    ],
-                },
-                {
-                    "context": OTHER,
-                    "qas": [
-                        {"id": "q3", "question": "What rings?", "answers": [answer("Bells", OTHER)]}
-                    ],
-                },
-            ],
-        }
-    ],
-}
+ANSWERS = [answer("farmer"), answer("A farmer"), answer("A farmer")]
+QUESTIONS = [
+    {"id": "q1", "question": " Who built\nit? ", "answers": ANSWERS},
+    {"id": "q2", "question": "When?", "answers": [answer("1854")]},
+]
+BELLS = [{"id": "q3", "question": "What rings?", "answers": [answer("Bells", OTHER)]}]
+PARAGRAPHS = [{"context": PASSAGE, "qas": QUESTIONS}, {"context": OTHER, "qas": BELLS}]
+DATA = {"version": "1.1", "data": [{"title": "Mills", "paragraphs": PARAGRAPHS}]}
 
 
 def write(tmp_path, change=None):
@@ -143,10 +124,7 @@ def test_a_cut_off_answer_is_none_with_a_no_answer_token(tmp_path):
     for token in (None, SQUAD2_NO_ANSWER_TOKEN):
         cut = read(path, passage_length_limit=limit, no_answer_token=token)[0]
         skipped = read(
-            path,
-            passage_length_limit=limit,
-            no_answer_token=token,
-            skip_impossible_questions=True,
+            path, passage_length_limit=limit, no_answer_token=token, skip_impossible_questions=True
         )
         last = len(cut["passage"]) - 1
         assert cut["metadata"]["token_spans"] == [(last, last)]
@@ -179,25 +157,24 @@ def test_text_fields_get_their_indexers(tmp_path):
     assert instance["question"].token_indexers is indexers
 
 
-def of_q1(key, value):
+def of_passage(key, value, *inner):
+    """A change of the first passage, or of something in it."""
+
     def change(data):
-        data["data"][0]["paragraphs"][0]["qas"][0][key] = value
+        part = data["data"][0]["paragraphs"][0]
+        for step in inner:
+            part = part[step]
+        part[key] = value
 
     return change
+
+
+def of_q1(key, value):
+    return of_passage(key, value, "qas", 0)
 
 
 def of_answer(key, value):
-    def change(data):
-        data["data"][0]["paragraphs"][0]["qas"][0]["answers"][0][key] = value
-
-    return change
-
-
-def of_passage(key, value):
-    def change(data):
-        data["data"][0]["paragraphs"][0][key] = value
-
-    return change
+    return of_passage(key, value, "qas", 0, "answers", 0)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +182,7 @@ def of_passage(key, value):
     [
         (
             of_answer("answer_start", 3),
-            r"question 'q1': at answer_start 3 the passage has ' old m', expected the answer "
-            r"'farmer'",
+            "question 'q1': at answer_start 3 the .* ' old m', .* 'farm",
         ),
         (of_answer("answer_start", -6), r"'q1': at answer_start -6 the passage has ''"),
         (of_answer("answer_start", 7000), r"'q1': at answer_start 7000 the passage has ''"),

@@ -59,17 +59,29 @@ def test_a_word_may_hold_a_blank_that_is_not_asciis(tmp_path):
     assert [token.text for token in instance["tokens"]] == ["ran", "10\u00a0km"]
 
 
-def test_a_predicate_without_arguments_is_an_instance(tmp_path):
-    write(tmp_path / "a.gold_conll", ["Rain *", "falls (V*)"])
+@pytest.mark.parametrize(
+    ("rows", "tags", "indicator", "warning"),
+    [
+        (["Rain *", "falls (V*)"], "O B-V", [0, 1], ""),
+        (["Look (V*)", "it (A1*)", "up (C-V*)"], "B-V B-A1 B-C-V", [1, 0, 1], ""),
+        (["a (A2(A1*)", "b *)", "c (V*)"], "B-A2 I-A2 B-V", [0, 0, 1], "line 2, column 12"),
+        (
+            ["a (A0*) (A1*)", "b * (V*)"],
+            "B-A1 B-V",
+            [0, 1],
+            "column 12 has arguments and no (V*",
+        ),
+    ],
+    ids=["no argument", "continuation", "nested spans", "arguments of no predicate"],
+)
+def test_a_sentence_by_hand(rows, tags, indicator, warning, tmp_path, caplog):
+    write(tmp_path / "a.gold_conll", rows)
     (instance,) = SrlReader().read(str(tmp_path))
-    assert instance["tags"].labels == ["O", "B-V"]
-
-
-def test_a_verb_of_several_words_and_its_continuation(tmp_path):
-    write(tmp_path / "a.gold_conll", ["Look (V*)", "it (ARG1*)", "up (C-V*)", "now (ARGM-TMP*)"])
-    (instance,) = SrlReader().read(str(tmp_path))
-    assert instance["verb_indicator"].labels == [1, 0, 1, 0]
-    assert instance["metadata"]["verb"] == "Look"
+    assert instance["tags"].labels == tags.split()
+    assert instance["verb_indicator"].labels == indicator
+    assert instance["metadata"]["verb"] == rows[indicator.index(1)].split()[0]
+    assert warning in caplog.text
+    assert bool(warning) == bool(caplog.text)
 
 
 def test_files_at_any_depth_in_the_order_of_their_paths(tmp_path):
@@ -88,14 +100,6 @@ def test_files_at_any_depth_in_the_order_of_their_paths(tmp_path):
         words(domain_identifier="tc")
 
 
-def test_a_file_is_read_sentence_by_sentence(tmp_path):
-    path = write(tmp_path / "a.gold_conll", QUIET, ["broken (V*"])
-    sentences = read_sentences(path)
-    assert next(sentences).words == ["Quiet", "!"]
-    with pytest.raises(ValueError, match="line 5"):
-        next(sentences)
-
-
 def test_the_last_sentence_needs_no_blank_line_behind_it(tmp_path):
     path = write(tmp_path / "a.gold_conll", QUIET)
     path.write_text(path.read_text().replace("\n\n#end document\n", ""))
@@ -107,34 +111,12 @@ def test_an_empty_file_has_no_instances(tmp_path):
     assert list(SrlReader().read(str(tmp_path))) == []
 
 
-def test_of_nested_spans_the_outer_counts(tmp_path, caplog):
-    write(tmp_path / "a.gold_conll", ["a (ARG2(ARG1*)", "b *)", "c (V*)"])
-    (instance,) = SrlReader().read(str(tmp_path))
-    assert instance["tags"].labels == ["B-ARG2", "I-ARG2", "B-V"]
-    assert "line 2, column 12" in caplog.text
-
-
-def test_arguments_of_no_predicate_are_left_out(tmp_path, caplog):
-    write(tmp_path / "a.gold_conll", ["a (ARG0*) (ARG1*)", "b * (V*)"])
-    (instance,) = SrlReader().read(str(tmp_path))
-    assert instance["tags"].labels == ["B-ARG1", "B-V"]
-    assert "column 12 has arguments and no (V*" in caplog.text
-
-
 def test_sample_data_has_every_kind_of_argument():
     instances = list(SrlReader().read(str(EXAMPLES / "train")))
     tags = {tag for instance in instances for tag in instance["tags"].labels}
     assert {"B-V", "B-ARG0", "B-ARG1", "B-ARG2", "B-C-ARG1", "B-R-ARG0", "B-ARGM-NEG"} <= tags
     assert len(instances) > 220
     assert any(instance["metadata"]["verb"] is None for instance in instances)
-
-
-def test_workers_share_the_instances(tmp_path):
-    from allennlp.data.data_loaders import MultiProcessDataLoader
-
-    write(tmp_path / "a.gold_conll", SAID, QUIET, SAID)
-    loader = MultiProcessDataLoader(SrlReader(), str(tmp_path), batch_size=1, num_workers=2)
-    assert len(list(loader.iter_instances())) == 5
 
 
 def test_a_single_file_of_any_name_is_read(tmp_path):
@@ -151,21 +133,8 @@ def bert(tmp_path):
     compat.repair()
     folder = tmp_path / "bert-tiny-uncased"
     folder.mkdir()
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "anno",
-        "##tate",
-        "##d",
-        "she",
-        "it",
-        "a",
-        "b",
-    ]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] anno ##tate ##d she it a b"
+    (folder / "vocab.txt").write_text(pieces.replace(" ", "\n") + "\n")
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "bert", "vocab_size": 12}')
     return str(folder)

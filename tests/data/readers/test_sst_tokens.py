@@ -43,10 +43,7 @@ def test_a_tree_is_its_tokens_and_its_phrases_in_the_order_their_brackets_open()
 
 
 def test_whole_sentences_are_read_with_their_label(treebank):
-    assert read(treebank) == [
-        (["It", "'s", "lovely", "."], "3"),
-        (["A", "dull", "film"], "2"),
-    ]
+    assert read(treebank) == [(["It", "'s", "lovely", "."], "3"), (["A", "dull", "film"], "2")]
 
 
 def test_subtrees_are_all_labelled_phrases(treebank):
@@ -94,10 +91,3 @@ def test_instances_get_their_indexers_once_read(treebank):
     assert type(reader) is StanfordSentimentTreeBankDatasetReader
     instance = next(iter(reader.read(str(treebank))))
     assert list(instance["tokens"].token_indexers) == ["tokens"]
-
-
-def test_files_are_streamed(tmp_path):
-    path = tmp_path / "trees.txt"
-    path.write_text(f"{TREE}\n(broken\n", encoding="utf-8")
-    instances = iter(StanfordSentimentTreeBankDatasetReader().read(str(path)))
-    assert next(instances)["label"].label == "3"
