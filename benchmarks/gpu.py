@@ -42,7 +42,7 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
-from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine, clip_grad_norm
 from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.settings import LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
@@ -170,6 +170,9 @@ class Benchmark:
             seconds = (self.clock() - begin) / (steps + 1)
             found[kind] = {"seconds": seconds, "tokens_per_second": streams * NUM_STEPS / seconds}
             found[kind]["captured"] = training.stepper.captures and training.is_captured
+            found[kind]["captured_updates"] = training.stepper.captures_updates
+            found[kind]["milliseconds"] = training.parts(self.clock)
+            found[kind]["kernels"] = training.kernels()
         one, other = losses.values()
         deviation = max(abs(a - b) / b for a, b in zip(one, other))
         shape = f"{options.cell_size}/{options.projection_dim}"
@@ -279,6 +282,52 @@ class Training:
         results, _ = self.stepper.step([pair], self.number, num_steps, [], wait=wait)
         return results
 
+    def parts(self, clock: Callable[[], float], count: int = 40) -> dict[str, float]:
+        """Time parts of a step alone: return the milliseconds of each."""
+        stepper = self.stepper
+        pairs = [next(self.pairs) for _ in range(8)]
+
+        def step(number: int) -> None:
+            self.number += 1
+            stepper.step([pairs[number % 8]], self.number, self.num_steps, [], wait=False)
+
+        def optimizer(_: int) -> None:
+            clip_grad_norm(stepper.model.parameters(), 1.0)
+            stepper.optimizer.step()
+
+        works: dict[str, Callable[[int], Any]] = {
+            "loader": lambda _: next(self.pairs),
+            "step without loader": step,
+            "clipping and optimizer without graph": optimizer,
+        }
+        if (graph := stepper.graph) is not None:
+            works["graph"] = lambda _: graph.replay()
+        found = {}
+        for name, work in works.items():
+            self.loss()  # no step waits for its result
+            begin = clock()
+            for number in range(count):
+                work(number)
+            returned = time.perf_counter()
+            found[name] = (clock() - begin) / count * 1000
+            found[f"{name}, Python alone"] = (returned - begin) / count * 1000
+        return found
+
+    def kernels(self, count: int = 5, most: int = 25) -> list[tuple[str, float, float]]:
+        """Return name, microseconds and launches a step of the kernels that take longest."""
+        if self.stepper.processes.device.type == "cpu":
+            return []
+        self.loss()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(count):
+                self.step(wait=False)
+            self.loss()
+        found = [
+            (one.key[:100], one.self_device_time_total / (count + 1), one.count / (count + 1))
+            for one in profile.key_averages()
+        ]
+        return sorted(found, key=lambda one: -one[1])[:most]
+
     def loss(self) -> float:
         """Take a step and wait for its loss."""
         return self.step(wait=True)[-1].loss
@@ -361,6 +410,13 @@ def markdown(results: dict[str, Any]) -> str:
     ]  # fmt: skip
     header = ["cell/projection", "streams", "", "ms a step", "tokens/s a direction", "captured"]
     lines += [*table([*header, "largest deviation of six losses"], rows), ""]
+    for case in results["pretraining"]:
+        for kind, one in case["steps"].items():
+            lines += [f"## {case['shape']}, {kind}: where the time goes", ""]
+            parts = [[name, f"{value:.3f}"] for name, value in one["milliseconds"].items()]
+            lines += [*table(["", "ms"], parts), ""]
+            kernels = [[name, f"{us:.1f}", f"{count:.1f}"] for name, us, count in one["kernels"]]
+            lines += [*table(["kernel", "us a step", "launches"], kernels), ""] if kernels else []
     if "recipe" in results:
         found = results["recipe"]
         lines += [

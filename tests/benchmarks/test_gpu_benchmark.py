@@ -32,7 +32,12 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     (case,) = results["pretraining"]
     assert case["loss_deviation"] < 1e-6
     assert {*case["steps"]} == {"without a graph", "CUDA graph"}
-    assert all(one["tokens_per_second"] > 0 for one in case["steps"].values())
+    for one in case["steps"].values():
+        assert one["tokens_per_second"] > 0
+        assert {"loader", "step without loader", "step without loader, Python alone"} <= {
+            *one["milliseconds"]
+        }
+        assert all(value > 0 for value in one["milliseconds"].values())
     assert 1 < results["recipe"]["modern"][0] < 100
 
 

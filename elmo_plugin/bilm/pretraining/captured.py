@@ -43,7 +43,7 @@ class CapturedStep:
         self._all_parameters = list(model.parameters())
         self._settings: Any = None
         self._widths: tuple[int, ...] = ()
-        self._replay: Callable[[], None] = lambda: None
+        self.replay: Callable[[], None] = lambda: None
         self._gradients: list[torch.Tensor | None] = []
 
     def __call__(
@@ -83,7 +83,7 @@ class CapturedStep:
                 self._settings = settings
             self._copy(given, states)
             seed_generators(seed, self._memory.device)
-            self._replay()
+            self.replay()
             found = self._gradients
         finally:
             for parameter, before, own in zip(self._all_parameters, earlier, found):
@@ -127,7 +127,7 @@ class CapturedStep:
     ) -> None:
         """Make the tensors of a batch of these sizes, and record the work on them."""
         device = self.model.softmax.weight.device
-        del self._replay, self._gradients  # frees the memory of the graph before
+        del self.replay, self._gradients  # frees the memory of the graph before
         self._memory = torch.empty(_end_of(given), dtype=torch.uint8, device=device)
         inputs = _places(self._memory, given)
         forward, backward = (LstmState(*(one.clone() for one in state)) for state in states)
@@ -154,7 +154,7 @@ class CapturedStep:
             self._gradients = [one.grad for one in self._all_parameters]
 
         self._copy(given, states)
-        self._replay = cuda_graph(run, lambda: run(updates=False))
+        self.replay = cuda_graph(run, lambda: run(updates=False))
 
     def _copy(self, given: list[torch.Tensor], states: BiLstmState) -> None:
         # One copy to the device, from memory that is not paged out, so that nothing waits for it.

@@ -73,7 +73,7 @@ class Stepper:
         self.num_rows, self.own_rows = 1, range(1)
         # Whether a CUDA graph may compute the gradients, and change the weights by them.
         self.captures, self.captures_updates = True, self._has_capturable_update
-        self._graph: CapturedStep | None = None
+        self.graph: CapturedStep | None = None
         self._steps_ahead = 1 if processes.device.type == "cpu" else STEPS_AHEAD
         self._taken: list[_Taken] = []
 
@@ -163,7 +163,7 @@ class Stepper:
                     what = "for updates" if graph.update else "at all"
                     logger.warning("A CUDA graph is not used %s: %s", what, error)
                     self.captures, self.captures_updates = graph.update is not None, False
-                    self._graph = None
+                    self.graph = None
             else:
                 seed_generators(seed, self.processes.device)
                 if self.states is not None and kept is not None:
@@ -194,12 +194,12 @@ class Stepper:
         """Return the CUDA graph that takes this step, or `None` if there is none."""
         if not self.captures or (self.captures_updates and not self._has_optimizer_state()):
             return None
-        if self._graph is None or self._graph.scale != scale:
+        if self.graph is None or self.graph.scale != scale:
             if not (self.model.fuses_directions and self.model.softmax.fuses):
                 return None
             update = self._update if self.captures_updates else None
-            self._graph = CapturedStep(self.model, scale, update)
-        return self._graph
+            self.graph = CapturedStep(self.model, scale, update)
+        return self.graph
 
     @property
     def _has_capturable_update(self) -> bool:

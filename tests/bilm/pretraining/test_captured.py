@@ -126,7 +126,7 @@ def test_captured_steps_are_the_plain_ones(monkeypatch, text, softmax, settings)
     )
     found = train(*text, softmax, ahead=3, settings=settings)
     assert 2 <= len(begun) < 8
-    assert (found[3]._graph.update is not None) == (settings is UPDATED)
+    assert (found[3].graph.update is not None) == (settings is UPDATED)
     assert_same(found, (results, weights))
 
 
@@ -216,7 +216,7 @@ class TestOnAGpu:
         found = train(*text, softmax, **given, ahead=3)
         assert found[3].captures
         assert found[3].captures_updates == (settings is UPDATED)
-        assert found[3]._graph is not None
+        assert found[3].graph is not None
         assert_same(found, plain, 1e-5 if dtype is None else 1e-2)
 
     def test_after_a_failure_the_steps_are_the_same(self, monkeypatch, text):
@@ -318,7 +318,7 @@ def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
         (found,), _ = stepper.step([pair], step + 1, 1000, [])
         assert masks == []
         # The first update makes the optimizer's state.
-        assert bool(stepper._graph and stepper._graph.update) is (as_on_a_gpu and step > 0)
+        assert bool(stepper.graph and stepper.graph.update) is (as_on_a_gpu and step > 0)
         assert found.loss == pytest.approx(float(stored[f"{step}/loss"]), rel=1e-6)
         assert found.norm == pytest.approx(float(stored[f"{step}/norm"]), rel=1e-5)
     for name, tensor in model.state_dict().items():
