@@ -29,11 +29,7 @@ Point = tuple[int, int]
 
 
 def save_atomically(state: Any, path: str | os.PathLike) -> None:
-    """
-    Save an object with `torch.save`, atomically: a failure leaves the old file intact.
-
-    Raise an `OSError` that names `path` if the file cannot be written.
-    """
+    """Save an object with `torch.save`, atomically; raise an `OSError` that names `path`."""
     path = Path(path)
     try:
         with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -75,11 +71,6 @@ class CheckpointSettings:
     keep_most_recent_by_age : `float | None`, optional (default = `None`)
         Age in seconds up to which checkpoints are kept. A checkpoint stays if either setting keeps
         it; if both are `None`, all stay.
-
-    # Raises
-
-    `ValueError`
-        If a count is below 1, or a time below 0.
     """
 
     save_completed_epochs: bool = True
@@ -105,21 +96,16 @@ class RunFiles:
 
     def save(self, epochs: int, batches: int, state: dict[str, Any]) -> None:
         """
-        Save a checkpoint, then remove old checkpoints.
-
-        `epochs`: number of completed epochs. `batches`: number of completed steps in the
-        current epoch. `state` may hold tensors and Python's basic types. Raise an `OSError` if the
-        file cannot be written; earlier checkpoints are then intact.
+        Save a checkpoint, named by completed epochs and steps of the current one, then remove old
+        ones. `state` may hold tensors and Python's basic types.
         """
         save_atomically(
             {"format": FORMAT, **state}, self.directory / f"checkpoint_e{epochs}_b{batches}.th"
         )
         points = points_in(self.directory)
         times = {point: path.stat().st_mtime for point, path in points.items()}
-        count = self.settings.keep_most_recent_by_count
-        keep = points_to_keep(
-            times, (epochs, batches), count, self.settings.keep_most_recent_by_age
-        )
+        limits = self.settings.keep_most_recent_by_count, self.settings.keep_most_recent_by_age
+        keep = points_to_keep(times, (epochs, batches), *limits)
         for point in points.keys() - keep:
             points[point].unlink(missing_ok=True)
 
@@ -171,13 +157,9 @@ def points_to_keep(
     times: dict[Point, float], newest: Point, count: int | None, age: float | None
 ) -> set[Point]:
     """
-    Return the checkpoints to keep, each as (completed epochs, completed steps of the current
-    epoch).
-
-    `times` has the modification time of each checkpoint, in seconds. `newest` is the checkpoint
-    that was just saved. Checkpoints of later steps are not kept: they were unreadable when the run
-    resumed. `count` and `age` are `keep_most_recent_by_count` and `keep_most_recent_by_age` of
-    `CheckpointSettings`.
+    Return the checkpoints to keep, given the modification time of each in seconds, the one that was
+    just saved, and `keep_most_recent_by_count` and `keep_most_recent_by_age`. Those of later steps
+    are not kept: they were unreadable when the run resumed.
     """
     older = sorted((point for point in times if point <= newest), reverse=True)
     keep = {newest, *(older if count is None and age is None else older[: count or 0])}

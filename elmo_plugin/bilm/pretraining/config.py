@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -49,8 +50,8 @@ PYTORCH_SEED = 133
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Parts of a config. The last four are of version 0.2 and of AllenNLP, and have no effect."""
+class _Parts:
+    # The last four are of version 0.2 and of AllenNLP, and have no effect.
 
     train_data_path: str
     model: dict[str, Any]
@@ -78,8 +79,8 @@ def is_pretraining(config: dict[str, Any]) -> bool:
 
 def check_config(config: dict[str, Any], source: str) -> None:
     """
-    Check the top-level keys of a pretraining config. Raise a `ValueError` that begins with
-    `source`, the config's file name, if a key is unknown or missing, or a value has a wrong type.
+    Check the top-level keys of a config. Raise a `ValueError` that begins with `source`, its file
+    name, if a key is unknown or missing, or a value has a wrong type.
     """
     if "distributed" in config:
         raise ValueError(
@@ -88,23 +89,22 @@ def check_config(config: dict[str, Any], source: str) -> None:
         )
     if config.get("type", TYPE) != TYPE:
         raise ValueError(f"{source}: type is {config['type']!r}, expected {TYPE!r}")
-    arguments_of(source, {key: one for key, one in config.items() if key != "type"}, Parts)
+    arguments_of(source, {key: one for key, one in config.items() if key != "type"}, _Parts)
 
 
 def differences(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """
-    Return the keys, such as `data_loader.batch_size`, whose values differ between two configs.
-
-    Keys whose values may change when a run resumes, such as `trainer.num_epochs`, are left out.
+    Return the keys, such as `data_loader.batch_size`, whose values differ between two configs and
+    may not change when a run resumes.
     """
     one, two = _flat(config), _flat(other)
     missing = object()
+    free = (*FREE, *(f"{part}.type" for part in TYPES))
     return sorted(
         key
         for key in one.keys() | two.keys()
         if one.get(key, missing) != two.get(key, missing)
-        and not any(key == free or key.startswith(free + ".") for free in FREE)
-        and key not in {f"{part}.type" for part in (*TYPES, "dataset_reader")}
+        and not f"{key}.".startswith(tuple(f"{name}." for name in free))
     )
 
 
@@ -117,29 +117,21 @@ def _flat(config: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-def files_named(config: dict[str, Any]) -> Iterator[Path]:
-    """Yield the existing files that a config names anywhere, by path or by glob pattern."""
-    for value in _flat(config).values():
+def inputs_named(config: dict[str, Any]) -> Iterator[Path]:
+    """
+    Yield the existing files that a config names anywhere, by path or by glob pattern, and the
+    folders from which its model takes options or weights.
+    """
+    for key, value in _flat(config).items():
         if isinstance(value, str):
-            try:
+            if key.startswith("model.") and Path(value).is_dir():
+                yield Path(value)
+            with suppress(OSError, ValueError):
                 yield from find_text_files(value)
-            except (OSError, ValueError):
-                continue
-
-
-def folders_named(config: dict[str, Any]) -> list[Path]:
-    """Return the folders from which the config's model takes options or weights."""
-    model = config["model"]
-    softmax = model.get("softmax") or {}
-    named = model.get("options"), model.get("pretrained_file"), softmax.get("pretrained_file")
-    return [Path(one) for one in named if isinstance(one, str) and Path(one).is_dir()]
 
 
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
-    """
-    Read the softmax's vocabulary from the config's `vocabulary_file`. Without that key, build it
-    from the words of the training text. Raise a `ValueError` if a key or a value is not usable.
-    """
+    """Read the softmax's `vocabulary_file`, or count the words of the training text."""
     settings = arguments_of(
         "vocabulary", config.get("vocabulary"), vocabulary_of, ["paths"],
         vocabulary_file=str | None,
@@ -157,8 +149,7 @@ def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
 
 def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
     """
-    Build the loader for training or, with `heldout`, for evaluation. Return `None` if the config
-    has no path for it. Raise a `ValueError` if the loader names paths or limits the held-out text.
+    Build the loader for training or, with `heldout`, for evaluation, if the config has a path.
     """
     path = config.get("validation_data_path" if heldout else "train_data_path")
     own = heldout and "validation_data_loader" in config
@@ -175,7 +166,7 @@ def make_text(config: dict[str, Any], heldout: bool = False) -> Any:
 
 
 def seed_of(config: dict[str, Any]) -> int:
-    """Return the config's `pytorch_seed`, by default 133; raise a `ValueError` if it is no seed."""
+    """Return the config's `pytorch_seed`, by default 133."""
     seed = config.get("pytorch_seed")
     if abs(seed or 0) >= 2**63:
         raise ValueError(f"pytorch_seed is {seed}, expected an int of 64 bits")
@@ -184,10 +175,8 @@ def seed_of(config: dict[str, Any]) -> int:
 
 def make_settings(config: dict[str, Any], command: list[str] | None = None) -> LoopSettings:
     """
-    Build `LoopSettings` from the config's `trainer`, and from `LOOP_KEYS` of its `model`.
-
-    `command` is the command line, to be stored in `card.json`. Raise a `ValueError` if a key is
-    unknown or missing, or a value has the wrong type.
+    Build `LoopSettings` from the config's `trainer`, and from `LOOP_KEYS` of its `model`. `command`
+    is the command line, to be stored in `card.json`.
     """
     model = config.get("model") or {}
     given = config["trainer"] | {name: model[name] for name in LOOP_KEYS if name in model}
@@ -198,17 +187,13 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
 
 
 def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """
-    Return the config's `model` as arguments for `make_language_model`. Raise a `ValueError` if a
-    key is unknown or missing, or a value has the wrong type.
-    """
+    """Return the config's `model` as arguments for `make_language_model`."""
     model = {name: value for name, value in config["model"].items() if name not in LOOP_KEYS}
     arguments = arguments_of("model", model, make_language_model, ["words", "counts"])
-    of_others = ["self", "num_words", "projection_dim", "counts"]
-    softmax = arguments.get("softmax")
     arguments_of(
-        "model.softmax", softmax, WordSoftmax.__init__, of_others, pretrained_file=str | None
-    )
+        "model.softmax", arguments.get("softmax"), WordSoftmax,
+        ["num_words", "projection_dim", "counts"], pretrained_file=str | None,
+    )  # fmt: skip
     return arguments
 
 
@@ -226,11 +211,10 @@ def arguments_of(
     **more: Any,
 ) -> dict[str, Any]:
     """
-    Return one part of a config, named `where`, as arguments of a function or a dataclass.
+    Return the part `where` of a config as arguments of a function or a class, without those
+    `of_others` and with `more`, whose values are types. An object for a dataclass becomes one.
 
-    The keys are the parameters of `target` without those `of_others`, and the names in `more`,
-    whose values are types. An object for a dataclass becomes one. Raise a `ValueError` if a key is
-    unknown or missing, or a value has the wrong type.
+    Raise a `ValueError` if a key is unknown or missing, or a value has the wrong type.
     """
     given = dict(given or {})
     if where in TYPES and (found := given.pop("type", TYPES[where])) != TYPES[where]:

@@ -45,8 +45,8 @@ def export_bilm(
     file_format: str = "hdf5",
 ) -> None:
     """
-    Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP, or
-    `config.json` and `model.safetensors` for transformers.
+    Write a biLM's `options.json` and `weights.hdf5` in the format of bilm-tf and AllenNLP, or with
+    the `file_format` `"safetensors"`, `config.json` and `model.safetensors` for transformers.
 
     Vocabulary, softmax and model card are written too if they are given. Earlier files are replaced
     once all new ones are written.
@@ -55,20 +55,16 @@ def export_bilm(
 
     bilm : `BiLm | None`
         `None` to write only the others, next to a biLM that was exported before.
-    directory : `str | Path`
-        Output folder, created if needed.
     vocabulary, softmax
         Softmax that the biLM was trained with, and its words. They are needed to score sentences
         and to continue the training.
     card : `dict[str, Any] | None`, optional (default = `None`)
-        Model card: a record of the training, such as data, command, steps, time and perplexities.
-        Absolute paths are cut to file names.
+        Record of the training, such as data, command, steps, time and perplexities. Absolute paths
+        are cut to file names.
     dtype : `str`, optional (default = `"float32"`)
         Type of the stored weights, `"float16"` or `"float32"`.
     softmax_dtype : `str | None`, optional (default = `None`)
         Type of the stored softmax, see `save_softmax`; `dtype` if not given.
-    file_format : `str`, optional (default = `"hdf5"`)
-        `"hdf5"` or `"safetensors"`.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -96,7 +92,7 @@ def export_bilm(
 
 
 def without_folders(value: Any) -> Any:
-    """Return JSON in whose strings absolute paths are cut to their names: a card is published."""
+    """Return JSON in which absolute paths are cut to their names: a card is published."""
     if isinstance(value, dict):
         return {key: without_folders(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -120,8 +116,6 @@ def export_run(
 
     # Parameters
 
-    run, directory : `str | Path`
-        Folder of the run, and output folder.
     checkpoint : `str | None`, optional (default = `None`)
         Name of a checkpoint file in the run's folder. The default is `best.th`, the best epoch's
         weights, of a finished run, and the newest checkpoint of any other run.
@@ -181,7 +175,7 @@ def export_run(
 
 
 def _read_options(run: Path) -> ElmoOptions:
-    """Return the biLM's options from a run's config; raise a `ValueError` if there are none."""
+    """Return the biLM's options from a run's config."""
     path = run / "config.json"
     model = read_object(path).get("model")
     if not isinstance(model, dict):
@@ -209,10 +203,7 @@ def _card_of_a_checkpoint(
 def first_words(
     words: WordVocabulary, softmax: WordSoftmax, max_words: int
 ) -> tuple[WordVocabulary, WordSoftmax]:
-    """
-    Return a vocabulary and a softmax of the first `max_words` words. Raise a `ValueError` if a
-    special word would be lost.
-    """
+    """Return a vocabulary and a softmax of the first words, which have the special ones."""
     late = [word for word in SPECIAL_WORDS if words.ids[word] >= max_words]
     if late:
         raise ValueError(
@@ -235,7 +226,7 @@ def _is_finished(run: Path) -> bool:
 
 
 def _read_card(run: Path) -> dict[str, Any]:
-    """Return the model card of a run; raise a `ValueError` if the file is damaged."""
+    """Return the model card of a run."""
     path = run / CARD_FILE
     card = read_object(path)
     if not isinstance(card.get("metrics", {}), dict):
@@ -244,7 +235,7 @@ def _read_card(run: Path) -> dict[str, Any]:
 
 
 def _load(language_model: LanguageModel, path: Path) -> dict[str, Any]:
-    """Load a checkpoint into the model and return its content; raise a `ValueError` if damaged."""
+    """Load a checkpoint into the model and return its content."""
     try:
         state = load_checked(path, mmap=True)
         weights = state.get("model", state)

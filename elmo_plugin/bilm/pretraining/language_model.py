@@ -54,20 +54,10 @@ class LanguageModel(torch.nn.Module):
 
     # Parameters
 
-    bilm : `BiLm`
-    softmax : `WordSoftmax`
-        Softmax over the vocabulary of the text.
-    dropout : `float`, optional (default = `0.1`)
-        Dropout probability.
     dtype : `str | None`, optional (default = `None`)
         `"bfloat16"` for mixed precision: matrix products in training round their inputs to
         bfloat16; sums, parameters, states and evaluation stay in float32. `None` for float32
         products. `"auto"` for the faster of the two on the machine where the run begins.
-
-    # Raises
-
-    `ValueError`
-        If `dtype` is unknown, or `dropout` is not a probability below 1.
     """
 
     def __init__(
@@ -119,7 +109,6 @@ class LanguageModel(torch.nn.Module):
 
         `states` are the initial LSTM states (default: zeros), `negatives` those of a sampled
         softmax in training (default: drawn here), `dropout` is this batch's (default: the model's).
-        Raise a `ValueError` if the number of characters per token differs from the biLM's options.
         """
         lstm = self.bilm.lstm
         check_no_hooks(self.bilm, BiLm)
@@ -216,8 +205,6 @@ def make_language_model(
 
     # Parameters
 
-    words : `WordVocabulary`
-        Vocabulary of the softmax.
     options : `str | dict[str, Any]`
         Options of the biLM: the content, path or URL of an `options.json`, or the name of a biLM.
     pretrained_file : `str | None`, optional (default = `None`)
@@ -227,13 +214,6 @@ def make_language_model(
         `WordSoftmax`, and `pretrained_file`, a `softmax.hdf5` with initial weights.
     dropout, dtype
         See `LanguageModel`.
-    counts : `torch.Tensor | None`, optional (default = `None`)
-        See `WordSoftmax`.
-
-    # Raises
-
-    `ValueError`
-        If the biLM is a model of ELMoForManyLangs, or a value is not allowed.
     """
     if pretrained_file is None and not isinstance(options, dict):
         options = options_dict(find_options(options))  # take only the options of a named biLM

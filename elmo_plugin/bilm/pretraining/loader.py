@@ -13,8 +13,12 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
-from elmo_plugin.bilm.pretraining.streams import StreamBatch, StreamPosition, TokenStreams
-from elmo_plugin.bilm.pretraining.token_types import TokenTypes
+from elmo_plugin.bilm.pretraining.streams import (
+    StreamBatch,
+    StreamPosition,
+    TokenStreams,
+    TokenTypes,
+)
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, check_least, count_targets
 
 Positions = tuple[StreamPosition | None, StreamPosition | None]
@@ -25,12 +29,9 @@ class BatchPair(NamedTuple):
     Input of one training step: a batch of the forward and one of the backward direction.
 
     `characters`: character ids of the distinct tokens of both directions, by rising length, shape
-    `(num_types, num_characters)`.
-    `tokens`: index of each input token in `characters`, int64, shape
-    `(2, num_steps, batch_size)`.
-    `targets`: ids of the words to predict, int64, same shape.
-    `positions`, `sources`: those of the two batches, see `StreamBatch`.
-    `widths`: see `Backend.token_layer`.
+    `(num_types, num_characters)`. `tokens`: index of each input token in `characters`, int64, shape
+    `(2, num_steps, batch_size)`. `targets`: ids of the words to predict, int64, same shape.
+    `positions`, `sources`: see `StreamBatch`. `widths`: see `Backend.token_layer`.
     """
 
     characters: torch.Tensor
@@ -61,8 +62,6 @@ class StreamLoader:
 
     # Parameters
 
-    paths : `Sequence[str | Path]`
-        Text files, one tokenized sentence a line. Empty files are skipped.
     batch_size : `int`
         Number of streams (rows of a batch) per process. A resumed run keeps the total number of
         streams, even with another number of processes.
@@ -85,11 +84,6 @@ class StreamLoader:
         Number of files whose sentences are read into memory and shuffled together. The default, as
         in bilm-tf, suits files whose sentences are already shuffled. If each file is a book, use
         more; otherwise all rows of a batch read the same book.
-
-    # Raises
-
-    `ValueError`
-        If there is no file, or a number is not positive.
     """
 
     paths: Sequence[str | Path]
@@ -113,11 +107,7 @@ class StreamLoader:
         check_least(0, num_workers=self.num_workers)
 
     def batches_in_an_epoch(self, num_rows: int) -> int:
-        """
-        Return the number of batches in an epoch, for `num_rows` streams over all processes.
-
-        Raise a `ValueError` if the text is too short for one batch.
-        """
+        """Return the number of batches in an epoch, for `num_rows` streams over all processes."""
         if self.batches_per_epoch is not None:
             return self.batches_per_epoch
         if self.num_tokens is None:
@@ -154,8 +144,7 @@ class StreamLoader:
         Yield the batches of both directions in pairs, until one runs out, or pass after pass.
 
         `num_rows` is the number of streams over all processes (default: `batch_size`), `own_rows`
-        has those of this process (default: all). Reading resumes from `positions`. Raise a
-        `ValueError` if the text is shorter than one batch, or not as `TokenStreams` expects.
+        has those of this process (default: all). Reading resumes from `positions`.
         """
         num_rows = num_rows or self.batch_size
         # Each direction has a group of files of its own.

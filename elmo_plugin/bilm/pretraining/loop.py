@@ -40,26 +40,9 @@ class Pretraining:
     Without dropout, the result does not depend on the number of processes, up to rounding. An
     interrupted run may resume with another number of processes.
 
-    # Parameters
-
-    model : `LanguageModel`
-        Model to train, already on its device.
-    words : `WordVocabulary`
-        Vocabulary of the model's softmax.
-    text, heldout
-        Training text, and text that is evaluated after each epoch, if any.
-    directory : `str | Path`
-        Folder of the run, visible to all processes. Training resumes from a checkpoint found here.
-    settings : `LoopSettings`
-    on_step : `Callable[[Step], None] | None`, optional (default = `None`)
-        Function called after each step, before a checkpoint is saved.
-    processes : `Processes | None`, optional (default = `None`)
-        Processes of the run; those of the default group if not given.
-
-    # Raises
-
-    `ValueError`
-        If the settings are unusable, or `patience` is set without a held-out text.
+    `model` is on its device, `words` are those of its softmax. `heldout` text is evaluated after
+    each epoch. Training resumes from a checkpoint in `directory`, which all processes see.
+    `on_step` is called after each step, before a checkpoint is saved.
     """
 
     def __init__(
@@ -138,6 +121,7 @@ class Pretraining:
         self.processes.run_on_first(lambda: self._check_inputs(saved))
         if saved is not None:
             self._restore(saved)
+        # As if the training before a resumption had been just now.
         self._begun = time.monotonic() - self.progress.seconds
         self.processes.check_same(start=(self.progress.epochs, self.progress.batches))
         self.processes.broadcast(one.data for one in self.model.parameters())
@@ -159,18 +143,14 @@ class Pretraining:
         self.stepper.num_rows, self.stepper.own_rows = progress.rows, own_rows
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
         tokens_a_step = progress.rows * self.text.num_steps * together
+        is_first, tensorboard = self.processes.rank == 0, self.settings.tensorboard
         self.report = Report(
-            self.files.directory,
-            tokens_a_step,
-            self.num_steps,
-            self.processes.rank == 0,
-            self.settings.tensorboard,
+            self.files.directory, tokens_a_step, self.num_steps, is_first, tensorboard
         )
-        if self.processes.rank == 0:
+        if is_first:
             num_tokens = self.batches_per_epoch * progress.rows * self.text.num_steps
-            logger.info(
-                start_line(self.model, num_tokens, self.steps_per_epoch, self.settings, progress)
-            )
+            sizes = num_tokens, self.steps_per_epoch
+            logger.info(start_line(self.model, *sizes, self.settings, progress))
         self.model.train()
 
     def _count_batches(self) -> int:
@@ -251,15 +231,8 @@ class Pretraining:
         if flags[1] > 0 or saves:
             self._save()
 
-    def _seconds(self) -> float:
-        """Return the seconds of training so far, those before a resumption included."""
-        return time.monotonic() - self._begun
-
     def _is_time_to_save(self) -> bool:
-        """
-        Return whether `save_every_num_seconds` have passed since the last save. Only process 0
-        decides; the others return `False`.
-        """
+        """Return whether `save_every_num_seconds` have passed; only process 0 decides."""
         seconds = self.settings.checkpointer.save_every_num_seconds
         return (
             seconds is not None
@@ -270,7 +243,7 @@ class Pretraining:
     def _save(self, then_stop: bool = False) -> None:
         progress, states = self.progress, self.stepper.states
         assert states is not None
-        progress.seconds = self._seconds()
+        progress.seconds = time.monotonic() - self._begun
         gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
 
         def save() -> None:
@@ -300,7 +273,9 @@ class Pretraining:
         training = loss_metrics(forward, backward, self.model.softmax.sampler is not None)
         heldout = self._evaluate(self.heldout) if self.heldout is not None else {}
         metrics["epoch"] = progress.epochs
-        metrics["training_duration"] = str(datetime.timedelta(seconds=self._seconds()))
+        metrics["training_duration"] = str(
+            datetime.timedelta(seconds=time.monotonic() - self._begun)
+        )
         for part, found in (
             ("training", {**training, **self.report.metrics()}),
             ("validation", heldout),
@@ -386,10 +361,7 @@ class Pretraining:
 
 
 def _changed_inputs(begun_with: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """
-    Return, for an error message, what has changed since a run began: files, their order,
-    vocabulary.
-    """
+    """Return what has changed since a run began: files, their order, vocabulary."""
     changed = []
     for part, title in (("text", "training text"), ("heldout", "held-out text")):
         then, here = ({tuple(one) for one in files[part]} for files in (begun_with, now))

@@ -36,8 +36,7 @@ def make_optimizer(
     `settings` has the key `type`, one of `OPTIMIZERS`, and the arguments of that optimizer. The key
     `parameter_groups` holds pairs: a list of regular expressions, and the arguments for parameters
     whose names match one of them. `bilm_tf_adagrad` also needs `directory`, the folder with its
-    saved state. Raise a `ValueError` if the type or an argument is unknown, a group has no
-    parameter, or the saved state does not fit.
+    saved state.
     """
     arguments = dict(settings)
     name = arguments.pop("type", "adam")
@@ -83,7 +82,7 @@ def _groups(
 ) -> list[dict[str, Any]]:
     """
     Return the optimizer's parameter groups. A parameter joins the first group with a matching
-    regular expression; the others form the last group. Unusable settings cause a `ValueError`.
+    regular expression; the others form the last group.
     """
     groups: list[tuple[list[str], dict[str, Any]]] = []
     if not isinstance(settings, list):
@@ -173,10 +172,7 @@ def check_schedule(schedule: WarmupCosine | None, frozen_steps: int, num_steps: 
 
 
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
-    """
-    Clip gradients, dense or sparse, like `torch.nn.utils.clip_grad_norm_`. Return the norm before
-    clipping.
-    """
+    """Clip gradients, dense or sparse, like `torch.nn.utils.clip_grad_norm_`; return their norm."""
     parameters = list(parameters)
     if not any(p.grad is not None and p.grad.is_sparse for p in parameters):
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -43,12 +43,11 @@ def pretrain(
     timeout: float = TIMEOUT,
 ) -> dict[str, Any]:
     """
-    Run pretraining from a config, in one process, or in several that torchrun has started.
+    Run pretraining from a config (`docs/pretraining.md`, "Keys"), in one process, or in several
+    that torchrun has started. Return the metrics of the last and of the best epoch.
 
     # Parameters
 
-    config : `dict[str, Any]`
-        Parsed config; see `docs/pretraining.md`, "Keys".
     directory : `str | Path`
         Folder of the run, visible to all processes.
     recover : `bool`, optional (default = `False`)
@@ -56,26 +55,18 @@ def pretrain(
     force : `bool`, optional (default = `False`)
         Move what is in the folder to `FOLDER.former`, and begin a new run.
     source : `str`, optional (default = `"the config"`)
-        File name of the config, for error messages. For a new run, this file must be outside
-        `directory`.
+        File name of the config, which must be outside `directory` for a new run.
     command : `list[str] | None`, optional (default = `None`)
         Command line, which is stored in the exported model card, `card.json`.
     timeout : `float`, optional (default = `100.0`)
         Seconds that a process waits for the others in a collective operation.
 
-    # Returns
-
-    `dict[str, Any]`
-        Metrics of the last and of the best epoch.
-
     # Raises
 
     `ValueError` or `OSError`
         If config, files or folder are unusable.
-    `Stopped`
-        After Ctrl-C or SIGTERM, when a checkpoint is saved.
-    `RuntimeError`
-        If another process has died or does not answer.
+    `Stopped`, `RuntimeError`
+        See `Pretraining.run`.
     """
     configs.check_config(config, source)
     settings = configs.make_settings(config, command)
@@ -111,12 +102,8 @@ def prepared(
     begin: Callable[[WordVocabulary], Any],
 ) -> Iterator[None]:
     """
-    Context manager that locks a run's folder and writes config and vocabulary to it; see
-    `pretrain`. Before it moves an earlier run, it calls `begin` with the vocabulary, which must
-    raise an error if the new run cannot begin.
-
-    Raises a `ValueError` if another process uses the folder, or if it has anything that may be
-    neither resumed nor moved.
+    Context manager that locks a run's folder and writes config and vocabulary to it. Before it
+    moves an earlier run, it calls `begin`, which raises an error if the new run cannot begin.
     """
     if recover and force:
         raise ValueError("--recover and --force were given, expected one of them")
@@ -153,12 +140,11 @@ def _make_room(
     folder: Path, config: dict[str, Any], source: str, force: bool, begin: Callable[[], Any]
 ) -> None:
     """
-    Move what is in the folder of a run to a folder beside it, with `force`. Leave it if it is
-    empty, or has a run without a checkpoint; otherwise raise a `ValueError`.
+    Move what is in a run's folder to a folder beside it, with `force`. Leave a folder that is empty
+    or has a run without a checkpoint.
     """
     names = sorted(names_without_logs(folder))
-    inputs = [path for path in (Path(source), *configs.files_named(config)) if path.is_file()]
-    inputs += configs.folders_named(config)
+    inputs = [*([Path(source)] if Path(source).is_file() else []), *configs.inputs_named(config)]
     inside = sorted(str(path) for path in inputs if path.resolve().is_relative_to(folder.resolve()))
     if inside:
         raise ValueError(
@@ -190,8 +176,7 @@ def names_without_logs(folder: Path) -> set[str]:
 def _device(cuda_device: int | None) -> torch.device:
     """
     Return this process's device: the CPU if `cuda_device` is -1, or if it is `None` and there is no
-    GPU. Otherwise it is the GPU that torchrun assigns, or GPU `cuda_device` (default 0). Raise a
-    `ValueError` if this machine has no such GPU.
+    GPU. Otherwise it is the GPU that torchrun assigns, or GPU `cuda_device` (default 0).
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cuda_device == -1 or (cuda_device is None and not count):
@@ -208,9 +193,7 @@ def _device(cuda_device: int | None) -> torch.device:
 
 @contextmanager
 def process_group(device: torch.device, timeout: float) -> Iterator[None]:
-    """
-    Context manager that joins torchrun's process group; it does nothing in a run of one process.
-    """
+    """Context manager that joins torchrun's process group, if there is one."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield
         return

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
+
 # Maximum number of gradient elements in one all-reduce, which needs a flat copy of them.
 BUCKET = 2**25
 # How long other processes may wait while process 0 counts words or writes files.
@@ -44,10 +46,8 @@ class Processes:
 
     def run_on_first(self, function: Callable[[], Any]) -> Any:
         """
-        Run a function on process 0 while the other processes wait, however long it takes. Return
-        its result, which must be picklable, in all processes.
-
-        If the function fails on process 0, the other processes raise a `ValueError`.
+        Run a function on process 0 while the others wait, however long it takes. Return its result,
+        which must be picklable, in all processes. If it fails, the others raise a `ValueError`.
         """
         if self.size == 1:
             return function()
@@ -97,11 +97,7 @@ class Processes:
         return gathered
 
     def check_same(self, **values: Any) -> None:
-        """
-        Check that each named value is equal in all processes.
-
-        Raise a `ValueError` that names the value and the process that differs.
-        """
+        """Raise a `ValueError` if a named value is not equal in all processes."""
         if self.size == 1:
             return
         everyone: list[Any] = [None] * self.size
@@ -136,3 +132,52 @@ class Processes:
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
+
+
+def all_reduce_rows(
+    softmax: WordSoftmax, negatives: torch.Tensor, processes: Processes, own_weight: float
+) -> None:
+    """
+    Replace the softmax's sparse gradients by their weighted sum over processes, which is dense
+    unless `softmax.sparse` is set. `negatives` are the step's word ids, equal in all processes.
+
+    A dense gradient over a large vocabulary would be gigabytes in each step. The rows of negatives
+    are all-reduced as one block, and those of targets gathered, each with its word id.
+    """
+    weight, bias = softmax.weight, softmax.bias
+    assert weight.grad is not None
+    assert bias.grad is not None
+    of_weight, of_bias = weight.grad.coalesce(), bias.grad.coalesce()
+    own = of_weight.indices()[0]
+    rows = torch.cat([of_weight.values(), of_bias.values()], dim=1).mul_(own_weight)
+    shared = negatives.to(own.device).unique()
+    is_shared = torch.isin(own, shared)
+    block = rows.new_zeros(len(shared), rows.shape[1])
+    block[torch.searchsorted(shared, own[is_shared])] = rows[is_shared]
+    dist.all_reduce(block)
+    longest = own.new_tensor([len(own) - int(is_shared.sum())])
+    dist.all_reduce(longest, dist.ReduceOp.MAX)
+    # Padding is of a word that all have, and adds zero to its row.
+    all_ids = _gathered(own[~is_shared], int(longest), int(shared[0]), processes.size)
+    all_rows = _gathered(rows[~is_shared], int(longest), 0, processes.size)
+    ids = torch.cat([shared, *all_ids]).unique()
+    values = rows.new_zeros(len(ids), rows.shape[1])
+    # In the same order in all processes, which then get the same bits.
+    for some, their_rows in zip([shared, *all_ids], [block, *all_rows]):
+        values[torch.searchsorted(ids, some)] += their_rows
+    for parameter, part in ((weight, values[:, :-1]), (bias, values[:, -1:])):
+        if softmax.sparse:
+            parameter.grad = torch.sparse_coo_tensor(
+                ids.unsqueeze(0), part, parameter.shape, check_invariants=False
+            )
+        else:
+            parameter.grad = torch.zeros_like(parameter).index_copy_(0, ids, part)
+
+
+def _gathered(values: torch.Tensor, length: int, padding: int, size: int) -> list[torch.Tensor]:
+    """Return the values of all processes, each padded to `length`."""
+    padded = values.new_full((length, *values.shape[1:]), padding)
+    padded[: len(values)] = values
+    everyone = [torch.empty_like(padded) for _ in range(size)]
+    dist.all_gather(everyone, padded)
+    return everyone

@@ -22,24 +22,10 @@ SECONDS_TO_ESTIMATE = 10.0
 
 class Report:
     """
-    Progress bar with loss and tokens per second, and TensorBoard curves.
+    Progress bar with loss and tokens per second, and TensorBoard curves in the subfolder `log/`.
 
-    # Parameters
-
-    directory : `Path`
-    tokens_a_step : `int`
-        Number of tokens per direction in one step, over all processes.
-    num_steps : `int`
-        Number of steps of the whole run.
-    shows : `bool`
-        Whether this process shows anything; `True` for only one process of the run.
-    tensorboard : `bool`
-        Write curves to the subfolder `log/`.
-
-    # Raises
-
-    `ValueError`
-        If `tensorboard` is true and TensorBoard is not installed.
+    `tokens_a_step` are those of one direction over all processes, `num_steps` the steps of the
+    whole run. Only one process of the run `shows` anything.
     """
 
     def __init__(
@@ -62,10 +48,7 @@ class Report:
 
     @contextmanager
     def epoch(self, number: int, done: int, num_steps: int) -> Iterator[None]:
-        """
-        Context manager that shows the progress bar of epoch `number`, starting at step `done` of
-        `num_steps`.
-        """
+        """Context manager that shows the progress bar of epoch `number`."""
         self.steps, self.seconds, self._begun = 0, 0.0, time.monotonic()
         with tqdm(
             initial=done,
@@ -78,9 +61,7 @@ class Report:
             yield
 
     def step(self, step: Step, rate: float) -> None:
-        """
-        Show a completed step in the progress bar and in TensorBoard; `rate` is its learning rate.
-        """
+        """Show a completed step and its learning rate in the progress bar and in TensorBoard."""
         self.steps += 1
         self.seconds = time.monotonic() - self._begun
         self.bar.update()
@@ -122,9 +103,7 @@ def start_line(
     settings: LoopSettings,
     progress: Progress,
 ) -> str:
-    """
-    Return the log line before the first step: numbers of parameters, epochs, tokens and steps.
-    """
+    """Return the log line before the first step."""
     sizes = [sum(one.numel() for one in part.parameters()) for part in (model.bilm, model.softmax)]
     begins = f"resumes after step {progress.steps:,}" if progress.steps else "begins"
     return (
@@ -160,10 +139,7 @@ def epoch_line(progress: Progress, num_epochs: int) -> str:
 
 
 def exported_line(progress: Progress) -> str:
-    """
-    Return the log line that says which epoch's weights a finished run exported, and how the
-    held-out perplexity developed.
-    """
+    """Return the log line after a run: which epoch was exported, and how the perplexity changed."""
     metrics, curve = progress.metrics, progress.curve
     epoch, step = metrics["best_epoch"], metrics["best_step"]
     exported = f"exported the weights of epoch {epoch}, step {step:,} of {progress.steps:,}"

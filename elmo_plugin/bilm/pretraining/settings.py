@@ -18,7 +18,6 @@ class LoopSettings:
 
     optimizer : `dict[str, Any]`
         See `make_optimizer`.
-    num_epochs : `int`, optional (default = `20`)
     learning_rate_scheduler : `WarmupCosine | None`, optional (default = `None`)
         Schedule of the learning rate; constant if not given.
     grad_norm : `float | None`, optional (default = `None`)
@@ -40,18 +39,12 @@ class LoopSettings:
         Held-out metric that selects the best epoch; `+` if larger is better, `-` if smaller is.
     patience : `int | None`, optional (default = `None`)
         Stop after this many epochs without improvement.
-    checkpointer : `CheckpointSettings`, optional
     seed : `int`, optional (default = `133`)
         Seed of dropout and of the sampled negatives.
     card : `dict[str, Any] | None`, optional (default = `None`)
         Further entries for the model card, `card.json`, which always has the run's metrics.
     tensorboard : `bool`, optional (default = `False`)
         Write curves for TensorBoard to `log/` in the run's folder.
-
-    # Raises
-
-    `ValueError`
-        If a number is not positive or no probability, or `validation_metric` is unknown.
     """
 
     optimizer: dict[str, Any]
@@ -110,36 +103,23 @@ class Step(NamedTuple):
 
 @dataclass
 class Progress:
-    """
-    Progress of a run, saved in each checkpoint.
+    """Progress of a run, saved in each checkpoint."""
 
-    # Parameters
-
-    rows, heldout_rows : `int`
-        Number of streams of the training and the held-out text, over all processes.
-    epochs, batches, steps : `int`, optional (default = `0`)
-        Completed epochs, completed steps of the current epoch, and completed steps of the run.
-    seconds : `float`, optional (default = `0.0`)
-        Seconds of training until the last save.
-    losses : `list[float]`, optional
-        Sums of the forward and of the backward losses over the batches of the current epoch.
-    best : `float | None`, optional (default = `None`)
-        Best value of the validation metric so far, negated if smaller is better.
-    epochs_since_best : `int`, optional (default = `0`)
-    metrics : `dict[str, Any]`, optional
-        Metrics of the last and of the best epoch.
-    curve : `list[float]`, optional
-        Held-out perplexity after each epoch.
-    """
-
+    # Streams of the training and the held-out text, over all processes.
     rows: int
     heldout_rows: int
+    # Completed epochs, completed steps of the current epoch, and completed steps of the run.
     epochs: int = 0
     batches: int = 0
     steps: int = 0
+    # Seconds of training until the last save.
     seconds: float = 0.0
+    # Sums of the forward and of the backward losses over the batches of the current epoch.
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    # Best value of the validation metric so far, negated if smaller is better.
     best: float | None = None
     epochs_since_best: int = 0
+    # Metrics of the last and of the best epoch.
     metrics: dict[str, Any] = field(default_factory=dict)
+    # Held-out perplexity after each epoch.
     curve: list[float] = field(default_factory=list)

@@ -44,8 +44,6 @@ class LogUniformSampler:
     """
     Sampler of `num_samples` distinct word ids from the distribution `p(k) = (log(k + 2) -
     log(k + 1)) / log(num_words + 1)`, for words sorted by decreasing frequency.
-
-    Raise a `ValueError` if `num_samples` is not between 1 and `num_words - 1`.
     """
 
     def __init__(self, num_words: int, num_samples: int) -> None:
@@ -90,7 +88,7 @@ class LogUniformSampler:
     def corrections(
         self, targets: torch.Tensor, candidates: torch.Tensor, num_tries: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what is subtracted from the logits of targets and of candidates, in float64."""
+        """Return what is subtracted from the logits of both, in float64."""
         both = self.log_expected_count(torch.cat([targets, candidates]), num_tries)
         return both[: len(targets)], both[len(targets) :]
 
@@ -134,7 +132,7 @@ class FrequencySampler:
     def corrections(
         self, targets: torch.Tensor, candidates: torch.Tensor, num_tries: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what is subtracted from the logits of targets and of candidates, in float64."""
+        """Return what is subtracted from the logits of both, in float64."""
         self._log_counts = self._log_counts.to(candidates.device)
         return self._log_counts.new_zeros(()), self._log_counts[candidates]
 
@@ -147,8 +145,6 @@ class WordSoftmax(torch.nn.Module):
 
     num_words : `int`
         Size of the vocabulary; for sampling, its words must be sorted by decreasing frequency.
-    projection_dim : `int`
-        Width of the output of one direction of the biLM.
     num_samples : `int | None`, optional (default = `None`)
         Number of negatives that all tokens of a training batch share; `None` for the full softmax.
         Evaluation always uses the full softmax.
@@ -164,11 +160,6 @@ class WordSoftmax(torch.nn.Module):
         Initialize the bias with the log of each word's share of the text, and not with zeros.
     counts : `torch.Tensor | None`, optional (default = `None`)
         Count of each word in the text, which the last three need.
-
-    # Raises
-
-    `ValueError`
-        If a number is not positive, or an argument lacks another that it needs.
     """
 
     def __init__(
@@ -360,13 +351,8 @@ def load_softmax(softmax: WordSoftmax, path: str | Path) -> None:
     """
     Load the parameters of a softmax, in place, from a `softmax.hdf5`.
 
-    # Raises
-
-    `FileNotFoundError`
-        If there is no such file.
-    `ValueError`
-        If the file is damaged or not a softmax file, or its vocabulary size or `projection_dim`
-        differs from that of `softmax`.
+    Raise a `ValueError` if the file is damaged or not a softmax file, or its vocabulary size or
+    `projection_dim` differs from that of `softmax`.
     """
     with plain_hdf5(path, "softmax file") as file:
         weight, bias, scale = (

@@ -20,9 +20,8 @@ from elmo_plugin.bilm.pretraining.optimization import (
     clip_grad_norm,
     make_optimizer,
 )
-from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.processes import Processes, all_reduce_rows
 from elmo_plugin.bilm.pretraining.settings import LoopSettings, Step
-from elmo_plugin.bilm.pretraining.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.pretraining.softmax import Negatives
 
 logger = logging.getLogger(__name__)

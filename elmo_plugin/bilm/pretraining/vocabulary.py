@@ -21,19 +21,8 @@ class WordVocabulary:
     """
     Words of the softmax, sorted by decreasing frequency, including `<S>`, `</S>` and `<UNK>`.
 
-    The id of a word is its line number in the vocabulary file, from 0.
-
-    # Parameters
-
-    words : `Sequence[str]`
-        All words, with the three special words at any position.
-    source : `str`, optional (default = `"vocabulary"`)
-        File name for error messages.
-
-    # Raises
-
-    `ValueError`
-        If a special word is missing, or a word occurs twice.
+    The id of a word is its line number in the vocabulary file, from 0. `words` has the special ones
+    at any position. `source` is a file name for error messages.
     """
 
     def __init__(self, words: Sequence[str], source: str = "vocabulary") -> None:
@@ -68,17 +57,7 @@ class WordVocabulary:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "WordVocabulary":
-        """
-        Read a vocabulary file: UTF-8, one word a line.
-
-        # Raises
-
-        `FileNotFoundError`
-            If there is no such file.
-        `ValueError`
-            If a line is not one UTF-8 word, or a special word is missing; the message names file
-            and line.
-        """
+        """Read a vocabulary file: UTF-8, one word a line."""
         if not Path(path).is_file():  # reading a FIFO would block
             raise FileNotFoundError(f"there is no vocabulary file {path}")
         words = []
@@ -102,10 +81,8 @@ class WordVocabulary:
         cls, counts: Counter, min_count: int = 1, max_size: int | None = None
     ) -> "WordVocabulary":
         """
-        Build a vocabulary from word counts, with the special words first.
-
-        Words that occur less often than `min_count` are left out and become `<UNK>`. `max_size`
-        limits the number of words, including the special ones.
+        Build a vocabulary from word counts, with the special words first, of at most `max_size`
+        words in all. Words that occur less often than `min_count` become `<UNK>`.
         """
         frequent = (
             (-count, word)
@@ -130,20 +107,12 @@ def check_fraction(name: str, number: float) -> None:
 
 
 def read_sentences(path: str | Path) -> Iterator[list[str]]:
-    """
-    Yield a list of tokens for each non-blank line; tokens are separated by white space.
-
-    Raise a `ValueError` with file and line if a line is not UTF-8.
-    """
+    """Yield the tokens of each non-blank line, which white space separates."""
     return (tokens for _, line in read_lines(path) if (tokens := line.split()))
 
 
 def find_text_files(pattern: str | Path) -> list[Path]:
-    """
-    Return the files that match a path or a glob pattern (`**` for any depth), sorted.
-
-    Raise a `FileNotFoundError` if no file matches.
-    """
+    """Return the files that match a path or a glob pattern (`**` for any depth), sorted."""
     if Path(pattern).is_file():  # its name may have the special characters of a glob
         return [Path(pattern)]
     names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (absolute patterns too)
@@ -154,10 +123,7 @@ def find_text_files(pattern: str | Path) -> list[Path]:
 
 
 def count_targets(paths: Iterable[str | Path]) -> int:
-    """
-    Count the words that a biLM predicts in one pass over text files: all tokens, and each
-    sentence's end.
-    """
+    """Count the words that a biLM predicts in one pass: all tokens, and each sentence's end."""
     return sum(len(tokens) + 1 for path in paths for tokens in read_sentences(path))
 
 
@@ -173,8 +139,8 @@ def count_words(paths: Iterable[str | Path]) -> Counter[str]:
 
 def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]:
     """
-    Count how often the forward direction of a biLM predicts each word of a vocabulary in one pass
-    over text files. `<S>` gets the count of `</S>`, which it has in the backward direction.
+    Count how often a biLM predicts each word of a vocabulary forward in one pass over text files.
+    `<S>` gets the count of `</S>`, which it has in the backward direction.
     """
     found = [0] * len(words)
     for word, count in count_words(paths).items():
@@ -186,12 +152,7 @@ def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]
 def vocabulary_of(
     paths: Iterable[str | Path], min_count: int = 1, max_size: int | None = None
 ) -> WordVocabulary:
-    """
-    Count the words of text files, and build a vocabulary from the counts.
-
-    See `WordVocabulary.from_counts` for `min_count` and `max_size`. Raise a `ValueError` if a
-    number is too small, or a line is not UTF-8.
-    """
+    """Build a vocabulary from the words of text files, see `WordVocabulary.from_counts`."""
     check_least(1, min_count=min_count)
     check_least(len(SPECIAL_WORDS), max_size=max_size)
     return WordVocabulary.from_counts(count_words(paths), min_count, max_size)

@@ -16,9 +16,8 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.loop import Pretraining
-from elmo_plugin.bilm.pretraining.processes import Processes
+from elmo_plugin.bilm.pretraining.processes import Processes, all_reduce_rows
 from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettings
-from elmo_plugin.bilm.pretraining.shared_rows import all_reduce_rows
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick
@@ -168,8 +167,6 @@ NUM_WORDS, DIM, NUM_SAMPLES, BATCH, UNROLL = 800_000, 8, 8192, 128, 20
 
 def count_bytes(rank, size, folder):
     """What this process's calls send: a ring's share of each."""
-    from elmo_plugin.bilm.pretraining import shared_rows
-
     sent = []
     all_reduce, all_gather = dist.all_reduce, dist.all_gather
 
@@ -191,7 +188,7 @@ def count_bytes(rank, size, folder):
         targets = torch.randint(NUM_WORDS, (BATCH * UNROLL,), generator=generator)
         softmax([outputs], [targets], [negatives])[0].backward()
     ids = torch.cat([softmax.word_ids(one) for one in drawn])
-    shared_rows.all_reduce_rows(softmax, ids, Processes(torch.device("cpu")), 1 / size)
+    all_reduce_rows(softmax, ids, Processes(torch.device("cpu")), 1 / size)
     dense = 2 * (size - 1) / size * (softmax.weight.nbytes + softmax.bias.nbytes)
     torch.save((sum(sent), dense), folder / f"bytes_{rank}.pt")
 

@@ -9,8 +9,7 @@ import pytest
 
 from elmo_plugin.bilm.pretraining import streams as module
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
-from elmo_plugin.bilm.pretraining.streams import StreamPosition, TokenStreams
-from elmo_plugin.bilm.pretraining.token_types import TokenTypes
+from elmo_plugin.bilm.pretraining.streams import StreamPosition, TokenStreams, TokenTypes
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 VOCABULARY = WordVocabulary([*SPECIAL_WORDS, "a", "b", "c", "d", "e"])
