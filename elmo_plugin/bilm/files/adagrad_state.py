@@ -8,8 +8,7 @@ import torch
 
 from elmo_plugin.bilm.files.bilm_tf import ADAGRAD_FILE, OPTIONS_FILE, SOFTMAX_KEYS
 from elmo_plugin.bilm.files.options import read_options
-from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
-from elmo_plugin.bilm.files.weights import CHECKSUM, checksum_of, layout
+from elmo_plugin.bilm.files.weights import read_arrays
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 
@@ -23,36 +22,23 @@ def read_accumulators(options: ElmoOptions, path: str | Path) -> dict[str, torch
     """
     Read Adagrad's sums of squared gradients from an `adagrad.hdf5`.
 
-    The result is a dict with the names and shapes of a `LanguageModel`'s parameters. Raise a
-    `FileNotFoundError` if the file is missing, and a `ValueError` if it is damaged or does not fit
-    the biLM's `options`.
+    The result is a dict with the names and shapes of a `LanguageModel`'s parameters. Raise the
+    errors of `load_weights`.
     """
     shadow = BiLm(options)
-    checksum = 0
     softmax: dict[str, torch.Tensor] = {}
-    with plain_hdf5(path, "file of Adagrad's accumulators") as file, torch.no_grad():
+    kind = "file of Adagrad's accumulators"
+    with torch.no_grad():
         for parameter in shadow.parameters():
             parameter.fill_(INITIAL_ACCUMULATOR)
-        for entry in layout(shadow):
-            found = file[entry.key].shape if entry.key in file else None
-            if found != entry.shape:
-                raise ValueError(
-                    f"{path}: {entry.key} has shape {found}, expected {entry.shape}: the "
-                    "accumulators of a biLM with these options"
-                )
-            array = file[entry.key][...]
-            checksum = checksum_of(entry.key, array, checksum)
-            # `put` converts weights: it adds a forget bias and changes signs. Undo both.
-            zeros = entry.put(numpy.zeros(array.shape))
-            for (target, values), (_, nothing) in zip(entry.put(array.astype("float64")), zeros):
-                target.copy_(torch.from_numpy(numpy.abs(values - nothing)))
-        for key in SOFTMAX_KEYS:
-            if key in file:
-                array = file[key][...]
-                checksum = checksum_of(key, array, checksum)
+        for key, array, put in read_arrays(shadow, path, kind, SOFTMAX_KEYS):
+            if put is None:
                 softmax[key] = torch.from_numpy(array)
-        if file["char_embed"].file.attrs.get(CHECKSUM, checksum) != checksum:
-            raise ValueError(f"{path} is damaged: its numbers have another checksum")
+                continue
+            # `put` converts weights: it adds a forget bias and changes signs. Undo both.
+            zeros = put(numpy.zeros(array.shape))
+            for (target, values), (_, nothing) in zip(put(array.astype("float64")), zeros):
+                target.copy_(torch.from_numpy(numpy.abs(values - nothing)))
     sums = {f"bilm.{name}": one.detach() for name, one in shadow.named_parameters()}
     if len(softmax) == len(SOFTMAX_KEYS):
         weight, bias = (softmax[key] for key in SOFTMAX_KEYS)

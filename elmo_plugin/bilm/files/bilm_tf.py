@@ -44,22 +44,13 @@ class BilmTfCheckpoint:
     """
     Training checkpoint of bilm-tf. The constructor checks the names and shapes of all variables.
 
-    # Parameters
+    `directory` is bilm-tf's `--save_dir`: `options.json`, and the files of TensorFlow's `Saver`.
+    `name` is that of a checkpoint, such as `model.ckpt-1250`; by default the one that the file
+    `checkpoint` names.
 
-    directory : `str | Path`
-        bilm-tf's `--save_dir`: `options.json`, and the files of TensorFlow's `Saver`.
-    name : `str | None`, optional (default = `None`)
-        Name of the checkpoint, such as `model.ckpt-1250`. By default, the checkpoint that the file
-        `checkpoint` names.
-
-    # Raises
-
-    `FileNotFoundError`
-        If there is no checkpoint, or no `options.json` beside it.
-    `ModuleNotFoundError`
-        If TensorFlow is not installed.
-    `ValueError`
-        If the checkpoint is damaged, is not a biLM's, or does not fit its options.
+    Raise a `FileNotFoundError` if there is no checkpoint, or no `options.json` beside it, a
+    `ModuleNotFoundError` if TensorFlow is not installed, and a `ValueError` if the checkpoint is
+    damaged, is not a biLM's, or does not fit its options.
     """
 
     def __init__(self, directory: str | Path, name: str | None = None) -> None:

@@ -6,6 +6,7 @@ A folder holds `config.json`, `char.dic`, `word.dic`, and two pickles of tensors
 PyPI). No code in a pickle is executed: PyTorch reads tensors and refuses everything else.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 
@@ -22,8 +23,8 @@ from elmo_plugin.bilm.files.plain_tensors import plain_tensor, plain_tensors
 from elmo_plugin.bilm.files.text import quoted, read_lines
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
-from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
 TOKENS, LSTM = "token_embedder.pkl", "encoder.pkl"
@@ -132,7 +133,7 @@ def read_pickles(bilm: BiLm, folder: Path) -> Iterator[tuple[torch.Tensor, torch
     """
     # Both the file and `bilm.lstm` have AllenNLP's parameter names and gate order.
     lstm = {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}
-    for name, parameters in ((TOKENS, dict(_token_parameters(bilm))), (LSTM, lstm)):
+    for name, parameters in ((TOKENS, _token_parameters(bilm.char_cnn)), (LSTM, lstm)):
         tensors = plain_tensors(folder / name, "weight file of ELMoForManyLangs")
         for key, targets in parameters.items():
             # A tensor of the file may be several parameters, concatenated along the last dimension.
@@ -195,27 +196,16 @@ def _read_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _token_parameters(bilm: BiLm) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    layer = bilm.char_cnn
-    assert isinstance(layer, ManyLangsTokenLayer)
+def _token_parameters(layer: CharCnn) -> dict[str, list[torch.Tensor]]:
+    """Return a token layer's parameters by the names of ELMoForManyLangs."""
+    found: dict[str, list[torch.Tensor]] = {
+        re.sub("^char_conv_", "convolutions.", name).removeprefix("_"): [parameter]
+        for name, parameter in layer.named_parameters()
+    }
     # Row 0, zeros for the padding token, is not in the file.
-    yield "char_emb_layer.embedding.weight", [layer.char_embedding[1:]]
-    for index, convolution in enumerate(layer.convolutions):
-        yield from _linear(f"convolutions.{index}", convolution)
-    for index, highway in enumerate(layer.highway_layers):
-        yield from _linear(f"highways._layers.{index}", highway)
-    assert layer.projection is not None
-    projections = [layer.projection.weight]
-    if layer.word_vectors is not None:
-        yield "word_emb_layer.embedding.weight", [layer.word_vectors]
-        projections.insert(0, layer.word_projection.weight)
-    yield "projection.weight", projections
-    yield "projection.bias", [layer.projection.bias]
-
-
-def _linear(
-    prefix: str, module: torch.nn.Conv1d | torch.nn.Linear
-) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    assert module.bias is not None
-    yield f"{prefix}.weight", [module.weight]
-    yield f"{prefix}.bias", [module.bias]
+    characters = found.pop("char_embedding_weights")[0][1:]
+    embeddings = {"char_emb_layer.embedding.weight": [characters]}
+    if "word_vectors" in found:
+        embeddings["word_emb_layer.embedding.weight"] = found.pop("word_vectors")
+        found["projection.weight"][:0] = found.pop("word_projection.weight")
+    return embeddings | found

@@ -34,6 +34,7 @@ STORED_TYPES = ("float16", "float32", "float64")
 
 # Pairs of a parameter, or a slice of one, and the new values.
 Values = list[tuple[torch.Tensor, numpy.ndarray]]
+Put = Callable[[numpy.ndarray], Values]
 
 
 class Entry(NamedTuple):
@@ -44,7 +45,7 @@ class Entry(NamedTuple):
 
     key: str
     shape: tuple[int, ...]
-    put: Callable[[numpy.ndarray], Values]
+    put: Put
     get: Callable[[], numpy.ndarray]
 
 
@@ -88,15 +89,27 @@ def read_weights(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, t
     if Path(path).suffix == ".safetensors":
         yield from read_safetensors(bilm, path)
         return
+    for key, array, put in read_arrays(bilm, path):
+        assert put is not None
+        for target, values in put(array):
+            yield target, converted(torch.from_numpy(values), target.dtype, key, path)
+
+
+def read_arrays(
+    bilm: BiLm, path: str | Path, kind: str = "weight file", more: Sequence[str] = ()
+) -> Iterator[tuple[str, numpy.ndarray, Put | None]]:
+    """
+    Yield key, array (float32 or float64) and `Entry.put` of each dataset in a biLM's HDF5 file, and
+    without `put` those of the keys `more` that are there; a wrong checksum is found at the end.
+    """
     checksum = 0
-    with plain_hdf5(path, "weight file") as file:
-        for entry in _checked(file, bilm, str(path)):
-            dataset = file[entry.key]
-            float_type = numpy.promote_types(dataset.dtype, numpy.float32)
-            array = dataset[...].astype(float_type, copy=False)
-            checksum = checksum_of(entry.key, array, checksum)
-            for target, values in entry.put(array):
-                yield target, converted(torch.from_numpy(values), target.dtype, entry.key, path)
+    with plain_hdf5(path, kind) as file:
+        puts: dict[str, Put | None] = {one.key: one.put for one in _checked(file, bilm, str(path))}
+        for key, put in (puts | {key: None for key in more if key in file}).items():
+            float_type = numpy.promote_types(file[key].dtype, numpy.float32)
+            array = file[key][...].astype(float_type, copy=False)
+            checksum = checksum_of(key, array, checksum)
+            yield key, array, put
         written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(

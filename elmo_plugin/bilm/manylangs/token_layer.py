@@ -62,11 +62,6 @@ class ManyLangsTokenLayer(CharCnn):
         """Word vectors of shape `(num_words, word_dim)`, or `None`."""
         return self._word_vectors
 
-    @property
-    def word_projection(self) -> torch.nn.Linear:
-        """Projection `V` of word vectors to `projection_dim`; only in a model with word vectors."""
-        return self._word_projection
-
     def get_extra_state(self) -> torch.Tensor:
         """Return the dictionaries as a tensor of bytes, for `state_dict`."""
         if self._lexicon is None:
