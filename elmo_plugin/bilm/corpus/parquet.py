@@ -16,6 +16,7 @@ import numpy
 from elmo_plugin.bilm.corpus.plan import COMPLETE, PLAN, Plan, part_name
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.files.optional_packages import import_optional
+from elmo_plugin.bilm.files.plain_tensors import UNREADABLE
 from elmo_plugin.bilm.files.text import quoted
 
 METADATA_KEY = b"elmo_plugin"
@@ -181,15 +182,7 @@ def _lines_of_part(path: Path, expected: tuple[str, int, int]) -> Iterator[Corpu
                     array = numbers[offsets[row] : offsets[row + 1]].reshape(shape)
                     yield CorpusLine(file, line, text, array.copy())
     # A damaged footer raises different errors, depending on the damaged field.
-    except (
-        arrow.ArrowException,
-        OSError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-    ) as error:
+    except (arrow.ArrowException, *UNREADABLE) as error:
         raise OSError(
             f"{path} is damaged: {type(error).__name__}: {error}; remove it and run embed-corpus "
             "again"

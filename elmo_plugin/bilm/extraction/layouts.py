@@ -106,27 +106,14 @@ def _write_ragged(file: h5py.File, parts: Parts) -> None:
     whole = shape if wanted.layers == "all" else shape[1:]
     compression = _compression(whole, numpy.dtype(wanted.dtype).itemsize) if wanted.compress else {}
     dataset = file.create_dataset("embeddings", whole, dtype=wanted.dtype, **compression)
-    block: list[numpy.ndarray] = []
-    start = rows = 0
-
-    def flush() -> None:
-        nonlocal start, rows
-        if rows:
-            array = numpy.concatenate(block, axis=1)
-            selection = slice(start, start + rows)
-            if wanted.layers == "all":
-                dataset[:, selection] = array
-            else:
-                dataset[selection] = array[0]
-        start, rows = start + rows, 0
-        block.clear()
-
-    for layers in parts.vectors():
-        block.append(layers)
-        rows += layers.shape[1]
-        if rows * parts.token_bytes >= BLOCK_BYTES:
-            flush()
-    flush()
+    start = 0
+    for block in _blocks(parts):
+        stop = start + block.shape[1]
+        if wanted.layers == "all":
+            dataset[:, start:stop] = block
+        else:
+            dataset[start:stop] = block[0]
+        start = stop
     file["offsets"] = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype("int64")
     if not wanted.forget_sentences:
         texts = file.create_dataset("sentences", (len(lengths),), dtype=TEXT)
@@ -136,6 +123,20 @@ def _write_ragged(file: h5py.File, parts: Parts) -> None:
         for start in range(0, len(lengths), SENTENCES_AT_ONCE):
             block_of_texts = list(itertools.islice(sentences, SENTENCES_AT_ONCE))
             texts[start : start + len(block_of_texts)] = block_of_texts
+
+
+def _blocks(parts: Parts) -> Iterator[numpy.ndarray]:
+    """Yield the vectors of many sentences at a time, about `BLOCK_BYTES`."""
+    block: list[numpy.ndarray] = []
+    size = 0
+    for layers in parts.vectors():
+        block.append(layers)
+        size += layers.nbytes
+        if size >= BLOCK_BYTES:
+            yield numpy.concatenate(block, axis=1)
+            block, size = [], 0
+    if size:
+        yield numpy.concatenate(block, axis=1)
 
 
 def _compression(shape: tuple[int, ...], itemsize: int) -> dict[str, Any]:
