@@ -264,8 +264,8 @@ class CrfTagger(Model):
                 outside = self.vocab.get_token_index("O", namespace=self.label_namespace)
                 loss_mask = mask & (tags != outside)
             # The CRF's loss is per sentence, so leave out each sentence with a tag outside the
-            # vocabulary.
-            known = seen.all(dim=1)
+            # vocabulary, or without a tag that counts, which AllenNLP's CRF cannot index.
+            known = seen.all(dim=1) & loss_mask.any(dim=1)
             # AllenNLP needs a loss from every batch or from none.
             output["loss"] = (
                 -self.crf(logits[known], tags[known], loss_mask[known])

@@ -8,22 +8,7 @@ from allennlp.common import Params
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.models import Model
 
-WORDS = [
-    "the",
-    "a",
-    "dog",
-    "cat",
-    "Anna",
-    "Ben",
-    "she",
-    "he",
-    "it",
-    "saw",
-    "fed",
-    "lost",
-    ".",
-    "'s",
-]
+WORDS = "the a dog cat Anna Ben she he it saw fed lost . 's".split()  # noqa: SIM905
 MAX_SPAN_WIDTH = 4
 FEATURE_SIZE = 3
 WORD_DIM = 5

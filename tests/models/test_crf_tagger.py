@@ -44,6 +44,15 @@ def test_learns_its_training_sentences():
     assert model.get_metrics()["f1-measure-overall"] == 1.0
 
 
+def test_a_sentence_of_o_tags_has_no_loss_where_these_do_not_count():
+    model = build(ner(label_encoding="BIOUL", ignore_loss_on_o_tags=True))
+    chosen = instances(BIOUL)
+    expected = model(**tensors(model, chosen[:1]))["loss"].item()
+    chosen[1]["tags"].labels = ["O"]
+    assert model(**tensors(model, chosen[:2]))["loss"].item() == pytest.approx(expected)
+    assert model(**tensors(model, chosen[1:2]))["loss"] == 0
+
+
 def metrics_in_one_of_two_processes(rank, size, expected):
     model = build(SAMPLE)
     model(**tensors(model, instances(BIOUL)[rank::size]))
