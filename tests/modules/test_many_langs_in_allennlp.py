@@ -19,6 +19,7 @@ from tagging_task import tagger_config, with_elmo, write_task
 import elmo_plugin.plugin
 from elmo_plugin import ElmoEmbedder, ElmoTokenCharactersIndexer, ElmoTokenEmbedder
 from elmo_plugin.__main__ import main
+from tests.models.tasks import embedder, lstm, ner
 
 INDEXER = {"type": "elmo_characters", "code_points": True, "max_characters_per_token": 12}
 
@@ -111,6 +112,7 @@ def test_ner_trains_on_one(folder, repository):
     write_embedded(folder / "xx.model")
     elmo_dim = ElmoEmbedder("xx.model").embed_sentence(["one"]).shape[-1]
     data = repository / "examples" / "ner"
+    elmo = {"options_file": "xx.model", "state": "primed", "cache": "memory", "dropout": 0.0}
     config = {
         "dataset_reader": {
             "type": "conll2003",
@@ -120,27 +122,11 @@ def test_ner_trains_on_one(folder, repository):
         },
         "train_data_path": str(data / "train.txt"),
         "validation_data_path": str(data / "dev.txt"),
-        "model": {
-            "type": "crf_tagger",
-            "label_encoding": "BIOUL",
-            "text_field_embedder": {
-                "token_embedders": {
-                    "elmo": {
-                        "type": "elmo_token_embedder",
-                        "options_file": "xx.model",
-                        "state": "primed",
-                        "cache": "memory",
-                        "dropout": 0.0,
-                    }
-                }
-            },
-            "encoder": {
-                "type": "lstm",
-                "input_size": elmo_dim,
-                "hidden_size": 32,
-                "bidirectional": True,
-            },
-        },
+        "model": ner(
+            label_encoding="BIOUL",
+            text_field_embedder=embedder(words=False, elmo=elmo),
+            encoder={**lstm(elmo_dim), "hidden_size": 32},
+        ),
         "data_loader": {"batch_size": 16},
         "trainer": {"optimizer": {"type": "adam", "lr": 0.003}, "num_epochs": 5, "cuda_device": -1},
     }
