@@ -73,11 +73,7 @@ _tested: ContextVar[str | None] = ContextVar("tested variant", default=None)
 def variant() -> str | None:
     """
     Return the name of the library's variant that runs here; `None` if PyTorch's operators run.
-
-    # Raises
-
-    `ValueError`
-        If `ELMO_PLUGIN_ISA` names no variant that this processor can run.
+    Raise a `ValueError` if `ELMO_PLUGIN_ISA` names no variant that this processor can run.
     """
     return _tested.get() or _variant(_override.get() or os.environ.get(VARIABLE))
 
@@ -85,14 +81,8 @@ def variant() -> str | None:
 @contextmanager
 def use_variant(name: str) -> Iterator[None]:
     """
-    Context manager: within the block, this thread uses another variant of the C++ library, that is,
-    the code compiled for another instruction set. LSTM layers and convolutions that were built
-    earlier keep their variant.
-
-    # Parameters
-
-    name : `str`
-        One of `runnable_variants()`, or `"none"` to use PyTorch instead of the library.
+    Context manager: within the block, this thread uses one of `runnable_variants()`, or with
+    `"none"` PyTorch. LSTM layers and convolutions that were built earlier keep their variant.
     """
     token = _override.set(name)
     try:
@@ -139,9 +129,8 @@ def description() -> str:
 
 def function(name: str, *types: str) -> Callable[..., bool]:
     """
-    Return a C function of the current variant of the library (`kernels.cpp`). `types` are suffixes
-    of its name: number formats, such as `"int8"`. Its result says whether a frozen LSTM layer gave
-    NaN.
+    Return a C function of the current variant (`kernels.cpp`); its name may end in a number format.
+    The function returns whether a frozen LSTM layer gave NaN.
     """
     found = variant()
     assert found is not None
@@ -158,12 +147,12 @@ def block_hashes(octets: "torch.Tensor") -> "torch.Tensor":
     """Return an int64 hash of each block of 64 KiB of a contiguous uint8 tensor on the CPU."""
     import torch
 
-    hashes = torch.empty(-(-octets.numel() // HASHED_BYTES), dtype=torch.int64, device="cpu")
     loaded = _library()
     assert loaded is not None
+    assert octets.is_contiguous()
+    hashes = torch.empty(-(-octets.numel() // HASHED_BYTES), dtype=torch.int64, device="cpu")
     found = loaded.elmo_block_hashes
     found.argtypes, found.restype = [_POINTER, _COUNT, _COUNT, _POINTER, _INT], None
-    assert octets.is_contiguous()
     found(octets.data_ptr(), octets.numel(), HASHED_BYTES, hashes.data_ptr(), num_threads())
     return hashes
 

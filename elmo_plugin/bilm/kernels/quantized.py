@@ -1,6 +1,6 @@
 """
-Products with a frozen weight in plain PyTorch, one class for each number format. They define the
-results of the C++ kernels, and run on GPUs and on machines without the C++ library.
+Weights quantized to int8 and int16, and products with a frozen weight in plain PyTorch, which run
+on GPUs and on machines without the C++ library.
 """
 
 import functools
@@ -21,17 +21,9 @@ def weight_in_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Quantize each row of a weight to int8 with a scale of its own.
 
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        Integers from -127 to 127 in the weight's dtype, and scales, shape `(output_dim,)`. The
-        result is the product of integers, times the weight row's scale, times the input row's
-        largest absolute value.
+    Return integers from -127 to 127 in the weight's dtype, and scales, shape `(output_dim,)`. A
+    result is the product of integers, times the weight row's scale, times the input row's largest
+    absolute value.
     """
     largest = _largest(weight)
     integers = (weight / largest).mul_(LARGEST_INT8).round_()
@@ -44,7 +36,7 @@ def weight_in_int16(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     block norm, not by its largest absolute value.
     """
     largest = weight.abs().amax(dim=1, keepdim=True)
-    scale = torch.maximum(largest / LARGEST_INT16, _largest_norm(weight) / WEIGHT_NORM)
+    scale = torch.maximum(largest / LARGEST_INT16, largest_norm(weight) / WEIGHT_NORM)
     return (weight / scale).round_(), scale.squeeze(1) / ROW_NORM
 
 
@@ -52,30 +44,13 @@ class LinearKernel:
     """
     Product `rows W^T` with a frozen weight, in PyTorch and in the weight's dtype, such as half
     precision. Subclasses choose another number format.
-
-    # Parameters
-
-    weight : `torch.Tensor`
-        Shape `(output_dim, input_dim)`; must not change (see `derived.py`).
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """
-        Return `rows W^T`.
-
-        # Parameters
-
-        rows : `torch.Tensor`
-            Shape `(num_rows, input_dim)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_rows, output_dim)`, in a floating-point dtype that depends on the class.
-        """
+        """Return `rows W^T`, in a floating-point dtype that depends on the class."""
         return functional.linear(rows.to(self.weight.dtype), self.weight)
 
     def __call__(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -98,17 +73,6 @@ class ExactLinear(LinearKernel):
     def add_to(self, sums: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the product to `sums` in one operator."""
         sums.addmm_(rows, self.weight.t())
-
-
-class BFloat16Linear(LinearKernel):
-    """Product of rows and a weight, both rounded to bfloat16. Sums are float32, as in AMX."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__(weight.bfloat16().float())
-
-    def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return `rows W^T`, without a bias, in float32."""
-        return super().product(rows.bfloat16())
 
 
 class Int8Linear(LinearKernel):
@@ -161,20 +125,6 @@ def has_dynamic_int8() -> bool:
     return torch.equal(product, Int8Linear(weight)(weight))
 
 
-class Int16Linear(LinearKernel):
-    """Product of rows and a weight, both quantized to int16, each row with a scale of its own."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        integers, self._scales = weight_in_int16(weight)
-        super().__init__(integers.double())
-
-    def product(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return `rows W^T`, in float64, which represents sums of int16 products exactly."""
-        norm = _largest_norm(rows)
-        integers = (rows * (ROW_NORM / norm)).round_()
-        return super().product(integers) * self._scales.double() * norm
-
-
 def _largest(rows: torch.Tensor) -> torch.Tensor:
     """
     Return each row's largest absolute value, at least 1e-30, and NaN instead of infinity; shape
@@ -184,7 +134,7 @@ def _largest(rows: torch.Tensor) -> torch.Tensor:
     return largest.masked_fill_(largest.isinf(), torch.nan)
 
 
-def _largest_norm(rows: torch.Tensor) -> torch.Tensor:
+def largest_norm(rows: torch.Tensor) -> torch.Tensor:
     """Return each row's largest block norm, at least 1e-15; shape `(num_rows, 1)`."""
     padded = functional.pad(rows, (0, -rows.shape[1] % BLOCK))
     norms = padded.unflatten(1, (-1, BLOCK)).norm(dim=2)

@@ -1,6 +1,5 @@
 """Self-test of the C++ kernels: compares a small LSTM layer with its definition in PyTorch."""
 
-import functools
 from typing import Any
 
 import torch
@@ -8,25 +7,12 @@ import torch
 from elmo_plugin.bilm.kernels import library, reference
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm
 from elmo_plugin.bilm.kernels.compiled_training import CompiledLstmTraining
-from elmo_plugin.bilm.kernels.interface import LstmModules, LstmWeights
-from elmo_plugin.bilm.kernels.quantized import (
-    BFloat16Linear,
-    ExactLinear,
-    Int8Linear,
-    Int16Linear,
-    LinearKernel,
-)
+from elmo_plugin.bilm.kernels.interface import LstmWeights
 
-# Largest allowed error in each number format: float rounding, or one step of quantization.
-TOLERANCE = {"float32": 1e-5, "int16": 1e-4, "int8": 2e-2, "bfloat16": 2e-2}
-# Largest norm of a gradient's error over the gradient's. Rounding moves some values off a clip.
+# Largest norm of the error over the result's norm: float rounding, or some steps of quantization.
+TOLERANCE = {"float32": 1e-5, "int16": 5e-4, "int8": 3e-2, "bfloat16": 1e-2}
+# Of a gradient: rounding moves some values off a clip.
 GRADIENT_TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2}
-DEFINITIONS: dict[str, type[LinearKernel]] = {
-    "float32": ExactLinear,
-    "int16": Int16Linear,
-    "int8": Int8Linear,
-    "bfloat16": BFloat16Linear,
-}
 
 
 def wrong_results(formats: tuple[str, ...]) -> list[str]:
@@ -58,11 +44,15 @@ def _are_gradients_wrong(number_format: str) -> bool:
     )
     found, expected = (torch.autograd.grad(one[0].sin().sum(), tensors) for one in passes)
     error = GRADIENT_TOLERANCE[number_format]
+    return not all(_is_near(one, other, error) for one, other in zip(found, expected))
+
+
+def _is_near(found: torch.Tensor, expected: torch.Tensor, error: float) -> bool:
     # Not `norm > error`, which is false for NaN.
-    return not all((a - b).norm() <= error * b.norm() for a, b in zip(found, expected))
+    return bool((found - expected).norm() <= error * expected.norm())
 
 
-def _operands() -> tuple[LstmWeights, tuple[Any, ...]]:
+def _operands() -> tuple[LstmWeights, Any]:
     """Return a small layer, and the other arguments of `Backend.lstm_layer`."""
     generator = torch.Generator().manual_seed(0)
     # More columns than a block of int16 sums, and more rows than the kernels process at a time.
@@ -85,13 +75,11 @@ def _wrong_in_layer(number_format: str) -> list[str]:
     found = layer(*start)
     if layer.gave_nan or (number_format == "float32" and not _notices_nan(layer, *start)):
         return ["NaN"]
-    expected = lstm_layer(weights, DEFINITIONS[number_format], *start)
-    tolerance = TOLERANCE[number_format]
-    return [
-        name
-        for name, one, other in zip(("outputs", "hidden states", "cells"), found, expected)
-        if not torch.allclose(one, other, rtol=tolerance, atol=tolerance)
-    ]
+    inputs, sizes, hidden, cell = start
+    expected = reference.lstm_layer(inputs, sizes, hidden, cell, weights)
+    names, error = ("outputs", "hidden states", "cells"), TOLERANCE[number_format]
+    results = zip(names, found, expected)
+    return [name for name, one, other in results if not _is_near(one, other, error)]
 
 
 def _notices_nan(layer: CompiledLstm, inputs: torch.Tensor, *others: Any) -> bool:
@@ -99,21 +87,3 @@ def _notices_nan(layer: CompiledLstm, inputs: torch.Tensor, *others: Any) -> boo
     inputs[-1, 0] = torch.nan
     layer(inputs, *others)
     return layer.gave_nan
-
-
-def lstm_layer(
-    weights: LstmWeights,
-    define: type[LinearKernel],
-    inputs: torch.Tensor,
-    batch_sizes: list[int],
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute `reference.lstm_layer`, with `define(weight)` as the product with each weight."""
-    by_input, by_state, project = (
-        define(one) for one in (weights.input, weights.state, weights.projection)
-    )
-    with_bias = functools.partial(by_input, bias=weights.bias)
-    clips = weights.cell_clip, weights.projection_clip
-    modules = LstmModules(with_bias, by_state, project, *clips)
-    return reference.lstm_layer(inputs, batch_sizes, hidden, cell, modules)

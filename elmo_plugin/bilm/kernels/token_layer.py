@@ -75,21 +75,8 @@ def encode(
     tokens_at_once: int,
 ) -> torch.Tensor:
     """
-    Compute the token vector of every row.
-
-    # Parameters
-
-    character_ids : `torch.Tensor`
-        Shape `(num_rows, num_characters)`.
-    weights, linears
-        Weights of the token layer, and its linear maps.
-    tokens_at_once : `int`
-        Number of tokens of similar length that are computed together.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows, projection_dim)`.
+    Compute the token vector of every row. `tokens_at_once` tokens of similar length are computed
+    together, so that few windows hold only padding.
     """
     run = functools.partial(_encode, weights=weights, linears=linears)
     if len(character_ids) <= tokens_at_once:

@@ -7,10 +7,11 @@ import random
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import fast, library, reference, self_test, tuning
+from elmo_plugin.bilm.kernels import fast, library, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight, in_place
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.quantized import Int16Linear, weight_in_int8, weight_in_int16
+from elmo_plugin.bilm.kernels.quantized import weight_in_int8, weight_in_int16
+from tests.bilm.kernels import number_formats
 from tests.cases import first_quick
 
 pytestmark = pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
@@ -48,7 +49,7 @@ def check(number_format, weights, start):
             inputs.double(), batch_sizes, *(one.double() for one in state), exact
         )
     else:
-        expected = self_test.lstm_layer(weights, self_test.DEFINITIONS[number_format], *start)
+        expected = number_formats.lstm_layer(weights, number_format, *start)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
         if number_format == "float32":
@@ -89,7 +90,7 @@ def test_extreme_weights(variant, number_format, scale):
     start = random_start([5, 3], weights)
     with library.use_variant(variant):
         found = CompiledLstm(weights, number_format)(*start)
-    expected = self_test.lstm_layer(weights, self_test.DEFINITIONS[number_format], *start)
+    expected = number_formats.lstm_layer(weights, number_format, *start)
     for one, other in zip(found, expected):
         assert one.isfinite().all()
         # With large weights gates are steps: a rounded sum may fall on the other side of zero.
@@ -231,7 +232,7 @@ def test_int16_do_not_overflow(dim, scale):
     integers = weight_in_int16(weight)[0].unflatten(1, (-1, min(dim, 32))).double()
     assert integers.abs().max() <= 32767
     expected = rows.double() @ weight.t().double()
-    found = Int16Linear(weight)(rows)
+    found = number_formats.Int16Linear(weight)(rows)
     assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
     assert not found[4].any()
 

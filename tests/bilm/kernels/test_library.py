@@ -105,7 +105,6 @@ FAULTS = [
     "clamp(place[j], layer.projection_clip)>place[j]",
     "first ? sums : sums + load(before)>sums",
     "return broadcast(-bits_of(parameters[1]));>return broadcast(0);",
-    "SUM_LANES = 64>SUM_LANES = 4096",
     "32750.0f / parameters[0]>32000.0f / parameters[0]",
     "sizes[step + 1] : 0>sizes[step + 1] : size",
     "layer.bias + column, width>layer.bias, width",

@@ -7,14 +7,13 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.kernels.fast import linear_kernel
 from elmo_plugin.bilm.kernels.quantized import (
-    BFloat16Linear,
     DynamicInt8Linear,
     ExactLinear,
     Int8Linear,
-    Int16Linear,
     LinearKernel,
     has_dynamic_int8,
 )
+from tests.bilm.kernels.number_formats import BFloat16Linear, Int16Linear
 
 
 def rounded(weight):
