@@ -96,10 +96,11 @@ def run_core(program, *arguments, **environment):
     return run(program, *arguments, server=_server(CORE), **environment)
 
 
-def run(program, *arguments, folder=None, server=None, **environment):
+def run(program, *arguments, folder=None, server=None, status=0, **environment):
     """
     As `python -c PROGRAM ARGUMENTS` does, with more of an environment, or less where a value is
-    `None`, in another folder. PyTorch has read its variables before.
+    `None`, in another folder. PyTorch has read its variables before. The program must end with
+    `status`, unless this is `None`.
     """
     server = server or _server()
     with tempfile.TemporaryDirectory() as place:
@@ -109,8 +110,9 @@ def run(program, *arguments, folder=None, server=None, **environment):
         asked = [program, [*map(str, arguments)], str(folder or Path.cwd()), variables]
         server.stdin.write(json.dumps([*asked, str(output), str(errors)]) + "\n")
         server.stdin.flush()
-        status = int(server.stdout.readline())
-        return subprocess.CompletedProcess(program, status, output.read_text(), errors.read_text())
+        found = int(server.stdout.readline())
+        assert status in (None, found), errors.read_text()[-3000:]
+        return subprocess.CompletedProcess(program, found, output.read_text(), errors.read_text())
 
 
 # Stands in PATH for a command: hands the command to the server, whose pipes are open in it.

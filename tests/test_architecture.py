@@ -208,7 +208,6 @@ def test_the_public_names_are_those_that_editors_see():
 
 def test_the_plugin_imports_every_module_that_registers_something():
     child = run("import sys, elmo_plugin.plugin; print(*sys.modules)")
-    assert child.returncode == 0, child.stderr
     reached = set(child.stdout.split())
     registering = found_in(
         "", lambda source: re.search(r"^ *@\w+\.register\(", source, re.MULTILINE)

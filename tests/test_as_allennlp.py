@@ -10,7 +10,7 @@ import pytest
 
 from elmo_plugin import ElmoEmbedder
 from tests.cases import first_quick
-from tests.fresh_process import run
+from tests.fresh_process import run as python
 
 # AllenNLP is installed here; so that it is not, its files are not found.
 WITHOUT = """
@@ -58,12 +58,6 @@ found = dict(vectors=vectors, shapes=shapes, mixed=mixed, layers=layers, home=El
              name=__name__, file=__file__, modules=modules)
 print(json.dumps(found))
 """  # fmt: skip
-
-
-def python(code, *arguments, status=0, **environment):
-    child = run(code, *arguments, **environment)
-    assert child.returncode == status, child.stderr[-3000:]
-    return child
 
 
 IMPORT = "import elmo_plugin.as_allennlp\n"

@@ -203,7 +203,7 @@ def test_a_parent_that_was_damaged_since_does_not_cost_the_run(run, tmp_path):
 def test_the_command_ends_with_that_line(command, run, tmp_path):
     (tmp_path / "cut.tar.gz").write_bytes((run / "model.tar.gz").read_bytes()[:3000])
     (tmp_path / "input").write_text("")
-    child = allennlp(command, "cut.tar.gz", "input", *PLUGIN, folder=tmp_path, HOME=str(tmp_path))
-    assert child.returncode == 1
+    environment = {"folder": tmp_path, "HOME": str(tmp_path)}
+    child = allennlp(command, "cut.tar.gz", "input", *PLUGIN, status=1, **environment)
     last = child.stderr.splitlines()[-1]
     assert last.startswith("allennlp.common.checks.ConfigurationError: the archive cut.tar.gz ")

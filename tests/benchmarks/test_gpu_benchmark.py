@@ -84,13 +84,12 @@ def test_weights_of_the_peer_are_ours():
 
 @pytest.mark.slow
 def test_without_a_gpu_it_says_so():
-    done = run("import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')")
-    assert done.returncode == 1
+    program = "import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')"
+    done = run(program, status=1)
     assert done.stderr.splitlines()[-1].startswith("no GPU found")
     assert "Traceback" not in done.stderr
 
 
 def test_it_does_not_import_allennlp():
     program = "import sys, benchmarks.gpu; print([n for n in sys.modules if 'allennlp' in n])"
-    done = run(program)
-    assert done.stdout == "[]\n", done.stderr
+    assert run(program).stdout == "[]\n"

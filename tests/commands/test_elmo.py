@@ -45,8 +45,7 @@ def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
     plugins.parent.mkdir(exist_ok=True)
     plugins.write_text("elmo_plugin.plugin\n")
     arguments = [inputs, "out.hdf5", "--all", *bilm, "--include-package", "elmo_plugin.bilm"]
-    child = allennlp("elmo", *arguments, folder=tmp_path, HOME=str(tmp_path / "home"))
-    assert child.returncode == 0, child.stderr
+    allennlp("elmo", *arguments, folder=tmp_path, HOME=str(tmp_path / "home"))
     main(["elmo", inputs, str(tmp_path / "own.hdf5"), "--all", *bilm])
     assert datasets(tmp_path / "out.hdf5") == datasets(tmp_path / "own.hdf5")
 
@@ -54,7 +53,6 @@ def test_allennlp_finds_it(tmp_path, inputs, bilm, where):
 def test_it_runs_where_allennlp_is_absent(tmp_path, inputs, bilm):
     arguments = ["elmo", inputs, str(tmp_path / "out"), "--top", *bilm]
     child = run(f"{ALLENNLP_HIDDEN}main({arguments!r})")
-    assert child.returncode == 0, child.stderr
     assert "3 sentences in" in child.stderr
     assert "sentences/s" in child.stderr
     assert "biLM: " in child.stderr

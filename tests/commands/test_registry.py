@@ -15,6 +15,7 @@ from elmo_plugin.bilm.corpus.embed import ENGINES
 from elmo_plugin.bilm.extraction.vectors import DTYPES, LAYERS, LAYOUTS
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES, STATE_MODES
 from elmo_plugin.commands import COMMANDS
+from tests.fresh_process import run_core
 
 ALLENNLP_HIDDEN = (
     "import sys\n"
@@ -122,22 +123,14 @@ def test_an_error_is_one_line_and_status_1(tmp_path, error_line):
 @pytest.mark.parametrize(
     ("module", "advice"), [("spacy", "elmo_plugin[spacy]"), ("allennlp", "docs/getting_started.md")]
 )
-def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(module, advice, tmp_path):
-    (tmp_path / "in").write_text("Yes.")
-    files = [str(tmp_path / "in"), str(tmp_path / "out")]
-    child = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{ALLENNLP_HIDDEN}\nfrom elmo_plugin.commands import sentences\n"
-            f"def run(args): raise ModuleNotFoundError(name={module!r})\n"
-            f"sentences.run = run\nmain(['sentences', *{files!r}])",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert child.returncode == 1
-    (error,) = child.stderr.splitlines()
+def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(
+    module, advice, monkeypatch, error_line
+):
+    def run(args):
+        raise ModuleNotFoundError(name=module)
+
+    monkeypatch.setattr("elmo_plugin.commands.sentences.run", run)
+    error = error_line("sentences", "in", "out")
     assert error.startswith(f"error: {module} is not installed; ")
     assert advice in error
 
@@ -246,23 +239,17 @@ def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, c
 
 @pytest.mark.parametrize("place", ["elmo_plugin.commands", "elmo_plugin.commands.show"])
 def test_an_interrupt_while_a_command_loads_is_one_line(place):
-    child = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys\n"
-            "from elmo_plugin.__main__ import main\n"
-            "class Interrupted:\n"
-            "    def find_spec(self, name, path=None, target=None):\n"
-            f"        if name == {place!r}:\n"
-            "            raise KeyboardInterrupt\n"
-            "sys.meta_path.insert(0, Interrupted())\n"
-            "main(['show', 'p.jsonl', 'page.html'])",
-        ],
-        capture_output=True,
-        text=True,
+    program = (
+        "import sys\n"
+        "from elmo_plugin.__main__ import main\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {place!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "main(['show', 'p.jsonl', 'page.html'])"
     )
-    assert (child.returncode, child.stderr) == (130, "interrupted\n")
+    assert run_core(program, status=130).stderr == "interrupted\n"
 
 
 def test_an_interrupt_while_torch_is_imported_is_not_lost(monkeypatch, capsys):

@@ -74,7 +74,6 @@ for kind, arguments in WRONG:
             print(bool(str(error)))
 """
     child = run(code, *files.values())
-    assert child.returncode == 0, child.stderr
     assert child.stdout.split() == ["ValueError", "FileNotFoundError", "ValueError", *["True"] * 6]
 
 

@@ -103,8 +103,7 @@ train_model_from_file(
 def start(config, directory, *arguments):
     path = directory.with_suffix(".json")
     path.write_text(json.dumps(config))
-    child = run(TRAIN, path, directory, *arguments)
-    assert child.returncode == 0, child.stderr[-3000:]
+    run(TRAIN, path, directory, *arguments)
 
 
 def states(directory):

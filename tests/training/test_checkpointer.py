@@ -299,9 +299,9 @@ def test_allennlp_train_recovers(config, tmp_path):
             **environment,
         )
 
-    assert allennlp_train("undisturbed").returncode == 0
+    allennlp_train("undisturbed")
     for number, disturbance in enumerate([{"CTRL_C": "0 2"}, {"KILL": "yes"}]):
-        stopped = allennlp_train("run", *["--recover"][:number], **disturbance)
+        stopped = allennlp_train("run", *["--recover"][:number], status=None, **disturbance)
         assert stopped.returncode != 0
         if "CTRL_C" in disturbance:
             assert "and saved; continue with --recover" in stopped.stderr.splitlines()[-1]
@@ -309,7 +309,6 @@ def test_allennlp_train_recovers(config, tmp_path):
         assert "has already been registered" not in stopped.stderr
         assert not (tmp_path / "run" / "metrics.json").exists()
     again = allennlp_train("run", "--recover")
-    assert again.returncode == 0, again.stderr
     assert "Recovering from" in again.stderr
     assert_same_end(tmp_path / "run", tmp_path / "undisturbed")
     found, wanted = (

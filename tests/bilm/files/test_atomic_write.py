@@ -119,7 +119,6 @@ def test_error_of_a_full_disk_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
     save_weights(random_bilm(), path)
     child = run(FULL, path)
-    assert child.returncode == 0, child.stderr
     assert f"{path}" in child.stdout
     assert "could not be written" in child.stdout
     assert names(tmp_path) == ["weights.hdf5"]

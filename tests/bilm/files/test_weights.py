@@ -420,7 +420,6 @@ def test_memory_that_runs_out_names_the_file(tmp_path):
     path = tmp_path / "weights.hdf5"
     save_weights(random_bilm(cell_size=100_000, num_layers=1), path)
     child = run(LITTLE_MEMORY, path)
-    assert child.returncode == 0, child.stderr
     assert f"{path}: there is not enough memory" in child.stdout
 
 

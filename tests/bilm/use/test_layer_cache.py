@@ -283,7 +283,6 @@ for _ in range(3):
 
 def test_a_full_disk(tmp_path):
     child = run(FULL, tmp_path)
-    assert child.returncode == 0, child.stderr
     assert child.stderr.count("further sentences are not kept") == 1
     # What was there before is whole.
     _, connection = database(tmp_path)
