@@ -73,7 +73,6 @@ def test_they_spin_briefly_after_torch_is_loaded(given, more):
     # The team has its own thread and at least one other.
     assert (int(started) >= 2) == more, child.stderr
     assert ended == "0 True"
-    assert child.returncode == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
