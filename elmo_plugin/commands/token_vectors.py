@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     tokens = read_vocabulary(args.vocabulary)
     bilm = load(args)
     if args.sentence_boundaries:
-        tokens = with_boundaries(tokens, bilm.char_cnn.boundaries)
+        tokens = with_boundaries(tokens, bilm.token_class.boundaries)
     write_token_vectors(bilm, tokens, args.output, args.header)
     if args.output_vocabulary:
         with atomic_write(args.output_vocabulary) as temporary:

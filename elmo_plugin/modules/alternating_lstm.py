@@ -23,8 +23,10 @@ from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
 from elmo_plugin.bilm.kernels.interface import Affine
-from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines, plain_class
 
+plain_class(AugmentedLstm)
+plain_class(AugmentedLSTMCell)
 TensorPair = Tuple[torch.Tensor, torch.Tensor]
 
 

@@ -79,14 +79,11 @@ class ElmoTokenEmbedder(StockElmoTokenEmbedder):
         self._projection: Optional[torch.nn.Linear] = None  # type: ignore[assignment]
         if projection_dim:
             self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
-
-    output_dim = property(lambda self: self.get_output_dim())  # AllenNLP's attribute
+        self.output_dim = projection_dim or self._elmo.get_output_dim()
 
     def get_output_dim(self) -> int:
         """Return `projection_dim` if it was given, else the biLM's `embedding_dim`."""
-        if self._projection is not None:
-            return self._projection.out_features
-        return self._elmo.get_output_dim()
+        return self.output_dim
 
     def forward(
         self,

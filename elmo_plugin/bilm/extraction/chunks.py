@@ -25,7 +25,7 @@ def layers_in_chunks(
     is the batch row whose carried LSTM state is used and replaced.
     """
     num_steps = len(sentence) + 2
-    begin, end = bilm.char_cnn.boundaries
+    begin, end = bilm.token_class.boundaries
     chunks = [
         range(start, min(start + chunk_size, num_steps))
         for start in range(0, num_steps, chunk_size)
@@ -37,8 +37,7 @@ def layers_in_chunks(
             tokens.insert(0, begin)
         if chunk.stop == num_steps:
             tokens.append(end)
-        ids = bilm.batch_to_ids([tokens])[0]
-        return bilm.char_cnn(ids.to(bilm.device))
+        return bilm.token_vectors(tokens)
 
     check_no_hooks(bilm.lstm, BiLstm)
     forward_state, backward_state = bilm.start_states([row])

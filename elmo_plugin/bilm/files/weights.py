@@ -253,9 +253,9 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
 def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     inputs, states = cell.input_linearity.weight, cell.state_linearity.weight
     bias = cell.state_linearity.bias
-    input_dim = inputs.shape[1]
-    forget_bias = numpy.zeros(4 * cell.cell_size, dtype=numpy.float32)
-    forget_bias[cell.cell_size : 2 * cell.cell_size] = TENSORFLOW_FORGET_BIAS
+    input_dim, cell_size = inputs.shape[1], len(bias) // 4
+    forget_bias = numpy.zeros(4 * cell_size, dtype=numpy.float32)
+    forget_bias[cell_size : 2 * cell_size] = TENSORFLOW_FORGET_BIAS
 
     def put_kernel(array: numpy.ndarray) -> Values:
         kernel = _swap_gates(array.T)
@@ -264,7 +264,7 @@ def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
     def get_kernel() -> numpy.ndarray:
         return _swap_gates(_array(torch.cat([inputs, states], dim=1))).T
 
-    shape = (input_dim + cell.projection_dim, 4 * cell.cell_size)
+    shape = (input_dim + states.shape[1], len(bias))
     yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
     yield _entry(
         f"{prefix}/B",

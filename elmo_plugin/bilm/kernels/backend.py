@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -23,6 +24,7 @@ from elmo_plugin.bilm.kernels import fast, reference, torch_private
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.derived import in_doubt
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype, wants_gradient
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,
@@ -43,10 +45,11 @@ from elmo_plugin.bilm.kernels.plain import (
     check_no_hooks,
     checked_once,
     depends_on_parameters_alone,
-    has_hooks,
     is_plain,
     plain_affines,
+    plain_class,
     plain_weights,
+    runs_as_defined,
     say_slower,
     while_unchanged,
 )
@@ -170,11 +173,12 @@ def any_weight(module: torch.nn.Module) -> torch.Tensor:
     Return one of a module's weights, whose device and dtype are those of its states; an empty
     tensor if it has none, as after `torch.ao.quantization.quantize_dynamic`.
     """
-    for one in all_modules(module):
-        # In a replica made by `DataParallel`, weights are attributes.
-        for weight in (*vars(one)["_parameters"].values(), *vars(one).values()):
-            if isinstance(weight, torch.Tensor) and weight.is_floating_point():
-                return weight
+    # In a replica made by `DataParallel`, weights are attributes.
+    for stored in (itemgetter("_parameters"), dict):
+        for one in all_modules(module):
+            for weight in stored(vars(one)).values():
+                if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+                    return weight
     return torch.empty(0)
 
 

@@ -4,11 +4,12 @@ read weights instead of calling layers, so they run over plain layers only.
 """
 
 import functools
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, compress
-from operator import call, is_, itemgetter
+from itertools import chain
+from operator import attrgetter, call, is_, itemgetter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -28,23 +29,35 @@ logger = logging.getLogger(__name__)
 # Forward pre-hooks that do no more than compute the weight from other parameters.
 _REWEIGHT = (BasePruningMethod, SpectralNorm, WeightNorm)
 VERIFICATION = "allennlp.confidence_checks.normalization_bias_verification"
-_CALLS = [(one, one.forward, one.__call__) for one in (torch.nn.Linear, torch.nn.Conv1d)]
 _FUNCTIONS = functional.linear, functional.conv1d
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 _PARAMETERS = TENSORS | {type(None)}
 _hooks = itemgetter(*torch_private.HOOKS)
-LEAVES = torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding
-_children, _parameters = itemgetter("_modules"), itemgetter("_parameters")
-_settings = itemgetter("stride", "padding", "dilation", "groups", "padding_mode")
+_methods = attrgetter("forward", "__call__")
+# Classes of plain modules, with their methods as they are defined.
+_defined_methods: dict[Any, tuple[Any, ...]] = {
+    kind: _methods(kind)
+    for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.ModuleList)
+}
+_contents = itemgetter(0, 1)  # of what a `_reader` reads
+CONV_SETTINGS = "stride", "padding", "dilation", "groups", "padding_mode"
+_settings = itemgetter(*CONV_SETTINGS)
 _USUAL_SETTINGS = (1,), (0,), (1,), 1, "zeros"
 # Attribute of a module with the last result of `while_unchanged`, and its `_Look`.
 CHECK = "_plain_check"
 Result = TypeVar("Result")
 P = ParamSpec("P")
 Returned = TypeVar("Returned")
+Kind = TypeVar("Kind", bound=type[Any])
 # Layer, its expected class, and whether it has a bias.
 Layer = tuple[torch.nn.Module, Any, bool]
+
+
+def plain_class(kind: Kind) -> Kind:
+    """Decorate a class whose modules may be plain: it is noticed if its methods are replaced."""
+    _defined_methods[kind] = _methods(kind)
+    return kind
 
 
 def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
@@ -103,7 +116,7 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
         return False
     for one in all_modules(module):
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_known(kind) or not _is_plain(one, kind, own) or own["_buffers"]:
+        if not _is_plain(one, kind, own) or own["_buffers"]:
             return False
         if any(type(weight) not in _PARAMETERS for weight in own["_parameters"].values()):
             return False
@@ -114,51 +127,55 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
 
 class _Look:
     """
-    All that decides whether a module and those within it stay plain, read in few steps: it is
-    looked at before every call.
-
-    # Parameters
-
-    modules : `list[torch.nn.Module]`
-        `all_modules` of a module.
+    All that decides whether a module and those within it stay plain. It is looked at before every
+    call, when none of it is in the processor's caches, so it is read in few steps.
     """
 
-    def __init__(self, modules: list[Any]) -> None:
-        kinds = list(map(type, modules))
-        self._settled = list(map(_reader, kinds))
-        self._readers = list(filter(None, self._settled))
-        self._parents = [one not in LEAVES for one in kinds]
-        own = list(map(vars, modules))
-        self._owners = list(map(bool, map(_parameters, own)))
-        self.within = modules[1:]  # without the first, which would make a reference cycle
-        self.seen = list(self._now(modules, own))
+    def __init__(self, module: torch.nn.Module) -> None:
+        modules: list[Any] = list(all_modules(module))
+        self._within = modules[1:]  # without the first, which would make a reference cycle
+        self._attributes = list(map(vars, self._within))
+        classes: list[Any] = list(map(type, modules))
+        self._readers = list(map(_reader, classes))
+        self._classes = list(dict.fromkeys(classes))
+        self._num_handles = torch_private.num_hook_handles()
+        self._hooks = list(chain.from_iterable(map(_hooks, map(vars, modules))))
+        self._identical, self._equal = self._now(module)
 
-    def _now(self, modules: list[Any], own: list[Any]) -> Iterator[Any]:
-        return chain(
-            map(type, modules),
-            map(len, own),  # the number of attributes: methods may be set, settings deleted
-            chain.from_iterable(map(dict.values, map(_children, compress(own, self._parents)))),
-            chain.from_iterable(map(dict.values, map(_parameters, compress(own, self._owners)))),
-            chain.from_iterable(map(call, self._readers, compress(own, self._settled))),
-            (_Look,),  # a longer or shorter list differs here
-        )
+    def _now(self, module: torch.nn.Module) -> tuple[list[Any], list[Any]]:
+        """Return what must stay identical, and what must stay equal, which is faster to compare."""
+        attributes = [vars(module), *self._attributes]
+        read = list(map(call, self._readers, attributes))
+        contents = gc.get_referents(*chain.from_iterable(map(_contents, read)))
+        # The referents of a module are its class and its dictionary of attributes.
+        identical = [type(module), *gc.get_referents(*self._within), *contents]
+        # The number of attributes changes where a method is set.
+        return identical, [read, list(map(len, attributes)), list(map(_methods, self._classes))]
 
     def is_same(self, module: torch.nn.Module) -> bool:
         """Return whether nothing has changed, and no module has hooks."""
-        modules = [module, *self.within]
-        own: list[Any] = list(map(vars, modules))
-        if any(chain.from_iterable(map(_hooks, own))):
+        if any(self._hooks):
             return False
-        return all(map(is_, self._now(modules, own), self.seen))
+        identical, equal = self._now(module)
+        if len(identical) != len(self._identical) or not all(map(is_, identical, self._identical)):
+            return False
+        handles = torch_private.num_hook_handles()
+        if handles != self._num_handles:  # a dictionary of hooks may be a new one
+            hooks = chain.from_iterable(map(_hooks, [vars(module), *self._attributes]))
+            if not all(map(is_, hooks, self._hooks)):
+                return False
+            self._num_handles = handles
+        return equal == self._equal
 
 
 @functools.cache
 def _reader(kind: Any) -> Any:
-    """Return a function that reads a class's `SETTINGS` from attributes; `None` without any."""
-    if kind is torch.nn.Conv1d:
-        return _settings
-    names = getattr(kind, "SETTINGS", ())
-    return itemgetter(*names) if names else None
+    """Return a function that reads parameters, children, hooks and settings from attributes."""
+    settings = CONV_SETTINGS if kind is torch.nn.Conv1d else getattr(kind, "SETTINGS", ())
+    functions = [one for one in settings if callable(one)]
+    names = [one for one in settings if not callable(one)]
+    read = itemgetter("_parameters", "_modules", *torch_private.HOOKS, *names)
+    return (lambda own: (*read(own), *(one(own) for one in functions))) if functions else read
 
 
 def while_unchanged(module: torch.nn.Module, check: Callable[[], Result | None]) -> Result | None:
@@ -167,13 +184,13 @@ def while_unchanged(module: torch.nn.Module, check: Callable[[], Result | None])
     have the same children, parameters and settings, and no hooks.
 
     `None` stands for a module that is not plain, and is not remembered. A class names the settings
-    that `check` reads in `SETTINGS`, at least two of them.
+    that `check` reads in `SETTINGS`; a function there reads one from the attributes.
     """
     look, result = vars(module).setdefault(CHECK, [None, None])
     if look is not None and _of_all_modules() is None and look.is_same(module):
         return result
     try:
-        look = _Look(all_modules(module))  # first: another thread may change a module meanwhile
+        look = _Look(module)  # first: another thread may change a module meanwhile
     except KeyError:  # a setting became a parameter
         look = None
     result = check()
@@ -224,21 +241,35 @@ def has_hooks(module: torch.nn.Module) -> bool:
     return "forward" in module.__dict__ or any(others) or not _only_verify(forward_hooks)
 
 
+def runs_as_defined(module: torch.nn.Module, kind: Any) -> bool:
+    """
+    Return whether a call of the module does no more than `forward` of `kind` or of a class below it
+    that this package defines: no hook, and no other `forward`.
+    """
+    if module in _call.weights:
+        return True
+    cls: Any = type(module)
+    defined = (_defined_methods[one] for one in cls.__mro__ if one in _defined_methods)
+    return (
+        isinstance(module, kind) and _methods(cls) == next(defined, None) and not has_hooks(module)
+    )
+
+
 def check_no_hooks(module: torch.nn.Module, kind: type[Any]) -> None:
-    """Raise a `ValueError` if a call of the module does more than `kind.forward`."""
-    if has_hooks(module) or cast(Any, type(module)).forward is not kind.forward:
+    """Raise a `ValueError` if a call of the module does more than its class defines."""
+    if not runs_as_defined(module, kind):
         raise ValueError(
             f"the {kind.__name__} has hooks or a forward of its own, which are not called here, "
             f"where its layers run one by one; expected them on its layers alone"
         )
 
 
-def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return a module and all modules within it; `torch.nn.Module.modules` is ten times slower."""
+def all_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield a module and all modules within it; `torch.nn.Module.modules` is ten times slower."""
     found = [module]
     for one in found:  # grows
         found += [child for child in one.__dict__["_modules"].values() if child is not None]
-    return found
+        yield one
 
 
 def all_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -253,6 +284,7 @@ def _is_plain(layer: torch.nn.Module, kind: Any, own: dict[str, Any]) -> bool:
     return (
         _members(kind).isdisjoint(own)
         and type(layer) is kind
+        and _is_as_defined(kind)
         and not (pre_hooks or backward_hooks or backward_pre_hooks)
         and (not hooks or _only_verify(hooks))
     )
@@ -282,6 +314,8 @@ def _not_plain(layer: Any, kind: Any) -> str | None:
     )
     if cls is not kind and not is_parametrized:
         return f"a {cls.__module__}.{cls.__qualname__} takes the place of a {kind.__name__}"
+    if not _is_as_defined(kind):
+        return f"a method of {kind.__name__} was replaced"
     forward, pre, *others = _hooks(own)
     if any(others) or not _only_verify(forward) or not all(map(_only_reweights, pre.values())):
         return f"a {kind.__name__} has hooks"
@@ -328,19 +362,12 @@ def _of_all_modules() -> str | None:
         return "a mode sees each function or operation of PyTorch"
     if (functional.linear, functional.conv1d) != _FUNCTIONS:
         return "a function of torch.nn.functional was replaced"
-    for kind, forward, dunder_call in _CALLS:
-        if kind.forward is not forward or kind.__call__ is not dunder_call:
-            return f"a method of {kind.__name__} was replaced"
     return None
 
 
-@functools.cache
-def _is_known(kind: Any) -> bool:
-    """Return whether a class is one of this package's or a layer of PyTorch that these hold."""
-    package = kind.__module__.split(".")[0]
-    return package == __name__.split(".")[0] or kind in (
-        torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.ModuleList,
-    )  # fmt: skip
+def _is_as_defined(kind: Any) -> bool:
+    """Return whether a class is one of `plain_class`, and its methods were not replaced."""
+    return _defined_methods.get(kind) == _methods(kind)
 
 
 @functools.cache

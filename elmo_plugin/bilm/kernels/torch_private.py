@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_module
+from torch.utils.hooks import RemovableHandle
 
 # Where `torch.nn.Module` stores hooks, parameters and children.
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
@@ -107,6 +108,11 @@ def modes_are_active() -> bool:
         return True
     modes = _function_modes() if _num_function_modes() else ()
     return any(type(one).__name__ != "DeviceContext" for one in modes)
+
+
+def num_hook_handles() -> int:
+    """Return a number that grows whenever a hook is registered."""
+    return RemovableHandle.next_id
 
 
 def is_in_backward() -> bool:

@@ -6,18 +6,18 @@ https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/modules/token_emb
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import backend, plain_affines
+from elmo_plugin.bilm.kernels.backend import backend, plain_affines, plain_class
 from elmo_plugin.bilm.manylangs import code_points
 from elmo_plugin.bilm.manylangs.lexicon import Lexicon
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 
 
+@plain_class
 class ManyLangsTokenLayer(CharCnn):
     """
     Context-independent token vectors `V w + P c + b` of an ELMoForManyLangs model.
@@ -62,6 +62,10 @@ class ManyLangsTokenLayer(CharCnn):
         """Word vectors of shape `(num_words, word_dim)`, or `None`."""
         return self._word_vectors
 
+    def padding_vector(self) -> torch.Tensor:
+        """Return zeros: these models know no padding tokens."""
+        return self.char_embedding.new_zeros(1, self.output_dim)
+
     def get_extra_state(self) -> torch.Tensor:
         """Return the dictionaries as a tensor of bytes, for `state_dict`."""
         if self._lexicon is None:
@@ -73,15 +77,13 @@ class ManyLangsTokenLayer(CharCnn):
         self.forget_derived()
         self.lexicon = Lexicon.from_tensor(state) if len(state) else None
 
-    def forward(self, character_ids: torch.Tensor, widths: Sequence[int] | None = None) -> Any:
+    def rows(
+        self, character_ids: torch.Tensor, widths: Sequence[int] | None = None
+    ) -> torch.Tensor:
         """
-        Compute token vectors, shape `(num_rows, projection_dim)`, of code points, shape `(num_rows,
-        num_characters)`, without padding tokens; of a padded batch as `CharCnn.forward`.
-
-        Raise a `ValueError` if the ids are bytes, or no dictionary is loaded.
+        Compute the vectors of rows of code points, see `CharCnn.forward`. Raise a `ValueError` if
+        they are bytes instead, or no dictionary is loaded.
         """
-        if character_ids.dim() == 3:
-            return super().forward(character_ids)
         if self._lexicon is None:
             raise ValueError("this biLM has no dictionary yet, expected one with its weights")
         rows = character_ids.cpu().numpy()
@@ -92,7 +94,7 @@ class ManyLangsTokenLayer(CharCnn):
             )
         # Raise the ids by 1, because row 0 of the embeddings belongs to the padding token.
         characters = torch.from_numpy(self._lexicon.character_ids(rows) + 1)
-        tokens = super().forward(characters.to(character_ids.device))
+        tokens = super().rows(characters.to(character_ids.device))
         if self._word_vectors is None:
             return tokens
         words = torch.from_numpy(self._lexicon.word_ids(rows)).to(character_ids.device)

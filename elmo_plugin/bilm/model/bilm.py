@@ -21,11 +21,12 @@ from elmo_plugin.bilm.kernels.backend import (
     checked_once,
     depends_on_parameters_alone,
     derived_by_backend,
-    has_hooks,
     is_batched,
     is_in_backward,
+    plain_class,
     plain_weights,
     run_eagerly,
+    runs_as_defined,
     single_thread_after_fork,
     trains,
     warn_of_non_finite_weights,
@@ -67,6 +68,7 @@ class BiLmOutput(NamedTuple):
         )
 
 
+@plain_class
 class BiLm(WeightsModule):
     """
     A bidirectional LSTM language model (Peters et al. 2018, section 3), without its softmax.
@@ -112,11 +114,12 @@ class BiLm(WeightsModule):
         self.num_layers = options.num_layers + 1
         self._token_embedder = layer = token_layer or CharCnn(options)
         # What a token is, also if the token layer is replaced.
-        self._token_class: type[CharCnn] = type(layer)
+        self.token_class: type[CharCnn] = type(layer)
         self._word_embedding: torch.nn.Embedding | None
         # Here, so that parameters, and an optimizer's state, have AllenNLP's order.
         self.register_module("_word_embedding", None)
-        self._boundaries: list[torch.Tensor | None] = [None, None]
+        # Each boundary's vector that a program assigned or read, and a copy of one that was read.
+        self._boundaries: list[tuple[Any, Any]] = [(None, None)] * 2
         self._elmo_lstm = BiLstm(
             projection_dim=options.projection_dim,
             cell_size=options.cell_size,
@@ -142,6 +145,11 @@ class BiLm(WeightsModule):
         return self._elmo_lstm
 
     @property
+    def _own_lstm(self) -> BiLstm:
+        """The LSTM, also if a program wrapped it."""
+        return next(one for one in all_modules(self._elmo_lstm) if isinstance(one, BiLstm))
+
+    @property
     def device(self) -> torch.device:
         """Device of the weights."""
         return any_weight(self).device
@@ -149,8 +157,8 @@ class BiLm(WeightsModule):
     @plain_weights
     def plain_weights(self) -> dict[Any, Any] | None:
         """
-        Weights of the token layer and of each LSTM layer; `None` if the vectors depend on more than
-        these and `options`, such as on a hook or a layer that was replaced.
+        Weights of the token layer and of each LSTM layer, and all parameters; `None` if the vectors
+        depend on more than these and `options`, such as on a hook or a layer that was replaced.
         """
         return while_unchanged(self, self._find_weights)
 
@@ -158,8 +166,10 @@ class BiLm(WeightsModule):
         if not depends_on_parameters_alone(self):
             return None
         layers = [self.char_cnn, *self.lstm.layers("forward"), *self.lstm.layers("backward")]
-        found = {one: one.plain_weights for one in layers}
-        return None if any(one is None for one in found.values()) else found
+        found: dict[Any, Any] = {one: one.plain_weights for one in layers}
+        if any(one is None for one in found.values()):
+            return None
+        return found | {self.lstm: (), "parameters": all_parameters(self)}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the last check of `plain_weights`."""
@@ -167,12 +177,12 @@ class BiLm(WeightsModule):
 
     def get_output_dim(self) -> int:
         """Return the width of a layer, `embedding_dim`."""
-        return self.options.embedding_dim
+        return 2 * getattr(self._token_embedder, "output_dim", self.options.projection_dim)
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
         """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""
         single_thread_after_fork()
-        return batch_to_ids(batch, self.options.num_characters, self._token_class.token_row)
+        return batch_to_ids(batch, self.options.num_characters, self.token_class.token_row)
 
     def cache_vocabulary(self, tokens: Sequence[str], requires_grad: bool = False) -> None:
         """
@@ -188,7 +198,7 @@ class BiLm(WeightsModule):
         self._word_embedding = torch.nn.Embedding.from_pretrained(
             vectors, freeze=not requires_grad, padding_idx=0
         )
-        self._boundaries = [None, None]
+        self._boundaries = [(None, None)] * 2
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """AllenNLP's name for `cache_vocabulary`; the vectors are trained if the biLM is."""
@@ -200,24 +210,37 @@ class BiLm(WeightsModule):
         return self._word_embedding
 
     def _boundary_vectors(self) -> Sequence[Any]:
-        """Return the vectors of both boundaries: those assigned, or of a cached vocabulary."""
-        given = self._boundaries
-        if self._word_embedding is None or all(one is not None for one in given):
-            return given
+        """
+        Return the vectors of both boundaries: those that a program assigned or wrote to, else of a
+        cached vocabulary.
+        """
+        known = self._boundaries
+        if self._word_embedding is None:
+            return [vector for vector, _ in known]
         # Without gradient, as in AllenNLP; computed at each use, because the weights may change.
         with torch.no_grad():
-            computed = self.token_vectors(self._token_class.boundaries)
-        return [new if one is None else one for one, new in zip(given, computed)]
+            computed = self.token_vectors(self.token_class.boundaries)
+        return [
+            new if vector is None or (copy is not None and torch.equal(vector, copy)) else vector
+            for new, (vector, copy) in zip(computed, known)
+        ]
+
+    def _read_boundary(self, index: int) -> Any:
+        vector = self._boundary_vectors()[index]
+        if vector is not None and vector is not self._boundaries[index][0]:
+            self._boundaries[index] = vector, vector.clone()  # the program may write to it
+        return vector
+
+    def _assign_boundary(self, vector: torch.Tensor | None, index: int) -> None:
+        self._boundaries[index] = vector, None
 
     # AllenNLP's names, which programs written for its `_ElmoBiLm` read and set.
     _requires_grad = property(trains, lambda self, _: None)  # assigning has no effect there
     _bos_embedding = property(
-        lambda self: self._boundary_vectors()[0],
-        lambda self, vector: self._boundaries.__setitem__(0, vector),
+        lambda self: self._read_boundary(0), lambda self, one: self._assign_boundary(one, 0)
     )
     _eos_embedding = property(
-        lambda self: self._boundary_vectors()[1],
-        lambda self, vector: self._boundaries.__setitem__(1, vector),
+        lambda self: self._read_boundary(1), lambda self, one: self._assign_boundary(one, 1)
     )
 
     @run_eagerly
@@ -278,8 +301,8 @@ class BiLm(WeightsModule):
         A token layer that was hooked or replaced is called as AllenNLP calls its own.
         """
         lengths, layer = self.check(inputs) + 2, self._token_embedder
-        if isinstance(layer, CharCnn) and not has_hooks(layer):
-            begin, end = self.batch_to_ids([self._token_class.boundaries])[0].to(inputs)
+        if runs_as_defined(layer, CharCnn):
+            begin, end = self.batch_to_ids([self.token_class.boundaries])[0].to(inputs)
             ids, mask = with_boundaries(inputs, lengths, begin, end)
             return [mask, layer(ids[mask])]
         found = layer(inputs)
@@ -314,11 +337,12 @@ class BiLm(WeightsModule):
     def _run_lstm(self, first: torch.Tensor, mask: torch.Tensor, start: BiLstmState) -> BiLmOutput:
         """Run the LSTM over the first layer of a batch, whose halves are both the token layer."""
         tokens = first[..., : self.options.projection_dim]
-        if has_hooks(self._elmo_lstm):  # called as AllenNLP calls its own
-            ends: list[BiLstmState] = []
-            upper = self._elmo_lstm(tokens, mask, start=start, ends=ends)
-            return BiLmOutput([first, *upper], mask, *ends)
-        upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
+        if runs_as_defined(self._elmo_lstm, BiLstm):
+            upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
+        else:  # called as AllenNLP calls its own
+            with self._own_lstm.policy.carrying(start) as policy:
+                upper = self._elmo_lstm(tokens, mask)
+                end = policy.carried
         return BiLmOutput([first, *upper], mask, end)
 
     def check(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -333,7 +357,7 @@ class BiLm(WeightsModule):
                 f"character ids have shape {tuple(inputs.shape)}, expected "
                 f"(batch_size, num_tokens, {self.options.num_characters})"
             )
-        greatest = self._token_class.greatest_id
+        greatest = self.token_class.greatest_id
         if inputs.numel() > 0:
             for found in map(int, inputs.aminmax()):
                 if not 0 <= found <= greatest:
@@ -376,20 +400,20 @@ class BiLm(WeightsModule):
     @property
     def state(self) -> str:
         """Kind of initial state: `"carry"`, `"reset"` or `"primed"`; can be assigned."""
-        return self._elmo_lstm.policy.name
+        return self._own_lstm.policy.name
 
     @state.setter
     def state(self, name: str) -> None:
-        self._elmo_lstm.policy.name = name
+        self._own_lstm.policy.name = name
 
     @property
     def carried(self) -> BiLstmState | None:
         """LSTM states carried over from earlier batches; `None` if there are none."""
-        return self._elmo_lstm.policy.carried
+        return self._own_lstm.policy.carried
 
     @carried.setter
     def carried(self, state: BiLstmState | None) -> None:
-        self._elmo_lstm.policy.carried = state
+        self._own_lstm.policy.carried = state
 
     def start_states(self, rows: Sequence[int]) -> BiLstmState:
         """
@@ -403,9 +427,9 @@ class BiLm(WeightsModule):
 
     def _start_states(self, rows: Sequence[int]) -> BiLstmState:
         single_thread_after_fork()
-        zeros = self._elmo_lstm.initial_state(1)
+        zeros = self._own_lstm.initial_state(1)
         begin = self._primed_state() if self.state == "primed" else (zeros, zeros)
-        return self._elmo_lstm.policy.start(rows, begin)
+        return self._own_lstm.policy.start(rows, begin)
 
     def keep_states(self, rows: Sequence[int], *ends: LstmState) -> None:
         """
@@ -414,7 +438,7 @@ class BiLm(WeightsModule):
         """
         if any(is_batched(values) for state in ends for values in state):
             return
-        self._elmo_lstm.policy.keep(rows, (ends[0], ends[1]))
+        self._own_lstm.policy.keep(rows, (ends[0], ends[1]))
 
     def train(self, mode: bool = True) -> "BiLm":
         """Set training or evaluation mode; see `WeightsModule.train`."""
@@ -429,23 +453,22 @@ class BiLm(WeightsModule):
         with torch.no_grad():
             if self.plain_weights is None or any(
                 fn(one) is not one
-                for one in (*parameters, *grads, *(self.lstm.policy.states or ()))
+                for one in (*parameters, *grads, *(self._own_lstm.policy.states or ()))
             ):
                 super()._apply(fn, recurse)
         return self
 
     def reset_states(self) -> None:
         """Forget the carried state, so that the next batch starts with zeros."""
-        self._elmo_lstm.reset_states()
+        self._own_lstm.reset_states()
 
     def _primed_state(self) -> BiLstmState:
         """
         Return the state after the warm-up text. It is computed at every call in training, and if a
         layer is not plain. Otherwise it is cached until a weight or a setting changes.
         """
-        weights = all_parameters(self)
-        learns = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
-        if learns or self.plain_weights is None:
+        weights = self.plain_weights
+        if weights is None or (torch.is_grad_enabled() and trains(self)):
             return self._run_warm_up()
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         settings = (
@@ -454,12 +477,14 @@ class BiLm(WeightsModule):
             self.char_cnn.activations,
             self.char_cnn.precision,
         )
-        return derived_by_backend(weights, "primed state", settings, self._run_warm_up)
+        return derived_by_backend(
+            weights["parameters"], "primed state", settings, self._run_warm_up
+        )
 
     @torch.inference_mode(False)  # the state is used outside inference mode too
     @torch.no_grad()
     def _run_warm_up(self) -> BiLstmState:
-        state = (self._elmo_lstm.initial_state(1),) * 2
+        state = (self._own_lstm.initial_state(1),) * 2
         for line in WARM_UP_TEXT.splitlines():
             state = self.run(self.batch_to_ids([line.split()]).to(self.device), state).end
         return state

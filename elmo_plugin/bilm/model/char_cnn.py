@@ -24,6 +24,7 @@ from elmo_plugin.bilm.kernels.backend import (
     is_plain,
     plain,
     plain_affines,
+    plain_class,
     plain_weights,
     say_slower,
     trains,
@@ -38,9 +39,10 @@ from elmo_plugin.bilm.model.characters import (
     token_row,
     with_boundaries,
 )
-from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
 
 
+@plain_class
 class Highways(torch.nn.Module):
     """
     Highway layers. The parameters have the names and order of AllenNLP's `Highway`: `_layers.K` has
@@ -63,6 +65,7 @@ class Highways(torch.nn.Module):
         return highways(tokens, list(self), self._activation)
 
 
+@plain_class
 class CharCnn(WeightsModule):
     """
     Token layer, which computes context-independent token vectors from character ids. The function
@@ -82,7 +85,10 @@ class CharCnn(WeightsModule):
     boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
     token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
     # What `plain_weights` reads, besides parameters.
-    SETTINGS = "_activation", "num_convolutions", "padding_id"
+    SETTINGS = (
+        "_activation", "num_convolutions", "padding_id",
+        lambda own: own["_options"]["char_cnn"]["activation"],
+    )  # fmt: skip
 
     def __init__(
         self, options: ElmoOptions, num_embeddings: int = NUM_CHARACTER_EMBEDDINGS
@@ -90,11 +96,13 @@ class CharCnn(WeightsModule):
         super().__init__()
         self.widest_filter = max(width for width, _ in options.filters)
         self.num_convolutions = len(options.filters)
-        self.projection_dim = options.projection_dim
+        # AllenNLP's name. To set it changes nothing but `get_output_dim`.
+        self.output_dim = options.projection_dim
         self.num_characters = options.num_characters
         self.padding_id = PADDING_CHARACTER_ID
-        self._activation = getattr(torch, options.activation)
-        self._options: dict[str, Any] | None = None
+        # Takes the place of the activation that `_options` names, if it is assigned.
+        self._activation: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._options: dict[str, Any] = {"char_cnn": {"activation": options.activation}}
         self._weight_file: str | None = None
         dim = options.char_embedding_dim
         # Row 0 belongs to padding tokens and stays zero.
@@ -104,8 +112,8 @@ class CharCnn(WeightsModule):
         num_filters = options.num_filters
         self._highways = Highways(num_filters, options.num_highways)
         self._projection: torch.nn.Linear | None = None
-        if num_filters != self.projection_dim:
-            self._projection = torch.nn.Linear(num_filters, self.projection_dim)
+        if num_filters != options.projection_dim:
+            self._projection = torch.nn.Linear(num_filters, options.projection_dim)
         self.reset_parameters(options.activation)
 
     def reset_parameters(self, activation: str) -> None:
@@ -130,7 +138,6 @@ class CharCnn(WeightsModule):
                 self._projection.bias.zero_()
 
     # AllenNLP's names, which programs written for its `_ElmoCharacterEncoder` read.
-    output_dim = property(attrgetter("projection_dim"))
     _convolutions = property(attrgetter("convolutions"))
     _beginning_of_sentence_characters = property(lambda self: self.boundary_ids[0])
     _end_of_sentence_characters = property(lambda self: self.boundary_ids[1])
@@ -138,7 +145,17 @@ class CharCnn(WeightsModule):
 
     def get_output_dim(self) -> int:
         """Return the width of a token vector, `projection_dim`."""
-        return self.projection_dim
+        return self.output_dim
+
+    @property
+    def activation(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Function of the convolutions' maxima; as in AllenNLP, `_options` names it."""
+        if self._activation is not None:
+            return self._activation
+        name = self._options["char_cnn"]["activation"]
+        if name not in ACTIVATIONS:
+            raise ValueError(f"activation is {name!r}, expected one of {ACTIVATIONS}")
+        return getattr(torch, name)
 
     def remember_files(self, options: dict[str, Any], weight_file: str | None) -> None:
         """Keep the content of `options.json` and the weight file's path, as AllenNLP does."""
@@ -160,9 +177,8 @@ class CharCnn(WeightsModule):
     highway_layers = property(lambda self: list(self._highways))
     # Projection from the highways' output to the token vector; `None` if there is none.
     projection = property(attrgetter("_projection"))
-    # Functions of the convolutions' maxima, and of these and of the highway layers.
-    activation = property(attrgetter("_activation"))
-    activations = property(attrgetter("_activation", "_highways._activation"))
+    # Functions of the convolutions' maxima and of the highway layers.
+    activations = property(attrgetter("activation", "_highways._activation"))
 
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
@@ -170,7 +186,8 @@ class CharCnn(WeightsModule):
     @plain_weights
     def plain_weights(self) -> TokenWeights | None:
         """Current weights, or `None` if a layer is not plain (`kernels/plain.py`)."""
-        if self._activation not in (torch.relu, torch.tanh):
+        activation = self.activation
+        if activation not in (torch.relu, torch.tanh):
             say_slower("the activation of the token layer was replaced")
             return None
         if not is_plain(self._highways, Highways):
@@ -189,7 +206,7 @@ class CharCnn(WeightsModule):
         return TokenWeights(
             self._char_embedding_weights,
             affines[: self.num_convolutions],
-            self._activation,
+            activation,
             affines[self.num_convolutions :],
             projection,
             self.padding_id,
@@ -197,14 +214,19 @@ class CharCnn(WeightsModule):
 
     def padded(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """
-        Return token vectors with sentence boundaries, zero at padding, shape `(batch_size,
-        num_tokens + 2, projection_dim)`, and their bool mask. `inputs` are those of `BiLm.run`.
+        Return token vectors with sentence boundaries, `padding_vector` at padding, shape
+        `(batch_size, num_tokens + 2, projection_dim)`, and their bool mask. `inputs` are those of
+        `BiLm.run`.
         """
         lengths = sentence_lengths((inputs > 0).any(dim=-1)) + 2
         ids, mask = with_boundaries(inputs, lengths, *self.boundary_ids.to(inputs))
-        vectors = self.char_embedding.new_zeros(*mask.shape, self.projection_dim)
-        vectors[mask] = type(self).forward(self, ids[mask])  # no hooks, which see the whole
+        vectors = self.padding_vector().expand(*mask.shape, -1).clone()
+        vectors[mask] = self.rows(ids[mask])
         return vectors, mask
+
+    def padding_vector(self) -> torch.Tensor:
+        """Return AllenNLP's vector of a padding token, of which all character ids are 0."""
+        return self.rows(torch.zeros_like(self.boundary_ids[:1]).to(self.char_embedding.device))
 
     def forget_token_vectors(self) -> None:
         """Free the cached token vectors."""
@@ -235,6 +257,12 @@ class CharCnn(WeightsModule):
         """
         if character_ids.dim() == 3:
             return dict(zip(("token_embedding", "mask"), self.padded(character_ids)))
+        return self.rows(character_ids, widths)
+
+    def rows(
+        self, character_ids: torch.Tensor, widths: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """Compute the vectors of rows of character ids, see `forward`."""
         if character_ids.shape[1] < self.widest_filter:
             raise ValueError(
                 f"tokens have {character_ids.shape[1]} character ids, expected at least "
@@ -244,7 +272,7 @@ class CharCnn(WeightsModule):
         if weights is not None:
             return backend().token_layer(character_ids.long(), weights, self.precision, widths)
         layers = TokenModules(
-            self._char_embedding_weights, self.convolutions, self._activation, self._highways,
+            self._char_embedding_weights, self.convolutions, self.activation, self._highways,
             self._projection,
         )  # fmt: skip
         return call_token_modules(character_ids.long(), layers)

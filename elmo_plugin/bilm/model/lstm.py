@@ -23,11 +23,12 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     backend,
     call_lstm_modules,
-    has_hooks,
     lstm_step,
     plain,
     plain_affines,
+    plain_class,
     plain_weights,
+    runs_as_defined,
     say_slower,
     trains,
     wants_gradient,
@@ -43,6 +44,7 @@ FIXED = ("go_forward", "recurrent_dropout_probability")
 CLIPS = {"cell_clip": "memory_cell_clip_value", "projection_clip": "state_projection_clip_value"}
 
 
+@plain_class
 class LstmCellWithProjection(WeightsModule):
     """
     One LSTM layer of one direction (Sak et al. 2014), clipped as in TensorFlow 1's `LSTMCell`.
@@ -66,7 +68,7 @@ class LstmCellWithProjection(WeightsModule):
     """
 
     # What `plain_weights` reads, besides parameters.
-    SETTINGS = tuple(CLIPS.values())
+    SETTINGS = ("_clips_set", *CLIPS.values())
 
     def __init__(
         self,
@@ -78,6 +80,8 @@ class LstmCellWithProjection(WeightsModule):
         go_forward: bool = True,
     ) -> None:
         super().__init__()
+        # AllenNLP's names. To set them changes nothing else: the weights have their own sizes.
+        self.input_size, self.hidden_size, self.cell_size = input_dim, projection_dim, cell_size
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
         self.go_forward = go_forward
@@ -89,8 +93,8 @@ class LstmCellWithProjection(WeightsModule):
 
     def reset_parameters(self) -> None:
         """Initialize as in bilm-tf: Glorot-uniform weights, and biases 0 except forget biases 1."""
-        input_dim, cell_size = self.input_linearity.in_features, self.cell_size
-        kernel = torch.empty(4 * cell_size, input_dim + self.projection_dim)
+        input_dim, cell_size = self.input_size, self.cell_size
+        kernel = torch.empty(4 * cell_size, input_dim + self.hidden_size)
         torch.nn.init.xavier_uniform_(kernel)
         with torch.no_grad():
             self.input_linearity.weight.copy_(kernel[:, :input_dim])
@@ -110,23 +114,13 @@ class LstmCellWithProjection(WeightsModule):
             if not value >= 0:
                 raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
             value = float(value)
+        if own_name in CLIPS.values():  # a tensor may be equal to the number before
+            vars(self)["_clips_set"] = object()
         super().__setattr__(own_name, value)
 
     # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.
-    input_size = property(attrgetter("input_linearity.in_features"))
-    hidden_size = property(attrgetter("projection_dim"))
     cell_clip = property(attrgetter(CLIPS["cell_clip"]))
     projection_clip = property(attrgetter(CLIPS["projection_clip"]))
-
-    @property
-    def cell_size(self) -> int:
-        """Width of the memory cell."""
-        return self.state_projection.in_features
-
-    @property
-    def projection_dim(self) -> int:
-        """Width of the output."""
-        return self.state_projection.out_features
 
     @property
     def clips(self) -> tuple[Any, Any]:
@@ -163,6 +157,15 @@ class LstmCellWithProjection(WeightsModule):
         if inputs.dim() == 3:
             return self._run_padded(inputs, batch_sizes, hidden)
         assert cell is not None
+        return self._run_packed(inputs, batch_sizes, hidden, cell)
+
+    def _run_packed(
+        self,
+        inputs: torch.Tensor,
+        batch_sizes: Sequence[int],
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         weights = self.plain_weights
         arguments = inputs, batch_sizes, hidden, cell
         if weights is not None:
@@ -179,7 +182,7 @@ class LstmCellWithProjection(WeightsModule):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         packing = Packing(torch.as_tensor(lengths, device=inputs.device), inputs.shape[1])
         if start is None:
-            sizes = self.projection_dim, self.cell_size
+            sizes = self.hidden_size, self.cell_size
             start = [inputs.new_zeros(1, len(inputs), size) for size in sizes]
         hidden, cell = (one.squeeze(0) for one in packing.sort(LstmState(*start)))
         direction = DIRECTIONS[not self.go_forward]
@@ -193,10 +196,7 @@ class LstmCellWithProjection(WeightsModule):
                 rows.append(row)
             packed = torch.cat(rows)
         else:
-            rows_and_state = packed, packing.batch_sizes, hidden, cell
-            # Not that of a subclass, which may be what calls this.
-            found: Any = LstmCellWithProjection.forward(self, *rows_and_state)
-            packed, hidden, cell = found
+            packed, hidden, cell = self._run_packed(packed, packing.batch_sizes, hidden, cell)
         end = packing.unsort(LstmState(hidden.unsqueeze(0), cell.unsqueeze(0)))
         return packing.unpack_one(packed, direction), tuple(end)
 
@@ -221,6 +221,7 @@ class LstmCellWithProjection(WeightsModule):
         return LstmWeights(inputs, state, bias, projection, *clips)
 
 
+@plain_class
 class BiLstm(torch.nn.Module):
     """
     Bidirectional LSTM: a stack of `LstmCellWithProjection` for each direction.
@@ -246,8 +247,9 @@ class BiLstm(torch.nn.Module):
         use_skip_connections: bool = True,
     ) -> None:
         super().__init__()
-        self.projection_dim = projection_dim
+        self.input_size = self.hidden_size = projection_dim  # AllenNLP's names, not used here
         self.cell_size = cell_size
+        self._state_sizes = projection_dim, cell_size
         self.num_layers = num_layers
         self.use_skip_connections = use_skip_connections
         self.policy = StatePolicy("carry")
@@ -264,7 +266,6 @@ class BiLstm(torch.nn.Module):
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
 
     # AllenNLP's names, which programs written for its `ElmoLstm` read and set.
-    input_size = hidden_size = property(attrgetter("projection_dim"))
     forward_layers = property(lambda self: self.layers("forward"))
     backward_layers = property(lambda self: self.layers("backward"))
     requires_grad = property(trains, lambda self, _: None)
@@ -317,7 +318,7 @@ class BiLstm(torch.nn.Module):
         weight = any_weight(self)  # may be sparse or sharded
         hidden, cell = (
             torch.zeros(self.num_layers, batch_size, size, dtype=weight.dtype, device=weight.device)
-            for size in (self.projection_dim, self.cell_size)
+            for size in self._state_sizes
         )
         return LstmState(hidden, cell)
 
@@ -327,7 +328,6 @@ class BiLstm(torch.nn.Module):
         lengths: torch.Tensor,
         start: BiLstmState | None = None,
         backward_tokens: torch.Tensor | None = None,
-        ends: list[BiLstmState] | None = None,
     ) -> Any:
         """
         Run both directions over a padded batch.
@@ -344,9 +344,6 @@ class BiLstm(torch.nn.Module):
             carried or zeros, and the result is one tensor, the layers' outputs.
         backward_tokens : `torch.Tensor | None`, optional (default = `None`)
             Token vectors for the backward direction, if they are others.
-        ends : `list[BiLstmState] | None`, optional (default = `None`)
-            If given, arguments and result are as without `start`, nothing is carried, and the final
-            states are appended here.
 
         # Returns
 
@@ -357,10 +354,15 @@ class BiLstm(torch.nn.Module):
         """
         if start is None:
             return self._run_as_allennlp(tokens, lengths)
-        if ends is not None:
-            layers, end = self.forward(tokens, sentence_lengths(lengths), start)
-            ends.append(end)
-            return torch.stack(layers)
+        return self._run(tokens, lengths, start, backward_tokens)
+
+    def _run(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        start: BiLstmState,
+        backward_tokens: torch.Tensor | None = None,
+    ) -> tuple[list[torch.Tensor], BiLstmState]:
         packing = Packing(lengths, tokens.shape[1])
         padded = tokens, tokens if backward_tokens is None else backward_tokens
         inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))
@@ -375,7 +377,7 @@ class BiLstm(torch.nn.Module):
             raise ValueError("the LSTM of a primed biLM was called alone, expected a start state")
         rows, zeros = range(len(mask)), self.initial_state(1)
         start = self.policy.start(rows, (zeros, zeros))
-        layers, end = self.forward(tokens, sentence_lengths(mask), start)
+        layers, end = self._run(tokens, sentence_lengths(mask), start)
         self.policy.keep(rows, end)
         return torch.stack(layers)
 
@@ -430,7 +432,7 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            takes_rows = isinstance(cell, LstmCellWithProjection) and not has_hooks(cell)
+            takes_rows = runs_as_defined(cell, LstmCellWithProjection)
             run = cell if takes_rows else functools.partial(_call_as_allennlp, cell, direction)
             output, final_hidden, final_cell = run(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
@@ -458,6 +460,8 @@ def _call_as_allennlp(
     lengths = (steps > torch.arange(len(hidden), device="cpu").unsqueeze(1)).sum(dim=1)
     packing = Packing(lengths.to(inputs.device), len(batch_sizes))
     start = hidden.detach().unsqueeze(0), cell.detach().unsqueeze(0)
-    outputs, end = layer(packing.unpack_one(inputs, direction), lengths, start)
+    is_zero = not any(one.any() for one in start)  # in AllenNLP `None`
+    padded = packing.unpack_one(inputs, direction)
+    outputs, end = layer(padded, lengths, None if is_zero else start)
     hidden, cell = (one.detach().squeeze(0) for one in end)
     return packing.pack(outputs, direction), hidden, cell

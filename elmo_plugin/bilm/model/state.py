@@ -1,11 +1,12 @@
 """Initial LSTM state of a sentence: carried over, zero, or primed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
+from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState, fork_safe_lock
 
 STATE_MODES = ("carry", "reset", "primed")
 # In these, a sentence's vectors do not depend on the sentences before it.
@@ -23,6 +24,8 @@ Officials in the capital said on Tuesday that the talks would go on for another 
 If the weather holds , we shall reach the coast by the end of the month .
 It was a small room , with one window , a table , two chairs and a great many books .
 """
+
+_one_at_a_time = fork_safe_lock()
 
 
 class StatePolicy:
@@ -110,6 +113,17 @@ class StatePolicy:
                 for old, one in zip(before, new)
             )
         self.states = new
+
+    @contextmanager
+    def carrying(self, start: BiLstmState) -> Iterator["StatePolicy"]:
+        """Within the block, one of a thread at a time, carry only a batch's initial states."""
+        with _one_at_a_time:
+            before = self.name, self.states
+            self.name, self.states = "carry", _joined(start)
+            try:
+                yield self
+            finally:
+                self.name, self.states = before
 
     def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Apply `function`, such as a change of device or dtype, to the carried state."""

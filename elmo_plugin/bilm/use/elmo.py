@@ -127,7 +127,8 @@ class Elmo(torch.nn.Module):
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = torch.nn.Dropout(p=dropout)
-        self.num_output_representations = num_output_representations
+        # As in AllenNLP, `forward` reads its length, and the mixes from attributes.
+        self._scalar_mixes: list[ScalarMix] = []
         for index in range(num_output_representations):
             mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
@@ -136,6 +137,7 @@ class Elmo(torch.nn.Module):
                 trainable=scalar_mix_parameters is None,
             )
             self.add_module(f"scalar_mix_{index}", mix)
+            self._scalar_mixes.append(mix)
 
     def find_files(self, source: Any, weights: Any, cache: Optional[str]) -> tuple[Any, Any, Any]:
         """Return the options, weight file and cache to use; an archive of AllenNLP has its own."""
@@ -152,14 +154,14 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm
 
     @property
+    def num_output_representations(self) -> int:
+        """Number of representations that `forward` returns."""
+        return len(self._scalar_mixes)
+
+    @property
     def scalar_mixes(self) -> list[ScalarMix]:
         """The `ScalarMix` of each output representation."""
         return [getattr(self, f"scalar_mix_{k}") for k in range(self.num_output_representations)]
-
-    @property
-    def _scalar_mixes(self) -> list[ScalarMix]:
-        """AllenNLP's private name for `scalar_mixes`; as there, new items are not used."""
-        return self.scalar_mixes
 
     def get_output_dim(self) -> int:
         """Return the width of a representation, the biLM's `embedding_dim`."""

@@ -68,7 +68,7 @@ class LayerCache:
         dtypes = {parameter.dtype for parameter in bilm.parameters()}
         if dtypes != {torch.float32} or bilm.state == "carry":
             return bilm(inputs)
-        id_dtype = torch.int16 if bilm.char_cnn.greatest_id < 1 << 15 else torch.int32
+        id_dtype = torch.int16 if bilm.token_class.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
         keys = self._keys(bilm, sentences)

@@ -8,7 +8,10 @@ from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.interface import Affine
-from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines, plain_class
+
+plain_class(FeedForward)
+plain_class(TimeDistributed)
 
 
 def after_first_layer(feedforward: FeedForward, hidden: torch.Tensor) -> torch.Tensor:

@@ -1,12 +1,15 @@
 """`Elmo` against AllenNLP's, on weight files that `save_weights` wrote."""
 
+import copy
 import re
 from operator import attrgetter
 
 import numpy
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import _ElmoBiLm
+from allennlp.modules.scalar_mix import ScalarMix
 from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
 from elmo_plugin.bilm.files import weights as checkpoint
@@ -14,6 +17,7 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
+from elmo_plugin.bilm.use.layer_cache import LayerCache
 from tests.cases import first_quick
 
 pytestmark = pytest.mark.usefixtures("either_backend")
@@ -311,14 +315,97 @@ def test_boundary_vectors_that_programs_set(files):
     assert_same_output(ours(ids, words), theirs(ids, words))
 
 
+def test_boundary_vectors_that_programs_write_to(files):
+    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
+    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
+    for elmo in (ours, theirs):
+        begin = elmo._elmo_lstm._bos_embedding
+        elmo(ids, words)
+        elmo._elmo_lstm._elmo_lstm._states = None
+        begin.data.mul_(2)
+        elmo._elmo_lstm._bos_embedding[0] += 1
+        elmo._elmo_lstm._eos_embedding[1:3] = 7.0
+    assert_same_output(copy.deepcopy(ours)(ids, words), theirs(ids, words))
+    ours._elmo_lstm.cache_vocabulary(WORDS)
+    begin = ours._elmo_lstm._bos_embedding
+    with torch.no_grad():  # read, not written to: it follows the weights
+        ours._elmo_lstm.char_cnn.projection.bias.add_(1)
+    torch.testing.assert_close(ours._elmo_lstm._bos_embedding, begin + 1)
+    assert ours.double()._elmo_lstm._bos_embedding.dtype == torch.float64
+
+
+def test_the_activation_that_programs_name_in_the_options(files):
+    ours, theirs = elmo_pair(files)
+    ours._elmo_lstm.state = "reset"
+    cache, ids = LayerCache("memory"), batch_to_ids(BATCHES[0])
+    for name in ("relu", "tanh", "relu"):
+        for elmo in (ours, theirs):
+            elmo._elmo_lstm._token_embedder._options["char_cnn"]["activation"] = name
+        theirs._elmo_lstm._elmo_lstm._states = None
+        assert_same_output(ours(ids), theirs(ids))
+        for found, expected in zip(
+            cache.layers(ours._elmo_lstm, ids)["activations"],
+            ours._elmo_lstm(ids)["activations"],
+            strict=True,
+        ):
+            assert torch.equal(found, expected)
+    for elmo in (ours, theirs):
+        elmo._elmo_lstm._token_embedder._options["char_cnn"]["activation"] = "gelu"
+        with pytest.raises((ValueError, ConfigurationError), match="activation"):
+            elmo(ids)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_elmo_lstm._token_embedder.output_dim",
+        "_elmo_lstm._elmo_lstm.input_size",
+        "_elmo_lstm._elmo_lstm.forward_layer_0.input_size",
+        "_elmo_lstm._elmo_lstm.backward_layer_1.input_size",
+    ],
+)
+def test_sizes_that_programs_set(path, files):
+    pair = elmo_pair(files)
+    for elmo in pair:
+        owner, _, name = path.rpartition(".")
+        setattr(attrgetter(owner)(elmo), name, 7)
+        assert attrgetter(path)(elmo) == 7
+    ours, theirs = pair
+    assert ours.get_output_dim() == theirs.get_output_dim()
+    assert_same_over_batches(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "cell_size"])
+def test_sizes_that_programs_set_and_allennlp_computes_with(name, files):
+    """AllenNLP fails, or its vectors are wrong; here the weights count."""
+    ours, _ = elmo_pair(files)
+    expected = copy.deepcopy(ours)
+    lstm = ours._elmo_lstm._elmo_lstm
+    for one in (lstm, lstm.forward_layer_0, lstm.backward_layer_1):
+        setattr(one, name, 7)
+    assert_same_over_batches(ours, expected)
+
+
+def test_a_scalar_mix_that_programs_add(files):
+    pair = elmo_pair(files)
+    for elmo in pair:
+        mix = ScalarMix(3, initial_scalar_parameters=[0.5, -1.0, 2.0])
+        elmo.add_module("scalar_mix_1", mix)
+        elmo._scalar_mixes.append(mix)
+    assert_same_over_batches(*pair)
+    for elmo in pair:
+        elmo._scalar_mixes = elmo._scalar_mixes[:1]
+    assert_same_over_batches(*pair)
+
+
 def test_the_token_layer_takes_a_padded_batch(files):
     ours, theirs = (elmo._elmo_lstm._token_embedder for elmo in elmo_pair(files))
     assert ours.get_output_dim() == theirs.get_output_dim()
     found, expected = (layer(batch_to_ids(BATCHES[0])) for layer in (ours, theirs))
     assert found.keys() == expected.keys()
     assert torch.equal(found["mask"], expected["mask"])
-    real = expected["mask"].unsqueeze(-1)
-    torch.testing.assert_close(found["token_embedding"], expected["token_embedding"] * real)
+    assert not found["mask"].all()
+    torch.testing.assert_close(found["token_embedding"], expected["token_embedding"])
 
 
 def test_states_that_do_not_fit_are_named(files):
