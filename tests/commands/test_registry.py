@@ -205,12 +205,17 @@ def test_a_fault_in_a_package_keeps_its_traceback(module, code, error, tmp_path,
         main(["sentences", "in", "out", "--include-package", module])
 
 
+SHOWS = """
+import sys
+from elmo_plugin.commands import show
+from elmo_plugin.__main__ import main
+show.run = lambda args: {}
+main(["show", "none", "none"])
+"""
+
+
 def test_a_reader_that_closes_the_pipe_is_no_error():
-    program = (
-        "import sys\nfrom elmo_plugin.commands import show\nfrom elmo_plugin.__main__ import main\n"
-        "show.run = lambda args: print('x' * 100_000, flush=True)\nmain(sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", program, "show", "none", "none"]
+    command = [sys.executable, "-c", SHOWS.format("print('x' * 100_000, flush=True)")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.stdout.close()
         assert child.stderr.read() == b""
@@ -218,14 +223,11 @@ def test_a_reader_that_closes_the_pipe_is_no_error():
 
 
 def test_stderr_on_a_full_disk_ends_no_command():
-    program = (
-        "import sys\nfrom elmo_plugin.commands import show\nfrom elmo_plugin.__main__ import main\n"
-        "show.run = lambda args: [print('x' * 9000, file=sys.stderr), print('done')]\n"
-        "main(sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", program, "show", "none", "none"]
+    program = SHOWS.format("[print('x' * 9000, file=sys.stderr), print('done')]")
     with Path("/dev/full").open("w") as full:
-        child = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True)
+        child = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, text=True
+        )
     assert (child.returncode, child.stdout) == (0, "done\n")
 
 
@@ -252,36 +254,33 @@ def test_an_interrupt_while_a_command_loads_is_one_line(place):
     assert run_core(program, status=130).stderr == "interrupted\n"
 
 
-def test_an_interrupt_while_torch_is_imported_is_not_lost(monkeypatch, capsys):
-    """An import hook of C code drops it there, as torch does with NumPy's import."""
-
-    def run(args):
-        dropped = "import signal\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: pass\n"
-        exec(compile(dropped, "__init__.py", "exec"), {"__name__": "torch"})
-        time.sleep(5)
-
-    monkeypatch.setattr("elmo_plugin.commands.show.run", run)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(SystemExit) as stopped:
-        main(["show", "p.jsonl", "page.html"])
-    signal.signal(signal.SIGINT, before)
-    assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
-
-
-def test_an_interrupt_in_a_callback_is_not_lost(monkeypatch, capsys):
+def drop_in_a_callback():
     class Callback:
         def __del__(self):
             raise KeyboardInterrupt
 
+    Callback()
+
+
+def drop_while_torch_is_imported():
+    """As torch's C code does when it imports NumPy."""
+    program = "import signal\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: pass\n"
+    exec(compile(program, "__init__.py", "exec"), {"__name__": "torch"})
+
+
+@pytest.mark.parametrize("drop", [drop_in_a_callback, drop_while_torch_is_imported])
+def test_an_interrupt_is_not_lost(drop, monkeypatch, capsys):
     def run(args):
-        Callback()
+        drop()
         for _ in range(50):
             time.sleep(0.1)
 
     monkeypatch.setattr("elmo_plugin.commands.show.run", run)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(SystemExit) as stopped:
         main(["show", "p.jsonl", "page.html"])
+    signal.signal(signal.SIGINT, before)
     assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 

@@ -120,63 +120,6 @@ def test_counts_are_the_scripts():
         assert counts(batch) == run_script(SCRIPT, batch), f"seed {seed}"
 
 
-def test_stored_counts_see_a_wrong_rule(monkeypatch):
-    # Without the joining of continuations the stored counts are missed.
-    monkeypatch.setattr("elmo_plugin.metrics.srl_eval.join_continuations", list)
-    batch = json.loads(EXPECTED.read_text())[0]
-    assert counts(batch["cases"]) != batch["counts"]
-
-
-def test_ignored_classes_change_only_what_is_left_out():
-    batch = cases(7, 60)
-    everything, without = SrlEvalScorer(), SrlEvalScorer(ignore_classes=["V"])
-    columns = list(map(list, zip(*batch, strict=True)))
-    everything(*columns)
-    without(*columns)
-    whole, part = everything.get_metric(), without.get_metric()
-    assert set(whole) - set(part) == {"precision-V", "recall-V", "f1-measure-V"}
-    assert whole["f1-measure-overall"] != part["f1-measure-overall"]
-    assert whole["f1-measure-A1"] == part["f1-measure-A1"] > 0
-
-
-def test_batches_add_up_and_reset_forgets():
-    batch = cases(8, 60)
-    once, twice = SrlEvalScorer(), SrlEvalScorer()
-    once(*map(list, zip(*batch, strict=True)))
-    for part in (batch[:25], batch[25:]):
-        twice(*map(list, zip(*part, strict=True)))
-    expected = once.get_metric()
-    assert twice.get_metric(reset=True) == expected
-    assert expected["f1-measure-overall"] > 0
-    assert twice.get_metric() == {
-        "precision-overall": 0.0,
-        "recall-overall": 0.0,
-        "f1-measure-overall": 0.0,
-    }
-
-
-def flat(column):
-    """Whether no span holds another."""
-    depth = 0
-    for cell in column:
-        depth += cell.count("(")
-        if depth > 1:
-            return False
-        depth -= cell.count(")")
-    return True
-
-
-def test_gold_against_itself_is_perfect_and_a_swap_swaps_precision_and_recall():
-    batch = [case for case in cases(9, 80) if flat(case[2]) and flat(case[3])]
-    perfect, forward, backward = SrlEvalScorer(), SrlEvalScorer(), SrlEvalScorer()
-    perfect(*map(list, zip(*[(v, w, g, g) for v, w, _, g in batch], strict=True)))
-    assert set(perfect.get_metric().values()) == {1.0}
-    forward(*map(list, zip(*batch, strict=True)))
-    backward(*map(list, zip(*[(v, w, g, p) for v, w, p, g in batch], strict=True)))
-    there, back = forward.get_metric(), backward.get_metric()
-    assert there["precision-overall"] == back["recall-overall"] != back["precision-overall"]
-
-
 def test_sentences_without_predicate_are_not_counted():
     scorer = SrlEvalScorer()
     scorer([None], [["a", "b"]], [["(A0*", "*)"]], [["*", "*"]])

@@ -254,20 +254,13 @@ def test_input_reduction_without_a_span_says_why_not(bilm_files):
         InputReduction(made).attack_from_json({"tokens": SENTENCE})
 
 
-def test_a_prediction_without_a_span_is_interpreted_as_it_is(bilm_files):
+@pytest.mark.parametrize(
+    ("tags", "encoding"), [(["O"] * len(SENTENCE), "BIO"), (TAGS["BIO"].split(), None)]
+)
+def test_tags_without_spans_are_interpreted_together(tags, encoding, bilm_files):
     made = predictor("ner in BIO", "words", bilm_files)
+    made._model.label_encoding = encoding
     instance = made._json_to_instance({"tokens": SENTENCE})
-    outside = ["O"] * len(SENTENCE)
-    (labeled,) = made.predictions_to_labeled_instances(instance, {"tags": outside})
-    assert labeled["tags"].labels == outside
-    assert "ignore_loss_on_o_tags" not in labeled.fields
-
-
-def test_tags_without_an_encoding_are_interpreted_together(bilm_files):
-    made = predictor("ner in BIO", "words", bilm_files)
-    made._model.label_encoding = None
-    instance = made._json_to_instance({"tokens": SENTENCE})
-    tags = TAGS["BIO"].split()
     (labeled,) = made.predictions_to_labeled_instances(instance, {"tags": tags})
     assert labeled["tags"].labels == tags
     assert "ignore_loss_on_o_tags" not in labeled.fields
