@@ -120,13 +120,6 @@ def test_counts_are_the_scripts():
         assert counts(batch) == run_script(SCRIPT, batch), f"seed {seed}"
 
 
-def test_sentences_without_predicate_are_not_counted():
-    scorer = SrlEvalScorer()
-    scorer([None], [["a", "b"]], [["(A0*", "*)"]], [["*", "*"]])
-    assert scorer.get_metric()["precision-overall"] == 0.0
-    assert counts_of(scorer) == {}
-
-
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
