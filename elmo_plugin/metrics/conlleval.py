@@ -125,16 +125,10 @@ class Conlleval(Metric):
         """
         Compare predicted and gold spans of a batch of sentences, and add the counts.
 
-        # Parameters
-
-        predictions : `torch.Tensor`
-            Scores, shape `(batch_size, num_tokens, num_tags)`; the highest is the prediction.
-        gold_labels : `torch.Tensor`
-            Tag ids, shape `(batch_size, num_tokens)`. Negative ids are tags that are not in the
-            vocabulary (see `elmo_plugin.data.gold_labels`). Gold spans of an unknown type are
-            counted as spans of the type `unseen`.
-        mask : `torch.BoolTensor`, optional (default = `None`)
-            True for real tokens, which come first in a row, shape `(batch_size, num_tokens)`.
+        `predictions` holds scores, shape `(batch_size, num_tokens, num_tags)`. `gold_labels` holds
+        tag ids, shape `(batch_size, num_tokens)`; negative ids are tags outside the vocabulary (see
+        `elmo_plugin.data.gold_labels`), and their spans count as spans of the type `unseen` if no
+        tag has their type. `mask` is true for real tokens, which come first, in the same shape.
         """
         predictions, gold_labels = self.detach_tensors(predictions, gold_labels)
         if (gold_labels >= predictions.size(-1)).any():

@@ -57,20 +57,9 @@ class SquadEmAndF1(Metric):
         answer_strings: Union[Sequence[str], Sequence[Sequence[str]]],
     ) -> None:
         """
-        Compare one or more predictions with the gold answers, and add the scores.
-
-        # Parameters
-
-        best_span_strings : `Union[str, Sequence[str]]`
-            Prediction for one question, or a list with one prediction per question.
-        answer_strings : `Union[Sequence[str], Sequence[Sequence[str]]]`
-            Gold answers of the one question, or a list of gold answers per question. A question
-            without gold answers counts as wrong.
-
-        # Raises
-
-        `ValueError`
-            If the number of predictions is not the number of questions.
+        Compare the prediction for one question, or a list with one per question, with the gold
+        answers of the question, or of each, and add the scores. A question without gold answers
+        counts as wrong. Raise a `ValueError` if predictions and questions are not as many.
         """
         if isinstance(best_span_strings, str):
             best_span_strings, answer_strings = [best_span_strings], [answer_strings]  # type: ignore[list-item]

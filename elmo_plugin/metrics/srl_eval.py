@@ -38,15 +38,9 @@ def convert_bio_tags_to_conll_format(labels: Sequence[str]) -> List[str]:
 @dataclass(eq=False)
 class Phrase:
     """
-    Bracketed span of tokens and its role.
-
-    # Parameters
-
-    role : `str`
-    start, end : `int`
-        First and last token, counted from 0; the end is -1 while the span is open.
-    pieces : `List[Phrase]`
-        Spans inside this one; `join_continuations` adds the parts of a discontinuous argument.
+    Bracketed span of tokens and its role. Tokens are counted from 0; `end` is the last one, or -1
+    while the span is open. `pieces` are the spans inside this one; `join_continuations` adds the
+    parts of a discontinuous argument.
     """
 
     role: str
@@ -155,22 +149,10 @@ class SrlEvalScorer(Metric):
         batch_conll_formatted_gold_tags: List[List[str]],
     ) -> None:
         """
-        Compare predicted and gold arguments, and add the counts. Each sentence has one predicate.
-
-        # Parameters
-
-        batch_verb_indices : `List[Optional[int]]`
-            Index of the predicate in each sentence. A sentence with `None` is not counted.
-        batch_sentences : `List[List[str]]`
-            Tokens of each sentence. A sentence whose predicate is the token `-` is not counted,
-            since `srl-eval.pl` reads `-` as no predicate.
-        batch_conll_formatted_predicted_tags, batch_conll_formatted_gold_tags : `List[List[str]]`
-            Bracketed columns; see `convert_bio_tags_to_conll_format`.
-
-        # Raises
-
-        `ValueError`
-            If brackets do not match, or a column does not have one cell per token.
+        Compare predicted and gold arguments, and add the counts. Each sentence has one predicate;
+        one without (`None`), or whose predicate is the token `-`, is not counted, as in
+        `srl-eval.pl`. Tags are bracketed columns; see `convert_bio_tags_to_conll_format`. Raise a
+        `ValueError` if brackets do not match, or a column does not have one cell per token.
         """
         counts: Counts = (Counter(), Counter(), Counter())
         for verb_index, sentence, predicted, gold in zip(

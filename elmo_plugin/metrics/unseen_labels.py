@@ -22,13 +22,7 @@ class UnseenLabels:
     Helper that lets a model accept, in evaluation, gold labels that are not in its vocabulary.
     These labels get negative ids (see `elmo_plugin.data.gold_labels`). They count as errors of the
     model and are left out of the loss. A warning gives their number and a few names (see `warn`).
-
-    # Parameters
-
-    vocab : `Vocabulary`
-        The model's vocabulary.
-    namespace : `str`, optional (default = `"labels"`)
-        Vocabulary namespace of the gold labels.
+    `namespace` is that of the gold labels in the model's vocabulary.
     """
 
     def __init__(self, vocab: Vocabulary, namespace: str = "labels") -> None:
@@ -48,12 +42,8 @@ class UnseenLabels:
 
         `gold` holds label ids in any shape. `mask` is true for real tokens, in the same shape.
         Return two tensors: the label ids, with a negative id for each label that was found, and a
-        mask that is false for these labels, which must be left out of the loss.
-
-        # Raises
-
-        `ConfigurationError`
-            If `training` is true and such a label is found at a real token.
+        mask that is false for these labels, which must be left out of the loss. In training, raise
+        a `ConfigurationError` if such a label is found at a real token.
         """
         added = gold >= self._num_labels
         if added.any():

@@ -153,34 +153,18 @@ class SquadReader(ShardingReader):
         additional_metadata: Optional[Dict[str, Any]] = None,
     ) -> Optional[Instance]:
         """
-        Make an instance from a question and its passage.
+        Make an instance from a question and its passage, as untokenized text. `char_spans` holds
+        the offsets `(start, end)` of each answer in the passage, `end` exclusive, `answer_texts`
+        the annotators' answers, for the metrics, and `passage_tokens` the passage's tokens if it
+        has been tokenized for another question already.
 
-        # Parameters
-
-        question_text, passage_text : `str`
-            Untokenized text.
-        is_impossible : `bool`, optional (default = `None`)
-            True if the passage does not answer the question.
-        char_spans : `Iterable[Tuple[int, int]]`, optional (default = `None`)
-            Character offsets `(start, end)` of each answer in the passage; `end` is exclusive.
-        answer_texts : `List[str]`, optional (default = `None`)
-            The annotators' answers, for the metrics.
-        passage_tokens : `List[Token]`, optional (default = `None`)
-            The passage's tokens, if it has been tokenized for another question already.
-        additional_metadata : `Dict[str, Any]`, optional (default = `None`)
-            Added to the field `metadata`.
-
-        # Returns
-
-        `Optional[Instance]`
-            Fields `passage`, `question` and `metadata`. With answers also `span_start` and
-            `span_end`, the first and the last token of the most frequent answer. The metadata holds
-            `original_question`, `original_passage`, `token_offsets`, `question_tokens` and
-            `passage_tokens`. With answers it also holds `answer_texts` and `token_spans`, the first
-            and the last token of each answer. The result is `None` if the question is left out
-            (`skip_impossible_questions`).
-
-        Raise a `ValueError` if passage or question has no token, or the passage too many.
+        The instance has the fields `passage`, `question` and `metadata`, and with answers
+        `span_start` and `span_end`, the first and the last token of the most frequent answer. The
+        metadata holds `original_question`, `original_passage`, `token_offsets`, `question_tokens`,
+        `passage_tokens` and `additional_metadata`, and with answers `answer_texts` and
+        `token_spans`, the first and the last token of each. Return `None` if the question is left
+        out (`skip_impossible_questions`). Raise a `ValueError` if passage or question has no token,
+        or the passage too many.
         """
         passage = self._cut_passage(passage_tokens or self._tokenizer.tokenize(passage_text))
         question = self._tokenizer.tokenize(question_text)[: self.question_length_limit]
