@@ -33,6 +33,7 @@ _FUNCTIONS = functional.linear, functional.conv1d
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 _PARAMETERS = TENSORS | {type(None)}
+_WEIGHTS = {"weight", "bias", "_char_embedding_weights"}  # of plain layers parameters
 _hooks = itemgetter(*torch_private.HOOKS)
 _methods = attrgetter("forward", "__call__")
 # Classes of plain modules, with their methods as they are defined.
@@ -102,7 +103,7 @@ def _is_dense(weight: Any) -> bool:
 
 def is_plain(layer: torch.nn.Module, kind: type[Any]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
-    if _of_all_modules() is None and _is_plain(layer, kind, layer.__dict__):
+    if _of_all_modules() is None and _is_plain(layer, kind):
         return True
     if torch.compiler.is_exporting():
         return True
@@ -116,7 +117,7 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
         return False
     for one in all_modules(module):
         own, kind = one.__dict__, cast(Any, type(one))
-        if not _is_plain(one, kind, own) or own["_buffers"]:
+        if not _is_plain(one, kind) or own["_buffers"]:
             return False
         if any(type(weight) not in _PARAMETERS for weight in own["_parameters"].values()):
             return False
@@ -278,29 +279,19 @@ def all_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [one for values in own for one in values if one is not None]
 
 
-def _is_plain(layer: torch.nn.Module, kind: Any, own: dict[str, Any]) -> bool:
-    """Return whether a layer is plain, except that its weight may be a computed one."""
-    hooks, pre_hooks, backward_hooks, backward_pre_hooks = _hooks(own)
+def _is_plain(layer: torch.nn.Module, kind: Any) -> bool:
+    """Return whether a layer is plain, and computes no weight."""
+    own = layer.__dict__
     return (
-        _members(kind).isdisjoint(own)
-        and type(layer) is kind
-        and _is_as_defined(kind)
-        and not (pre_hooks or backward_hooks or backward_pre_hooks)
-        and (not hooks or _only_verify(hooks))
+        type(layer) is kind
+        and not own["_forward_pre_hooks"]
+        and _WEIGHTS.isdisjoint(own)
+        and _not_plain(layer, kind) is None
     )
 
 
 @functools.cache
 def _members(kind: Any) -> frozenset[str]:
-    """
-    Return the names that an instance must not have of its own: what its class defines, and names
-    of weights, which are parameters.
-    """
-    return _defined(kind) | {"weight", "bias", "_char_embedding_weights"}
-
-
-@functools.cache
-def _defined(kind: Any) -> frozenset[str]:
     return frozenset(dir(kind))
 
 
@@ -322,7 +313,7 @@ def _not_plain(layer: Any, kind: Any) -> str | None:
     computing = [*pre.values(), *(layer.parametrizations.modules() if is_parametrized else ())]
     if any(_may_vary(one, layer.training) for one in computing):
         return f"a {kind.__name__} computes its weight anew at each use"
-    if not _defined(kind).isdisjoint(own):
+    if not _members(kind).isdisjoint(own):
         return f"a {kind.__name__} has a method of its own"
     return None
 

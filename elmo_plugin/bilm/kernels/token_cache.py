@@ -1,8 +1,8 @@
 """Compute each token's vector once: per batch or, with frozen weights, across all batches."""
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 
@@ -51,7 +51,9 @@ class TokenCache:
             Float32, shape `(num_rows, dim)`.
         """
         tokens = _in_bytes(character_ids)
-        with self._lock, self._emptied_by_an_error():
+        with self._lock, ExitStack() as on_error:
+            # If the block fails or is interrupted: slots may have no vector yet.
+            on_error.callback(self._slots.clear)
             slots = [self._touch(token) for token in tokens]
             vectors = self._table[slots]  # rows of new tokens are overwritten below
             unknown = [row for row, slot in enumerate(slots) if slot < 0]
@@ -63,16 +65,8 @@ class TokenCache:
                 vectors[unknown] = computed[[numbers[tokens[row]] for row in unknown]]
                 kept = list(rows)[-self._capacity :]
                 self._table[[self._place(token) for token in kept]] = computed[-len(kept) :]
+            on_error.pop_all()
         return vectors
-
-    @contextmanager
-    def _emptied_by_an_error(self) -> Iterator[None]:
-        """Empty the cache if the block fails or is interrupted: slots may have no vector yet."""
-        try:
-            yield
-        except BaseException:
-            self._slots.clear()
-            raise
 
     def _touch(self, token: bytes) -> int:
         slot = self._slots.pop(token, -1)

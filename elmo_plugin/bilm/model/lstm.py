@@ -354,9 +354,9 @@ class BiLstm(torch.nn.Module):
         """
         if start is None:
             return self._run_as_allennlp(tokens, lengths)
-        return self._run(tokens, lengths, start, backward_tokens)
+        return self._run_padded(tokens, lengths, start, backward_tokens)
 
-    def _run(
+    def _run_padded(
         self,
         tokens: torch.Tensor,
         lengths: torch.Tensor,
@@ -377,7 +377,7 @@ class BiLstm(torch.nn.Module):
             raise ValueError("the LSTM of a primed biLM was called alone, expected a start state")
         rows, zeros = range(len(mask)), self.initial_state(1)
         start = self.policy.start(rows, (zeros, zeros))
-        layers, end = self._run(tokens, sentence_lengths(mask), start)
+        layers, end = self._run_padded(tokens, sentence_lengths(mask), start)
         self.policy.keep(rows, end)
         return torch.stack(layers)
 
