@@ -1,7 +1,7 @@
 """
-Speed and memory of the biLM on a GPU. The frozen biLM runs with the fused LSTM steps of
-`bilm/kernels/lstm_fused.py` and with plain PyTorch. Pretraining takes the steps of `elmo-plugin
-pretrain`, with and without a CUDA graph.
+Speed and memory of the biLM on a GPU. The frozen biLM runs with CUDA graphs of the kernels in
+`bilm/kernels/lstm_fused.py`, with the same kernels launched from Python ("fused"), and with plain
+PyTorch. Pretraining takes the steps of `elmo-plugin pretrain`, with and without a CUDA graph.
 
     python -m benchmarks.gpu --quick                # three batch sizes, few rounds
     python -m benchmarks.gpu --text TEXT            # everything, in at most eight minutes
@@ -36,7 +36,7 @@ from benchmarks.workload import SHAPES, Sentences
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.kernels import lstm_fused
+from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses
@@ -107,7 +107,7 @@ class Benchmark:
         original = BiLm(self._sizes.options, state="reset")
         models: dict[str, Any] = {}
         for dtype in DTYPES:
-            for kind in ("plain", "fused"):
+            for kind in ("plain", "fused", "graph"):
                 bilm = BiLm(self._sizes.options, state="reset", dtype=dtype)
                 bilm.load_state_dict(original.state_dict())
                 models[f"{kind} {dtype or 'float32'}"] = bilm.requires_grad_(False)
@@ -125,6 +125,9 @@ class Benchmark:
             sentences = Sentences(seed=size)
             ids = sentences.batch(size).to(self._device)
             memory, outputs = self._memory(works(ids))
+            for _ in range(4):  # graphs for sentences of other lengths are recorded
+                for work in works(sentences.batch(size).to(self._device)).values():
+                    work()
             exact = outputs["plain float32"]
             num_tokens: list[int] = []
 
@@ -138,10 +141,19 @@ class Benchmark:
                 name: max(float((a - b).abs().max()) for a, b in zip(output, exact))
                 for name, output in outputs.items()
             }
-            fused = found["candidates"]["fused bfloat16"]["tokens_per_second"]
+            candidates_found = found["candidates"]
+            seconds = {name: one["seconds"] for name, one in candidates_found.items()}
+            rate = candidates_found["graph bfloat16"]["tokens_per_second"]
             flops = 2e-9 * sum(one.numel() for one in original.lstm.parameters())
-            share = None if self._device == "cpu" else flops * fused / self._half_rate()
-            cases.append({"batch_size": size, "bfloat16_share": share, **found})
+            found["bfloat16_share"] = (
+                None if self._device == "cpu" else flops * rate / self._half_rate()
+            )
+            found["times_as_fast"] = {
+                name: seconds[name] / seconds["graph bfloat16"]
+                for name in ("graph float32", "AllenNLP float32")
+                if name in seconds
+            }
+            cases.append({"batch_size": size, **found})
         return cases
 
     def pretraining(self) -> list[dict[str, Any]]:
@@ -334,13 +346,22 @@ class Training:
 
 
 def _work(name: str, work: Work) -> Work:
-    """Return the function to time, which avoids fused steps if `name` begins with `plain`."""
-    plainly = mock.patch.object(lstm_fused, "works", _never)  # a Mock would slow the timed loop
-    return plainly(work) if name.startswith("plain") else work
+    """
+    Return the function to time, which avoids fused steps if `name` begins with `plain`, and graphs
+    if it begins with `fused`.
+    """
+    kind = name.split()[0]
+    if kind == "plain":  # a Mock would slow the timed loop
+        return mock.patch.object(lstm_fused, "works", _never)(work)
+    return mock.patch.object(cuda_graph, "record", _refuse)(work) if kind == "fused" else work
 
 
 def _never(*_: Any) -> bool:
     return False
+
+
+def _refuse(*_: Any) -> Any:
+    raise RuntimeError("the benchmark wants none")
 
 
 def layers(bilm: Any, ids: torch.Tensor) -> list[torch.Tensor]:
@@ -397,7 +418,12 @@ def markdown(results: dict[str, Any]) -> str:
         lines += [f"## Frozen biLM, {sizes['shape']}, batch {case['batch_size']}", ""]
         lines += _candidates(case)
         if case["bfloat16_share"] is not None:
-            lines += [f"bfloat16: {case['bfloat16_share']:.1%} of `torch.mm` in bfloat16.", ""]
+            others = (f"{k} {v:.2f}" for k, v in case["times_as_fast"].items())
+            lines += [
+                f"graph bfloat16: {case['bfloat16_share']:.1%} of `torch.mm` in bfloat16; times as "
+                f"fast as {', '.join(others)}.",
+                "",
+            ]
         deviations = ", ".join(f"{k} {v:.1e}" for k, v in case["largest_deviation"].items())
         lines += [f"Largest deviation from plain float32: {deviations}.", ""]
     lines += ["## Steps of pretraining, bfloat16, unroll 20", ""]

@@ -6,10 +6,11 @@ mixes them with the CPU's own, as a GPU would not let it, is an error.
 from contextlib import contextmanager
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from elmo_plugin.bilm.kernels import plain, torch_private
+from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused, plain, torch_private, triton_kernels
+from tests.interpreted_kernels import let_reductions_run
 
 GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -72,17 +73,81 @@ class Emulation(TorchDispatchMode):
         super().__init__()
         self.started = []
         self.waits = []
+        # Names of Triton kernels, in order.
+        self.launched = []
+        # While a graph is recorded: what repeats it.
+        self.tape = None
 
     def __torch_dispatch__(self, operator, types, arguments=(), keywords=None):
         result = run(operator, arguments, keywords or {})
         kind = operator.overloadpacket
+        if self.tape is not None:
+            self.tape.append(lambda: repeat(result, operator, arguments, keywords or {}))
         if not operator.is_view and "empty" not in str(kind):
             self.started.append(str(kind))
         if arguments and isinstance(arguments[0], GpuTensor):
             to_cpu = kind is aten._to_copy and not isinstance(result, GpuTensor)
             if kind in WAITED_FOR or to_cpu:
+                if self.tape is not None:
+                    raise RuntimeError(f"{kind} while a graph is recorded")
                 self.waits.append(str(kind))
         return result
+
+    def record(self, work, pool=None):
+        """As `cuda_graph.record`: operations are repeated on the tensors that they had."""
+        work()
+        self.tape = tape = []
+        try:
+            work()
+        finally:
+            self.tape = None
+
+        def replay():
+            with _disable_current_modes():
+                for repeated in tape:
+                    repeated()
+
+        return replay
+
+    def run_kernels(self, monkeypatch, kernels=None):
+        """Have Triton's interpreter run the kernels, or `kernels`, functions by name."""
+        let_reductions_run(monkeypatch)
+        monkeypatch.setattr(lstm_fused, "works", lambda device, *_: device.type == "cuda")
+        monkeypatch.setattr(lstm_fused, "kernel", lambda name: Kernel(name, self, kernels))
+
+
+class Kernel:
+    """A Triton kernel, run by its interpreter or a function in its place."""
+
+    def __init__(self, name, emulation, kernels):
+        self.name, self.emulation, self.kernels = name, emulation, kernels
+
+    def __getitem__(self, grid):
+        from triton.runtime.interpreter import InterpretedFunction
+
+        if self.kernels is None:
+            function = InterpretedFunction(getattr(triton_kernels, self.name))[grid]
+        else:
+            function = self.kernels[self.name]
+
+        def launch(*arguments, **constants):
+            def launched():
+                function(*unwrapped(arguments), **unwrapped(constants))
+
+            with _disable_current_modes():
+                launched()
+            self.emulation.launched.append(self.name)
+            if self.emulation.tape is not None:
+                self.emulation.tape.append(launched)
+
+        return launch
+
+
+def repeat(result, operator, arguments, keywords):
+    """Run an operator again, and write its result where the first one is."""
+    for old, new in zip(tree_leaves(result), tree_leaves(run(operator, arguments, keywords))):
+        if new is not old:
+            old.values.copy_(new.values)
 
 
 def run(operator, arguments, keywords):
@@ -131,6 +196,8 @@ def emulated_gpu(monkeypatch):
     monkeypatch.setattr(torch_private, "modes_are_active", lambda: False)  # it is the device
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "emulated")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     # Tensors of a class of our own cannot be made in inference mode.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
     for change in ("_exchange_device", "_maybe_exchange_device"):
@@ -138,6 +205,7 @@ def emulated_gpu(monkeypatch):
     torch._C._set_only_lift_cpu_tensors(True)
     try:
         with Emulation() as emulation:
+            monkeypatch.setattr(cuda_graph, "record", emulation.record)
             yield emulation
     finally:
         torch._C._set_only_lift_cpu_tensors(False)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from elmo_plugin.bilm.kernels import lstm_fused
+from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused
 from elmo_plugin.bilm.pretraining.vocabulary import vocabulary_of
 from tests.fresh_process import run_core as run
 
@@ -22,12 +22,13 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     gpu.main()
     (report,) = tmp_path.glob("*-gpu-tiny.md")
     assert report.read_text() in capsys.readouterr().out
-    assert report.read_text().count("| fused bfloat16 |") == 2
+    assert report.read_text().count("| graph bfloat16 |") == 2
     (stored,) = tmp_path.glob("*-gpu-tiny.json")
     results = json.loads(stored.read_text())
     assert [case["batch_size"] for case in results["inference"]] == [1, 3]
     for case in results["inference"]:
-        assert case["largest_deviation"]["fused float32"] < 1e-6
+        assert case["largest_deviation"]["graph float32"] < 1e-6
+        assert case["times_as_fast"]["graph float32"] > 0
         assert 0 < case["largest_deviation"]["plain bfloat16"] < 0.01
     (case,) = results["pretraining"]
     assert case["loss_deviation"] < 1e-6
@@ -56,20 +57,19 @@ def prepared(folder):
     return folder
 
 
-def test_plain_candidates_run_plain_steps():
-    asked = []
+def test_candidates_run_what_they_are_named_for(monkeypatch):
+    monkeypatch.setattr(lstm_fused, "works", lambda *_: True)
+    monkeypatch.setattr(cuda_graph, "record", lambda *_: True)
 
     def work():
-        asked.append(lstm_fused.works(None, None, None, None))
+        try:
+            return lstm_fused.works(None, None, None, None), cuda_graph.record(None)
+        except RuntimeError:
+            return True, False
 
-    works = lstm_fused.works
-    try:
-        lstm_fused.works = lambda *_: True
-        for name in ("plain float32", "fused float32", "plain bfloat16"):
-            gpu._work(name, work)()
-    finally:
-        lstm_fused.works = works
-    assert asked == [False, True, False]
+    names = "plain float32", "fused float32", "graph bfloat16", "AllenNLP float32"
+    found = [gpu._work(name, work)() for name in names]
+    assert found == [(False, True), (True, False), (True, True), (True, True)]
 
 
 def test_weights_of_the_peer_are_ours():

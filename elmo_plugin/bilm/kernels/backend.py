@@ -23,7 +23,7 @@ from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference, torch_private
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.derived import in_doubt
-from elmo_plugin.bilm.kernels.fast import auto_training_dtype, wants_gradient
+from elmo_plugin.bilm.kernels.fast import auto_training_dtype, frozen_bilstm, wants_gradient
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
@@ -137,6 +137,11 @@ def use_backend(name: str) -> Iterator[None]:
         yield
     finally:
         _name.reset(token)
+
+
+def runs_whole_lstms(tokens: torch.Tensor) -> bool:
+    """Return whether `frozen_bilstm` may run an LSTM over these token vectors."""
+    return tokens.is_cuda and backend() is BACKENDS["fast"]
 
 
 def derived_by_backend(

@@ -5,7 +5,7 @@ operators where neither is available.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TypeVar
 
 import torch
@@ -29,7 +29,14 @@ from elmo_plugin.bilm.kernels.compiled_training import (
 )
 from elmo_plugin.bilm.kernels.derived import derived
 from elmo_plugin.bilm.kernels.gradients import without_autocast
-from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
+from elmo_plugin.bilm.kernels.interface import (
+    Affine,
+    BiLstmState,
+    LstmWeights,
+    Precision,
+    TokenWeights,
+)
+from elmo_plugin.bilm.kernels.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.quantized import (
     DynamicInt8Linear,
@@ -218,6 +225,46 @@ def _lstm_layer(
         return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
 
 
+def frozen_bilstm(
+    tokens: Sequence[torch.Tensor],
+    lengths: torch.Tensor,
+    start: BiLstmState,
+    layers: Sequence[tuple[LstmWeights, LstmWeights]],
+    precisions: Set[Precision],
+    skips: bool,
+) -> tuple[list[torch.Tensor], BiLstmState] | None:
+    """
+    Run a whole LSTM without gradients on a GPU, see `GraphedLstm`; `precisions` are those of its
+    layers. Return `None` where `lstm_layer` has to run them one by one.
+    """
+    every = [weights for both in layers for weights in both]
+    tensors = [one for weights in every for one in weights.tensors]
+    like, dtype = layers[0][0].bias, next(iter(precisions)).dtype
+    product_dtype = like.dtype if dtype in (None, "int8") else getattr(torch, dtype)
+    are_alike = (
+        len(precisions) == 1
+        and {(one.device, one.dtype) for one in tensors} == {(lengths.device, like.dtype)}
+        and len({(*(one.shape for one in weights.tensors), *weights[4:]) for weights in every}) == 1
+    )
+    if (
+        not are_alike
+        or dtype == "int8"
+        or not tokens[0].numel()
+        or wants_gradient([*tokens, *tensors])
+        or torch.compiler.is_compiling()
+        or not lstm_fused.usable(like, product_dtype, training=False)
+    ):
+        return None
+    with without_autocast(like.device):
+        run = derived(
+            tensors,
+            (PREPACKED, dtype, *layers[0][0][4:], skips, "both directions"),
+            lambda: GraphedLstm(layers, product_dtype, skips),
+        )
+        states = [one.map(lambda values: values.to(like.dtype)) for one in start]
+        return run([one.to(like.dtype) for one in tokens], lengths, (states[0], states[1]))
+
+
 def _has_nan(values: torch.Tensor) -> bool:
     # The sum is a quick first test; infinite values can make it NaN as well.
     return math.isnan(values.sum().item()) and bool(values.isnan().any())
@@ -306,10 +353,10 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     bias = weights.bias
     if number_format is not None:
         return CompiledLstm(weights, number_format)
-    on_gpu = bias.is_cuda
-    elements = tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if on_gpu else tuning.INPUT_PRODUCT_ELEMENTS
-    kind = lstm_fused.FusedLstm if fuses_steps(bias, dtype) else PlainLstm
-    return kind(weights, lambda weight: linear_kernel(weight, dtype), elements)
+    elements = (
+        tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS
+    )
+    return PlainLstm(weights, lambda weight: linear_kernel(weight, dtype), elements)
 
 
 def frozen_token_layer(
@@ -346,6 +393,7 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
     about = {"kernels": "PyTorch", "torch": torch.__version__}
     if (device := weights.tensors[0].device).type == "cuda":
         return about | {
+            "kernels": "Triton and PyTorch",
             "processor": torch.cuda.get_device_name(device),
             "precision": torch.get_float32_matmul_precision(),
         }
@@ -354,14 +402,6 @@ def kernels_of(weights: LstmWeights, dtype: str | None) -> dict[str, str]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
     }
-
-
-def fuses_steps(like: torch.Tensor, dtype: str | None) -> bool:
-    """Return whether fused LSTM steps run for frozen weights with `like`'s device and dtype."""
-    # On a CPU, `"float16"` products are computed in the weights' own dtype.
-    half = torch.float16 if like.is_cuda else like.dtype
-    product_dtype = {"bfloat16": torch.bfloat16, "float16": half}.get(dtype or "", like.dtype)
-    return lstm_fused.usable(like, product_dtype, training=False)
 
 
 def tokens_at_once(character_ids: torch.Tensor, trains: bool) -> int:

@@ -8,34 +8,67 @@ a kernel is missing or fails its self-test, PyTorch's operators run.
 import functools
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import library, tuning
+from elmo_plugin.bilm.kernels import library, reference, tuning
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_inference import Prepack, SteppedLstm
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 
 # Largest error that the self-test accepts.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-class FusedLstm(SteppedLstm):
-    """Frozen LSTM layer that runs a fused kernel in each step; arguments as in `SteppedLstm`."""
+def run_layer(
+    weights: LstmWeights,
+    inputs: torch.Tensor,
+    outputs: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    left: torch.Tensor,
+) -> None:
+    """
+    Run a frozen layer of both directions for a few steps, and overwrite its outputs and states.
 
-    def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
-        super().__init__(weights, prepack, *sizes)
-        self._state_linear = prepack(weights.state.detach())
-        self._projection = prepack(weights.projection.detach())
+    # Parameters
 
-    def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-        # The kernel writes `gated` in the dtype in which the projection multiplies.
-        gated = torch.empty_like(cell, dtype=self._projection.weight.dtype)
-        products = self._state_linear(hidden.to(self._state_linear.weight.dtype))
-        _forward_step(products, gates, cell, gated, None, None, self._cell_clip)
-        return self._projection(gated)
+    weights : `LstmWeights`
+        Weights of both directions, stacked.
+    inputs, outputs : `torch.Tensor`
+        Shapes `(2, num_steps, batch_size, input_dim)` and `(2, num_steps, batch_size,
+        projection_dim)`, in the order in which each direction reads.
+    hidden, cell : `torch.Tensor`
+        States, shapes `(2, batch_size, projection_dim)` and `(2, batch_size, cell_size)`; `hidden`
+        in the products' dtype.
+    left : `torch.Tensor`
+        Number of steps that each sentence has from each step on, int32, shape `(num_steps,
+        batch_size)`. One that has none keeps its states, and its outputs are 0.
+    """
+    _, num_steps, size, _ = inputs.shape
+    dim, cell_size = hidden.shape[2], cell.shape[2]
+    rows = inputs.to(hidden.dtype).flatten(1, 2)
+    addends = torch.bmm(rows, weights.input.transpose(1, 2)).view(2, num_steps, size, -1)
+    products = hidden.new_empty(2, size, 4 * cell_size)
+    gated, projected = hidden.new_empty(2, size, cell_size), torch.empty_like(hidden)
+    cell_clip, projection_clip = map(library.limit, (weights.cell_clip, weights.projection_clip))
+    cell_grid, cell_block = grid(size, cell_size, 2)
+    output_grid, output_block = grid(size, dim, 2)
+    for step in range(num_steps):
+        torch.bmm(hidden, weights.state.transpose(1, 2), out=products)
+        kernel("forward_step")[cell_grid](
+            products, addends[:, step], cell, gated, None, None, cell_clip, 4 * cell_size,
+            cell_size, KEEP=False, BLOCK=cell_block, addend_stride=addends.stride(0),
+            gated_stride=gated.stride(0), cell_stride=cell.stride(0), bias=weights.bias, BIAS=True,
+            left=left[step], LEFT=True,
+        )  # fmt: skip
+        torch.bmm(gated, weights.projection.transpose(1, 2), out=projected)
+        kernel("output_step")[output_grid](
+            projected, hidden, outputs[:, step], left[step], projection_clip, dim,
+            outputs.stride(0), BLOCK=output_block,
+        )  # fmt: skip
 
 
 def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
@@ -86,42 +119,75 @@ def _wrong_results(
 ) -> list[str]:
     """Run the self-test: return the names of results that differ from the reference."""
     generator = torch.Generator().manual_seed(0)
-    size, cell_size, clip = 3, tuning.BLOCK + 16, 0.8
 
     def random(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
         return torch.randn(shape, generator=generator, device="cpu").to(device, dtype)
 
     # The self-test computes gradients, which tensors made in inference mode cannot have.
     with torch.inference_mode(False), torch.no_grad():
-        hidden = random(size, 8, dtype=product_dtype)
-        weight = random(4 * cell_size, 8, dtype=product_dtype)
-        grad_gated = random(size, cell_size, dtype=product_dtype)
-        cell, grad_cell = random(size, cell_size), random(size, cell_size)
-        addend = random(4 * cell_size) if training else random(size, 4 * cell_size)
-        products = functional.linear(hidden, weight)
-        sums, previous = (products + addend).float(), cell.clone()
-        expected = _by_autograd(sums, cell.float(), clip, grad_gated.float(), grad_cell.float())
-        # Filled with NaN, which reveals elements that a kernel does not write.
-        gated = torch.full_like(grad_gated, math.nan)
-        if training:
-            activations, grad_sums = torch.full((2, *sums.shape), math.nan, device=device)
-            cell = torch.full_like(previous, math.nan)
-            _forward_step(products, addend, previous, gated, activations, cell, clip)
-            _launch(
-                "backward_step", grad_cell, grad_gated, activations, cell, previous, grad_cell,
-                grad_sums, clip,
-            )  # fmt: skip
-            found = {"outputs": gated, "cells": cell}
-            found.update({"gradients of gates": grad_sums, "gradients of cells": grad_cell})
-        else:
-            _forward_step(products, addend, cell, gated, None, None, clip)
-            found = {"outputs": gated, "cells": cell}
+        results = (_trained_step if training else _frozen_steps)(random, product_dtype)
     error = max(TOLERANCE[dtype], TOLERANCE[product_dtype])
     return [
         name
-        for name, value in found.items()
-        if not torch.allclose(value.float(), expected[name], rtol=error, atol=error)
+        for name, (value, expected) in results.items()
+        if not torch.allclose(value.float(), expected.float(), rtol=error, atol=error)
     ]
+
+
+# Results of the self-test, and what they should be, by name.
+Results = dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def _frozen_steps(random: Callable[..., torch.Tensor], product_dtype: torch.dtype) -> Results:
+    """Two steps of both directions, for sentences of two steps, of one and of none."""
+    dim, cell_size, clips = 8, 2 * tuning.BLOCK + 16, (0.8, 0.4)
+    shapes = (4 * cell_size, dim), (4 * cell_size, dim), (cell_size, dim)
+    first, state, by_cell = (random(2, *one, dtype=product_dtype) / 3 for one in shapes)
+    projection, bias = by_cell.transpose(1, 2).contiguous(), random(2, 4 * cell_size)
+    inputs, hidden, cell = random(2, 2, 3, dim), random(2, 3, dim), random(2, 3, cell_size)
+    weights = LstmWeights(first, state, bias, projection, *clips)
+    outputs = torch.full_like(inputs, math.nan)  # reveals elements that a kernel does not write
+    states = hidden.to(product_dtype, copy=True), cell.clone()
+    left = torch.tensor([[2, 1, 0], [1, 0, -1]], dtype=torch.int32, device=cell.device)
+    run_layer(weights, inputs, outputs, *states, left)
+    expected = []
+    for rows, start, first_cell, *tensors in zip(inputs, hidden, cell, *weights.tensors):
+        packed, begin = torch.cat([rows[0, :2], rows[1, :1]]), start.to(product_dtype)
+        given = (one.float() for one in (packed, begin, first_cell, *tensors))
+        packed, begin, first_cell, *own = given
+        one_direction = LstmWeights(own[0], own[1], own[2], own[3], *clips)
+        packed, *ends = reference.lstm_layer(packed, [2, 1], begin, first_cell, one_direction)
+        padded = torch.zeros_like(rows, dtype=torch.float32)
+        padded[0, :2], padded[1, 0] = packed[:2], packed[2]
+        expected.append((padded, *ends))
+    results = zip((outputs, *states), map(torch.stack, zip(*expected)))
+    return dict(zip(("outputs", "hidden states", "cells"), results))
+
+
+def _trained_step(random: Callable[..., torch.Tensor], product_dtype: torch.dtype) -> Results:
+    size, cell_size, clip = 3, 2 * tuning.BLOCK + 16, 0.8
+    hidden = random(size, 8, dtype=product_dtype)
+    weight = random(4 * cell_size, 8, dtype=product_dtype)
+    grad_gated = random(size, cell_size, dtype=product_dtype)
+    previous, grad_cell, bias = (random(*one, cell_size) for one in ((size,), (size,), (4,)))
+    products, bias = functional.linear(hidden, weight), bias.flatten()
+    sums = (products + bias).float()
+    expected = _by_autograd(sums, previous, clip, grad_gated.float(), grad_cell.float())
+    # Filled with NaN, which reveals elements that a kernel does not write.
+    activations, grad_sums = torch.full((2, *sums.shape), math.nan, device=sums.device)
+    gated, cell = (torch.full_like(one, math.nan) for one in (grad_gated, previous))
+    launched, block = grid(size, cell_size, 1)
+    with torch.cuda.device_of(cell):
+        kernel("forward_step")[launched](
+            products, bias, previous, gated, activations, cell, clip, 0, cell_size, KEEP=True,
+            BLOCK=block,
+        )  # fmt: skip
+        kernel("backward_step")[launched](
+            grad_gated, activations, cell, previous, grad_cell, grad_sums, clip, cell_size,
+            BLOCK=block,
+        )  # fmt: skip
+    names = "outputs", "cells", "gradients of gates", "gradients of cells"
+    return dict(zip(names, zip((gated, cell, grad_sums, grad_cell), expected)))
 
 
 @torch.enable_grad()
@@ -131,44 +197,18 @@ def _by_autograd(
     clip: float,
     grad_gated: torch.Tensor,
     grad_cell: torch.Tensor,
-) -> dict[str, torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     """Return a step's results from the reference, and their gradients from autograd."""
     sums, previous = (one.clone().requires_grad_() for one in (sums, previous))
     gated, cell = lstm_gates(sums, previous, clip)
     weighed = (gated * grad_gated).sum() + (cell * grad_cell).sum()
-    grad_sums, grad_previous = torch.autograd.grad(weighed, [sums, previous])
-    return {
-        "outputs": gated,
-        "cells": cell,
-        "gradients of gates": grad_sums,
-        "gradients of cells": grad_previous,
-    }
+    return gated, cell, *torch.autograd.grad(weighed, [sums, previous])
 
 
-def _forward_step(
-    products: torch.Tensor,
-    addend: torch.Tensor,
-    cell: torch.Tensor,
-    gated: torch.Tensor,
-    activations: torch.Tensor | None,
-    new_cell: torch.Tensor | None,
-    cell_clip: float | None,
-) -> None:
-    stride = addend.stride(0) if addend.dim() == 2 else 0
-    _launch(
-        "forward_step", cell, products, addend, cell, gated, activations, new_cell,
-        library.limit(cell_clip), stride, KEEP=activations is not None,
-    )  # fmt: skip
-
-
-def _launch(name: str, like: torch.Tensor, *arguments: Any, **constants: Any) -> None:
-    """Launch the kernel `name` for all elements of `like`."""
-    if not len(like):
-        return
-    size, cell_size = like.shape
-    grid = size, -(-cell_size // tuning.BLOCK)
-    with torch.cuda.device_of(like):
-        kernel(name)[grid](*arguments, cell_size, BLOCK=tuning.BLOCK, **constants)
+def grid(size: int, width: int, directions: int) -> tuple[tuple[int, int, int], int]:
+    """Return the grid of a kernel over rows of `width`, and the number of columns of a program."""
+    block = min(2 * tuning.BLOCK, 1 << (width - 1).bit_length())
+    return (size, -(-width // block), directions), block
 
 
 @functools.cache

@@ -35,10 +35,15 @@ class FrozenLstm(ABC):
         """Run the layer, see `Backend.lstm_layer`."""
 
 
-class SteppedLstm(FrozenLstm):
+class PlainLstm(FrozenLstm):
     """
-    Frozen LSTM layer that loops over the steps in Python. Input projections `W x + b` are computed
-    for several steps at a time.
+    Frozen LSTM layer that loops over the steps in Python, with few passes over memory. Input
+    projections `W x + b` are computed for several steps at a time.
+
+    On a CPU, PyTorch's sigmoid is several times faster than its tanh. Since
+    `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. For this, the candidate's
+    pre-activation, the stored cell state and the projection weight are doubled. Doubling causes no
+    rounding error.
 
     # Parameters
 
@@ -51,55 +56,15 @@ class SteppedLstm(FrozenLstm):
         even if that is larger.
     """
 
-    def __init__(
-        self,
-        weights: LstmWeights,
-        prepack: Prepack,
-        input_product_elements: int,
-    ) -> None:
+    def __init__(self, weights: LstmWeights, prepack: Prepack, input_product_elements: int) -> None:
         self._cell_clip, self._projection_clip = weights.cell_clip, weights.projection_clip
         self._input_product_elements = input_product_elements
         self._input_linear = prepack(weights.input.detach())
         self._bias = weights.bias.detach().clone()
-
-    def _gates_by_step(
-        self, inputs: torch.Tensor, batch_sizes: Sequence[int]
-    ) -> Iterator[torch.Tensor]:
-        """Yield the input projections `W x + b` of each step; blocks of steps run together."""
-        most_rows = self._input_product_elements // len(self._bias)
-        start = done = 0
-        while done < len(batch_sizes):
-            sizes, num_rows = [batch_sizes[done]], batch_sizes[done]
-            for size in batch_sizes[done + 1 :]:
-                if num_rows + size > most_rows:
-                    break
-                sizes.append(size)
-                num_rows += size
-            rows = inputs[start : start + num_rows]
-            yield from self._gates(self._input_linear(rows, self._bias)).split(sizes)
-            start += len(rows)
-            done += len(sizes)
-
-    @abstractmethod
-    def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-        """
-        Return the output of a step before clipping, shape `(number of rows, projection_dim)`.
-
-        `gates` holds the step's input projections and may be overwritten. `cell` is overwritten
-        with the new cell states.
-        """
-
-    def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        """Convert input projections to the form that `_step` expects."""
-        return input_products
-
-    def _enter(self, cell: torch.Tensor) -> torch.Tensor:
-        """Return a copy of the initial cell states in the form that `_step` expects."""
-        return cell.clone()
-
-    def _leave(self, cell: torch.Tensor) -> torch.Tensor:
-        """Convert the final cell states back from the form that `_step` expects."""
-        return cell
+        doubled = weights.state.detach().clone()
+        _candidate(doubled, dim=0).mul_(2)
+        self._state_linear = prepack(doubled)
+        self._projection = prepack(2 * weights.projection.detach())
 
     def __call__(
         self,
@@ -113,7 +78,7 @@ class SteppedLstm(FrozenLstm):
         outputs: list[torch.Tensor] = []
         ended: list[tuple[torch.Tensor, torch.Tensor]] = []
         with torch.inference_mode():
-            cell = self._enter(cell)
+            cell = 2 * cell
             for size, gates in zip(batch_sizes, self._gates_by_step(inputs, batch_sizes)):
                 if size < len(hidden):
                     ended.append((hidden[size:], cell[size:]))
@@ -128,38 +93,36 @@ class SteppedLstm(FrozenLstm):
         # Concatenated outside inference mode: a training step may start from these states.
         final_hidden, final_cell = (torch.cat(parts) for parts in zip(*reversed(ended)))
         packed = torch.cat(outputs or [hidden[:0]])
-        return packed.to(dtype), final_hidden.to(dtype), self._leave(final_cell)
+        return packed.to(dtype), final_hidden.to(dtype), final_cell / 2
 
-
-class PlainLstm(SteppedLstm):
-    """
-    Frozen LSTM layer that uses PyTorch's operators, with few passes over memory.
-
-    On a CPU, PyTorch's sigmoid is several times faster than its tanh. Since
-    `tanh(x) = 2 sigmoid(2 x) - 1`, one sigmoid computes all four gates. For this, the candidate's
-    pre-activation, the stored cell state and the projection weight are doubled. Doubling causes no
-    rounding error. Arguments are as in `SteppedLstm`.
-    """
-
-    def __init__(self, weights: LstmWeights, prepack: Prepack, *sizes: int) -> None:
-        super().__init__(weights, prepack, *sizes)
-        doubled = weights.state.detach().clone()
-        _candidate(doubled, dim=0).mul_(2)
-        self._state_linear = prepack(doubled)
-        self._projection = prepack(2 * weights.projection.detach())
-
-    def _gates(self, input_products: torch.Tensor) -> torch.Tensor:
-        # tanh(x) is 2 sigmoid(2 x) - 1. Doubling the input weight would need a large copy of it.
-        _candidate(input_products, dim=1).mul_(2)
-        return input_products
-
-    def _enter(self, cell: torch.Tensor) -> torch.Tensor:
-        return 2 * cell
-
-    def _leave(self, cell: torch.Tensor) -> torch.Tensor:
-        return cell / 2
+    def _gates_by_step(
+        self, inputs: torch.Tensor, batch_sizes: Sequence[int]
+    ) -> Iterator[torch.Tensor]:
+        """
+        Yield the input projections of each step, those of the candidate doubled; blocks of steps
+        run together.
+        """
+        most_rows = self._input_product_elements // len(self._bias)
+        start = done = 0
+        while done < len(batch_sizes):
+            sizes, num_rows = [batch_sizes[done]], batch_sizes[done]
+            for size in batch_sizes[done + 1 :]:
+                if num_rows + size > most_rows:
+                    break
+                sizes.append(size)
+                num_rows += size
+            gates = self._input_linear(inputs[start : start + num_rows], self._bias)
+            # Doubled here, because a doubled input weight would be a large copy of it.
+            _candidate(gates, dim=1).mul_(2)
+            yield from gates.split(sizes)
+            start += num_rows
+            done += len(sizes)
 
     def _step(self, gates: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+        """
+        Return a step's output before clipping, shape `(number of rows, projection_dim)`; overwrite
+        `gates`, the step's input projections, and `cell`, twice the cell states.
+        """
         self._state_linear.add_to(gates, hidden)
         gates.sigmoid_()
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)

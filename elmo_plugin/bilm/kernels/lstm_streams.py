@@ -74,7 +74,6 @@ class _Layer(torch.autograd.Function):
         clips = clips[0], stored_clip(clips[1], inputs.dtype)
         directions, num_rows, _ = inputs.shape
         _, dim, cell_size = projection.shape
-        block = _block(cell_size)
         # The first rows are the initial state, those after them the states after each row's step.
         # Cell states stay in float32: a clipped one that is rounded could leave the clip.
         first = cell.shape[1]
@@ -88,7 +87,7 @@ class _Layer(torch.autograd.Function):
             for before, now, rows in _steps(first, batch_sizes):
                 size = rows.stop - rows.start
                 products = torch.bmm(hiddens[:, before], state_weight.transpose(1, 2))
-                grid = size, -(-cell_size // block), directions
+                grid, block = lstm_fused.grid(size, cell_size, directions)
                 lstm_fused.kernel("forward_step")[grid](
                     products, addends[:, rows], cells[:, before], gated[:, rows],
                     activations[:, rows], cells[:, now], library.limit(clips[0]), 4 * cell_size,
@@ -117,7 +116,6 @@ class _Layer(torch.autograd.Function):
         hiddens, cells, activations, gated = saved[7:]
         directions, num_rows, dim = grad_outputs.shape
         cell_size, first = cells.shape[2], len(cells[0]) - num_rows
-        block = _block(cell_size)
         grad_outputs = grad_outputs.contiguous()
         grad_gates = torch.empty_like(activations)
         grad_projected = inputs.new_empty(directions, num_rows, dim)
@@ -135,7 +133,7 @@ class _Layer(torch.autograd.Function):
                     projection_clip, size * dim, grad_hidden.shape[1] * dim, BLOCK=tuning.BLOCK,
                 )  # fmt: skip
                 grad_gated = torch.bmm(grad_projected[:, rows], projection)
-                grid = size, -(-cell_size // block), directions
+                grid, block = lstm_fused.grid(size, cell_size, directions)
                 lstm_fused.kernel("backward_step")[grid](
                     grad_gated, activations[:, rows], cells[:, now], cells[:, before], grad_cell,
                     grad_gates[:, rows], cell_clip, cell_size, BLOCK=block,
@@ -177,8 +175,3 @@ def _final(states: torch.Tensor, first: int, batch_sizes: Sequence[int]) -> torc
         if after < size
     ]
     return torch.cat([states[:, :0], *reversed(ended)], dim=1)
-
-
-def _block(cell_size: int) -> int:
-    """Return the number of columns of a program."""
-    return min(2 * tuning.BLOCK, 1 << (cell_size - 1).bit_length())

@@ -26,14 +26,14 @@ except ImportError:  # PyTorch without CUDA does not install Triton
 def forward_step(
     products, addend, cell, gated, activations, new_cell, clip, addend_row, cell_size,
     KEEP: constexpr, BLOCK: constexpr, addend_stride=0, gated_stride=0, activations_stride=0,
-    cell_stride=0, bias=None, BIAS: constexpr = False,
+    cell_stride=0, bias=None, BIAS: constexpr = False, left=None, LEFT: constexpr = False,
 ):  # fmt: skip
     """
     Compute the elementwise part of a step. The pre-activations are `products + addend`;
     `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. With `BIAS`, a
     bias of each direction is added too. The kernel writes `sigmoid(o) tanh(c)` to `gated`, and the
     clipped new cell states to `cell`; with `KEEP`, to `new_cell` instead, and the gates'
-    `activations`.
+    `activations`. With `LEFT`, rows that have no steps in `left` keep their cell states.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -61,10 +61,13 @@ def forward_step(
     f = 1 / (1 + tl.exp(-f))
     g = 2 / (1 + tl.exp(-2 * g)) - 1  # tanh
     o = 1 / (1 + tl.exp(-o))
-    c = f * tl.load(cell, inside).to(tl.float32) + i * g
+    previous = tl.load(cell, inside).to(tl.float32)
+    c = f * previous + i * g
     # Comparisons, not minimum and maximum, which would lose a NaN.
     c = tl.where(c > clip, clip, c)
     c = tl.where(c < -clip, -clip, c)
+    if LEFT:
+        c = tl.where(tl.load(left + row) > 0, c, previous)
     tl.store(gated + direction * gated_stride + here, o * (2 / (1 + tl.exp(-2 * c)) - 1), inside)
     if not KEEP:
         tl.store(cell, c, inside)
@@ -75,6 +78,26 @@ def forward_step(
         tl.store(activations + cell_size, f, inside)
         tl.store(activations + 2 * cell_size, g, inside)
         tl.store(activations + 3 * cell_size, o, inside)
+
+
+@no_type_check
+def output_step(projected, hidden, outputs, left, clip, dim, outputs_stride, BLOCK: constexpr):
+    """
+    Clip a step's projections, and write them to `hidden` and `outputs`. Rows that have no steps in
+    `left` keep their hidden states, and their outputs are 0.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < dim
+    direction = tl.program_id(2).to(tl.int64)
+    here = (direction * tl.num_programs(0) + row) * dim + column
+    h = tl.load(projected + here, inside).to(tl.float32)
+    h = tl.where(h > clip, clip, h)  # keeps a NaN
+    h = tl.where(h < -clip, -clip, h)
+    is_real = tl.load(left + row) > 0
+    tl.store(hidden + here, h, inside & is_real)
+    outputs += direction * outputs_stride + row * dim + column
+    tl.store(outputs, tl.where(is_real, h, 0.0), inside)
 
 
 @no_type_check

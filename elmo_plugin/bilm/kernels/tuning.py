@@ -28,6 +28,13 @@ INPUT_PRODUCT_ELEMENTS_KEPT = 1 << 24
 # `INPUT_PRODUCT_ELEMENTS` on a GPU: 134 MB. An estimate, not measured.
 INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 
+# Number of steps, and largest number of sentences, in a CUDA graph of the frozen LSTM. From
+# `LEAST_SORTED_ON_GPU` sentences on, those that have ended are left out, for which Python waits
+# for their lengths. Estimates, not measured.
+STEPS_IN_GRAPH = 4
+MOST_ROWS_IN_GRAPH = 512
+LEAST_SORTED_ON_GPU = 128
+
 # Weights with fewer elements, such as those of the Small biLM's LSTM, ignore `"float16"`: in
 # float32 they fit the CPU's cache, so that float16 is not faster.
 LEAST_HALVED = 1 << 21

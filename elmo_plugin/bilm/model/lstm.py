@@ -23,12 +23,14 @@ from elmo_plugin.bilm.kernels.backend import (
     any_weight,
     backend,
     call_lstm_modules,
+    frozen_bilstm,
     lstm_step,
     plain,
     plain_affines,
     plain_class,
     plain_weights,
     runs_as_defined,
+    runs_whole_lstms,
     say_slower,
     trains,
     wants_gradient,
@@ -265,6 +267,15 @@ class BiLstm(torch.nn.Module):
         """Return the layers of `"forward"` or `"backward"`, lowest first."""
         return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
 
+    @property
+    def plain_weights(self) -> list[tuple[LstmWeights, LstmWeights]] | None:
+        """Weights of each layer's two directions; `None` if a layer is not plain."""
+        layers = list(zip(*map(self.layers, DIRECTIONS)))
+        if not all(runs_as_defined(one, LstmCellWithProjection) for both in layers for one in both):
+            return None
+        found = [(one.plain_weights, other.plain_weights) for one, other in layers]
+        return None if any(None in both for both in found) else found
+
     # AllenNLP's names, which programs written for its `ElmoLstm` read and set.
     forward_layers = property(lambda self: self.layers("forward"))
     backward_layers = property(lambda self: self.layers("backward"))
@@ -363,6 +374,14 @@ class BiLstm(torch.nn.Module):
         start: BiLstmState,
         backward_tokens: torch.Tensor | None = None,
     ) -> tuple[list[torch.Tensor], BiLstmState]:
+        if runs_whole_lstms(tokens) and (weights := self.plain_weights):
+            both = [tokens] if backward_tokens is None else [tokens, backward_tokens]
+            precisions = {one.precision for name in DIRECTIONS for one in self.layers(name)}
+            found = frozen_bilstm(
+                both, lengths, start, weights, precisions, self.use_skip_connections
+            )
+            if found is not None:
+                return found
         packing = Packing(lengths, tokens.shape[1])
         padded = tokens, tokens if backward_tokens is None else backward_tokens
         inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels import tuning
+from elmo_plugin.bilm.kernels import cuda_graph, tuning
 from elmo_plugin.bilm.kernels.backend import BiLstmState
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID
 from elmo_plugin.bilm.model.lstm import LstmState
@@ -154,7 +154,7 @@ class CapturedStep:
             self._gradients = [one.grad for one in self._all_parameters]
 
         self._copy(given, states)
-        self.replay = cuda_graph(run, lambda: run(updates=False))
+        self.replay = cuda_graph.record(run, lambda: run(updates=False))
 
     def _copy(self, given: list[torch.Tensor], states: BiLstmState) -> None:
         # One copy to the device, from memory that is not paged out, so that nothing waits for it.
@@ -198,22 +198,3 @@ def seed_generators(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def cuda_graph(
-    run: Callable[[], None], warm_up: Callable[[], None] | None = None
-) -> Callable[[], None]:
-    """
-    Record what `run` does on the GPU as a CUDA graph; return the function that repeats it.
-    `warm_up` is called first (default: `run`).
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        (warm_up or run)()  # compiles kernels, and lets libraries allocate what they keep
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    # Other threads, such as NCCL's, may ask the GPU for something meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        run()
-    return graph.replay

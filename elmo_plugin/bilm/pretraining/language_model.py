@@ -13,13 +13,12 @@ from elmo_plugin.bilm.kernels.backend import (
     BiLstmState,
     WeightsModule,
     check_no_hooks,
-    is_plain,
 )
 from elmo_plugin.bilm.kernels.lstm_streams import lstm_directions
 from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmCellWithProjection, LstmState
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
 from elmo_plugin.bilm.pretraining.loader import BatchPair
 from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
@@ -146,10 +145,7 @@ class LanguageModel(torch.nn.Module):
         return (
             self.training
             and streams_usable(weight, self.softmax.training_dtype)
-            and all(
-                is_plain(one, LstmCellWithProjection) and one.plain_weights is not None
-                for one in self.bilm.lstm.children()
-            )
+            and self.bilm.lstm.plain_weights is not None
         )
 
     def _directions(
@@ -174,9 +170,8 @@ class LanguageModel(torch.nn.Module):
         sizes = [tokens.shape[2]] * tokens.shape[1]
         # Shape: (2, num_steps * batch_size, projection_dim)
         inputs, finals = tokens.flatten(1, 2), []
-        for index, layers in enumerate(zip(*map(lstm.layers, DIRECTIONS))):
+        for index, weights in enumerate(lstm.plain_weights or ()):
             inputs = functional.dropout(inputs, dropout) if dropout else inputs
-            weights = layers[0].weights, layers[1].weights
             outputs, *final = lstm_directions(
                 inputs, sizes, hidden[:, index], cell[:, index], weights,
                 self.softmax.training_dtype,

@@ -9,11 +9,11 @@ import itertools
 import h5py
 import pytest
 import torch
-from emulated_gpu import GpuTensor, emulated_gpu, unwrapped
+from emulated_gpu import GpuTensor, emulated_gpu
 
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
-from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, token_layer, triton_kernels, tuning
+from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, token_layer, tuning
 from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -23,7 +23,6 @@ from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 from tests.cases import first_quick
-from tests.interpreted_kernels import let_reductions_run
 from tests.tiny_bilm import BATCHES, OPTIONS, batch_pair, random_bilm, write
 
 GPU = "cuda:0"
@@ -44,30 +43,15 @@ def fused_works(monkeypatch, on_gpu):
 @pytest.fixture(params=STEPS)
 def emulation(request, monkeypatch):
     """Fused steps run by Triton's interpreter."""
-    fused_works(monkeypatch, request.param == "fused")
-    launches = []
-    if request.param == "fused":
-        let_reductions_run(monkeypatch)
-        from triton.runtime.interpreter import InterpretedFunction
-
-        class Kernel:
-            def __init__(self, name):
-                self.name = name
-
-            def __getitem__(self, grid):
-                def launch(*arguments, **constants):
-                    launches.append(self.name)
-                    function = InterpretedFunction(getattr(triton_kernels, self.name))
-                    function[grid](*unwrapped(arguments), **unwrapped(constants))
-
-                return launch
-
-        monkeypatch.setattr(lstm_fused, "kernel", Kernel)
-        monkeypatch.setattr(tuning, "BLOCK", 16)
+    monkeypatch.setattr(tuning, "BLOCK", 16)
     monkeypatch.setattr(bilm, "WARM_UP_TEXT", "The rain had stopped before noon .")
     with emulated_gpu(monkeypatch) as emulation:
+        if request.param == "fused":
+            emulation.run_kernels(monkeypatch)
+        else:
+            fused_works(monkeypatch, False)
         yield emulation
-    assert bool(launches) is (request.param == "fused")
+    assert bool(emulation.launched) is (request.param == "fused")
 
 
 def assert_same(work, rounding=1e-6):
@@ -103,7 +87,7 @@ def test_what_a_gpu_does_not_take_is_an_error(monkeypatch):
 
 
 @first_quick(
-    ("state", "dtype"), [("carry", None), ("reset", "int8"), ("primed", "bfloat16")], count=2
+    ("state", "dtype"), [("carry", None), ("reset", "float16"), ("primed", "bfloat16")], count=2
 )
 def test_bilm(emulation, state, dtype):
     def work(device):
@@ -279,8 +263,8 @@ def test_input_products_of_many_steps(most_rows, products, monkeypatch):
         (False, None, [11]),
         (False, "bfloat16", [15]),
         # Two products, a kernel and the clip; of a gradient, two products and two kernels.
-        (True, None, [4, 4, 4]),
-        (True, "bfloat16", [4, 4, 4]),
+        (True, None, [11, 4, 4]),
+        (True, "bfloat16", [15, 4, 4]),
     ],
 )
 def test_what_a_step_starts(fused, dtype, expected, monkeypatch):

@@ -3,13 +3,17 @@ The biLM on a GPU, fused and plain steps, against the CPU:
 `pytest -m gpu tests/bilm/kernels/test_gpu.py`. It needs PyTorch and h5py, not AllenNLP.
 """
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import fast, lstm_fused
+from elmo_plugin.bilm.kernels import cuda_graph, fast, lstm_fused
+from elmo_plugin.bilm.kernels.backend import LstmState, use_backend
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
+from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
@@ -65,19 +69,142 @@ def layer(cell_size, device):
     return cell.to(device), (inputs.to(device), BATCH_SIZES, *(one.to(device) for one in start))
 
 
-@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
+# Numbers of tokens in each sentence of a batch, from one sentence to more than a graph takes.
+LENGTHS = [[9], [9, 1, 7, 0, 3], [5] * 40, [1 + i % 13 for i in range(700)]]
+
+
+def lstm_and_batches(cell_size, dtype=None, std=1.0):
+    """A frozen LSTM, and its arguments for each of `LENGTHS`."""
+    torch.manual_seed(0)
+    lstm = BiLstm(
+        projection_dim=24, cell_size=cell_size, num_layers=2, cell_clip=0.5, projection_clip=0.3
+    ).requires_grad_(False)
+    for parameter in lstm.parameters():
+        torch.nn.init.normal_(parameter, std=std * parameter.shape[-1] ** -0.5)
+    for one in lstm.children():
+        one.dtype = dtype
+    batches = []
+    for lengths in LENGTHS:
+        shapes = [(2, len(lengths), size) for size in (24, cell_size, 24, cell_size)]
+        states = [0.3 * torch.randn(shape) for shape in shapes]
+        start = LstmState(*states[:2]), LstmState(*states[2:])
+        batches.append((torch.randn(len(lengths), max(lengths) + 1, 24), lengths, start))
+    return lstm, batches
+
+
+def run(lstm, batch, device):
+    tokens, lengths, start = batch
+    states = tuple(one.map(lambda values: values.to(device)) for one in start)
+    layers, end = lstm(tokens.to(device), torch.tensor(lengths, device=device), states)
+    return [one.cpu() for one in (*layers, *end[0], *end[1])]
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
 @pytest.mark.parametrize("cell_size", [7, 33, 1040])
-def test_a_frozen_layer(steps, cell_size, dtype):
-    outputs = []
-    for device in ("cpu", GPU):
-        cell, arguments = layer(cell_size, device)
-        cell.requires_grad_(False)
-        cell.dtype = dtype
-        outputs.append([one.cpu() for one in cell(*arguments)])
+def test_a_frozen_lstm(steps, cell_size, dtype, monkeypatch):
+    """In the first call, where a graph is recorded, and where it is repeated."""
+    recorded = []
+    record = cuda_graph.record
+    monkeypatch.setattr(
+        cuda_graph,
+        "record",
+        lambda run, **more: recorded.append(record(run, **more)) or recorded[-1],
+    )
+    lstm, batches = lstm_and_batches(cell_size, dtype)
+    with use_backend("reference"):
+        expected = [run(lstm, batch, "cpu") for batch in batches]
+    lstm.to(GPU)
     error = 2e-5 if dtype is None else 0.05
-    for theirs, ours in zip(*outputs, strict=True):
-        assert ours.dtype == torch.float32
-        torch.testing.assert_close(ours, theirs, atol=error, rtol=error)
+    for _ in range(3):
+        for batch, theirs in zip(batches, expected, strict=True):
+            for our, their in zip(run(lstm, batch, GPU), theirs, strict=True):
+                torch.testing.assert_close(our, their, atol=error, rtol=error)
+    assert (len(recorded) > 4) is (steps == "fused")
+
+
+def test_int8_runs_a_layer_at_a_time():
+    lstm, batches = lstm_and_batches(33, "int8")
+    expected = run(lstm, batches[1], "cpu")
+    for our, their in zip(run(lstm.to(GPU), batches[1], GPU), expected, strict=True):
+        torch.testing.assert_close(our, their, atol=0.05, rtol=0.05)
+
+
+class TestGraphs:
+    """Graphs of a frozen LSTM, which must give what its first call gives, without a graph."""
+
+    @pytest.fixture
+    def graphed(self):
+        lstm, batches = lstm_and_batches(33)
+        lstm.to(GPU)
+        first = [run(lstm, batch, GPU) for batch in batches]
+        lstm.layers("forward")[0].forget_derived()
+        run(lstm, batches[0], GPU)
+        return lstm, batches, first
+
+    def assert_same(self, found, expected):
+        for our, their in zip(found, expected, strict=True):
+            torch.testing.assert_close(our, their, atol=1e-6, rtol=1e-6)
+
+    def test_threads_and_streams(self, graphed):
+        lstm, batches, first = graphed
+
+        def work(number):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                return [run(lstm, batches[number % 4], GPU) for _ in range(10)]
+
+        with ThreadPoolExecutor(8) as pool:
+            for number, found in enumerate(pool.map(work, range(8))):
+                for one in found:
+                    self.assert_same(one, first[number % 4])
+
+    def test_after_a_failure_the_numbers_are_the_same(self, graphed, monkeypatch, caplog):
+        lstm, batches, first = graphed
+        record, calls = cuda_graph.record, itertools.count(1)
+
+        def fails(work, pool):
+            def asks():
+                work()
+                if torch.cuda.is_current_stream_capturing():
+                    torch.ones(1, device=GPU).item()
+
+            return record(asks if next(calls) == 3 else work, pool=pool)
+
+        monkeypatch.setattr(cuda_graph, "record", fails)
+        stream = torch.cuda.current_stream()
+        for _ in range(2):
+            for batch, expected in zip(batches, first, strict=True):
+                self.assert_same(run(lstm, batch, GPU), expected)
+        assert torch.cuda.current_stream() == stream
+        (message,) = (one.getMessage() for one in caplog.records)
+        assert message.startswith("CUDA graphs are not used for the LSTM: ")
+
+    def test_new_weights_are_used(self, graphed):
+        lstm, batches, _ = graphed
+        run(lstm, batches[1], GPU)
+        other, _ = lstm_and_batches(33)
+        for one in (lstm, other):
+            with torch.no_grad():
+                one.layers("backward")[1].state_linearity.weight.mul_(-1)
+        with use_backend("reference"):
+            expected = run(other, batches[1], "cpu")
+        for _ in range(3):
+            for our, their in zip(run(lstm, batches[1], GPU), expected, strict=True):
+                torch.testing.assert_close(our, their, atol=2e-5, rtol=2e-5)
+
+    def test_the_processor_waits_for_nothing(self, graphed):
+        """But for the lengths of many sentences."""
+        lstm, batches, _ = graphed
+        tokens, lengths, start = batches[1]
+        states = tuple(one.map(lambda values: values.to(GPU)) for one in start)
+        given = tokens.to(GPU), torch.tensor(lengths, device=GPU), states
+        for _ in range(2):
+            lstm(*given)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            lstm(*given)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
@@ -103,29 +230,31 @@ def test_gradients_of_a_layer(steps, cell_size, dtype, monkeypatch):
 
 
 def test_a_nan_is_not_clipped_away(steps):
-    for training in (False, True):
-        cell, arguments = layer(33, GPU)
-        cell.requires_grad_(training)
-        arguments[-1][4, 5] = torch.nan
-        output, _, final_cell = cell(*arguments)
-        assert output[4].isnan().all()
-        assert final_cell.isnan().any(dim=1).tolist() == [row == 4 for row in range(9)]
+    cell, arguments = layer(33, GPU)
+    arguments[-1][4, 5] = torch.nan
+    output, _, final_cell = cell(*arguments)
+    assert output[4].isnan().all()
+    assert final_cell.isnan().any(dim=1).tolist() == [row == 4 for row in range(9)]
+    lstm, (_, batch, *_) = lstm_and_batches(33)
+    batch[2][0].cell[0, 2, 5] = torch.nan
+    for _ in range(3):
+        layers = run(lstm.to(GPU), batch, GPU)[1]
+        assert layers.isnan().any(dim=2).any(dim=1).tolist() == [row == 2 for row in range(5)]
+        assert not layers[2, 7:].any()
 
 
 def test_the_processor_waits_for_no_step(steps):
     cell, arguments = layer(33, GPU)
-    for training in (False, True):
-        cell.requires_grad_(training)
-        cell(*arguments)  # weights are prepared, kernels are compiled
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            cell(*arguments)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    cell(*arguments)  # weights are prepared, kernels are compiled
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        cell(*arguments)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
 @pytest.mark.parametrize("state", ["carry", "reset", "primed"])
 def test_bilm(steps, state, dtype):
     results = []

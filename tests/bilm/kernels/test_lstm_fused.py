@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import fast, library, lstm_fused, triton_kernels, tuning
+from elmo_plugin.bilm.kernels.interface import LstmWeights
 from elmo_plugin.bilm.kernels.lstm_fused import usable, works
-from elmo_plugin.bilm.kernels.quantized import ExactLinear, LinearKernel
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from tests.cases import first_quick
 from tests.no_gpu import CompiledOnly, Driver
@@ -73,26 +73,6 @@ def plain_and_fused(monkeypatch, run):
         return run(), found, launched
 
 
-@pytest.mark.parametrize("clips", CLIPS)
-@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
-@first_quick("cell_size", [33, 6])
-def test_a_frozen_layer(fused, monkeypatch, clips, dtype, cell_size):
-    cell, arguments = layer(cell_size, clips)
-    cell.requires_grad_(False)
-    cell.dtype = dtype
-
-    def run():
-        cell.forget_derived()
-        return cell(*arguments)
-
-    expected, found, launched = plain_and_fused(monkeypatch, run)
-    assert launched == ["forward_step"] * len(BATCH_SIZES)
-    error = TOLERANCE[torch.bfloat16] if dtype else 1e-6
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.dtype == torch.float32
-        torch.testing.assert_close(ours, theirs, atol=2 * error, rtol=2 * error)
-
-
 @first_quick("clips", CLIPS)
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
 @first_quick("cell_size", [33, 6])
@@ -118,15 +98,11 @@ def test_a_layer_that_trains(fused, monkeypatch, clips, training_dtype, cell_siz
             assert cosine > 0.999
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_inputs_and_states_are_left_alone(fused, frozen):
+def test_inputs_and_states_are_left_alone(fused):
     cell, arguments = layer(6, (0.5, 0.3))
-    cell.requires_grad_(not frozen)
     tensors = [arguments[0], *arguments[2:], *cell.parameters()]
     copies = [tensor.detach().clone() for tensor in tensors]
-    output = cell(*arguments)[0]
-    if not frozen:
-        output.sum().backward()
+    cell(*arguments)[0].sum().backward()
     for tensor, copy in zip(tensors, copies, strict=True):
         assert torch.equal(tensor, copy)
 
@@ -135,17 +111,14 @@ def test_a_start_that_is_not_contiguous(fused):
     cell, (inputs, sizes, hidden, start) = layer(6, (0.5, 0.3))
     scattered = start.t().contiguous().t()
     assert not scattered.is_contiguous()
-    for frozen in (True, False):
-        cell.requires_grad_(not frozen)
-        expected = cell(inputs, sizes, hidden, start)
-        for ours, theirs in zip(cell(inputs, sizes, hidden, scattered), expected, strict=True):
-            assert torch.equal(ours, theirs)
+    expected = cell(inputs, sizes, hidden, start)
+    for ours, theirs in zip(cell(inputs, sizes, hidden, scattered), expected, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_float64_runs_the_plain_steps(fused):
     cell, arguments = layer(6, (0.5, 0.3), torch.float64)
     cell(*arguments)[0].sum().backward()
-    cell.requires_grad_(False)(*arguments)
     assert lstm_fused.launches == []
 
 
@@ -178,20 +151,25 @@ def test_the_self_test_passes(fused, untried, dtype, kind, training):
 
 
 FAULTS = [
-    # (kernel's text, what is put in its place, whether a step without gradients has it too)
-    ("c = f * tl.load(cell, inside).to(tl.float32) + i * g", "c = i * g", True),
-    ("c = tl.where(c < -clip, -clip, c)", "", True),
-    ("g = 2 / (1 + tl.exp(-2 * g)) - 1", "g = 1 / (1 + tl.exp(-g))", True),
-    ("tl.store(activations + cell_size, f,", "tl.store(activations + cell_size, i,", False),
-    ("tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)", "cell_grad", False),
-    ("tl.store(grad_gates + cell_size,", "tl.store(grad_gates + 2 * cell_size,", False),
-    ("cell_grad * f, inside", "cell_grad, inside", False),
-    ("inside = column < cell_size", "inside = column < cell_size - 1", True),
+    # (kernel's text, what is put in its place, uses that have it: training or not)
+    ("c = f * previous + i * g", "c = i * g", {True, False}),
+    ("c = tl.where(c < -clip, -clip, c)", "", {True, False}),
+    ("g = 2 / (1 + tl.exp(-2 * g)) - 1", "g = 1 / (1 + tl.exp(-g))", {True, False}),
+    ("inside = column < cell_size", "inside = column < cell_size - 1", {True, False}),
+    ("tl.store(activations + cell_size, f,", "tl.store(activations + cell_size, i,", {True}),
+    ("tl.where((c >= clip) | (c <= -clip), 0.0, cell_grad)", "cell_grad", {True}),
+    ("tl.store(grad_gates + cell_size,", "tl.store(grad_gates + 2 * cell_size,", {True}),
+    ("cell_grad * f, inside", "cell_grad, inside", {True}),
+    ("tl.load(bias + cell_size, inside)", "tl.load(bias, inside)", {False}),
+    ("tl.where(tl.load(left + row) > 0, c, previous)", "c", {False}),
+    ("h = tl.where(h < -clip, -clip, h)", "", {False}),
+    ("tl.store(hidden + here, h, inside & is_real)", "tl.store(hidden + here, h, inside)", {False}),
+    ("tl.where(is_real, h, 0.0)", "h", {False}),
 ]
 
 
-@pytest.mark.parametrize(("text", "wrong", "in_both"), FAULTS)
-def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong, in_both):
+@pytest.mark.parametrize(("text", "wrong", "uses"), FAULTS)
+def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong, uses):
     source = importlib.util.find_spec(triton_kernels.__name__).loader.get_source(
         triton_kernels.__name__
     )
@@ -202,11 +180,10 @@ def test_a_wrong_kernel_is_not_used(untried, monkeypatch, tmp_path, text, wrong,
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
     run_by(monkeypatch, kernels)
-    with pytest.warns(UserWarning, match=r"fused steps are not used on cpu .*: wrong \w+"):
-        assert not works(CPU, torch.float32, torch.float32, training=True)
-    if in_both:
-        with pytest.warns(UserWarning, match="wrong"):
-            assert not works(CPU, torch.float32, torch.float32, training=False)
+    monkeypatch.setattr(tuning, "BLOCK", 16)
+    for training in uses:
+        with pytest.warns(UserWarning, match=r"fused steps are not used on cpu .*: wrong \w+"):
+            assert not works(CPU, torch.float32, torch.float32, training=training)
 
 
 def test_without_triton_the_plain_steps_run(untried, monkeypatch):
@@ -267,26 +244,20 @@ def test_the_launches_compile(capability, dtype, fused, monkeypatch, tmp_path):
     import triton
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    # As on a GPU.
-    monkeypatch.setattr(
-        fast,
-        "linear_kernel",
-        lambda weight, *_: LinearKernel(weight.bfloat16()) if dtype else ExactLinear(weight),
-    )
     monkeypatch.setattr(tuning, "BLOCK", 512)
     # Kernels that are only compiled leave memory as it was, which may hold NaN.
     monkeypatch.setattr(fast, "_has_nan", lambda _: False)
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
-    backward = ["output_backward", "backward_step"]
-    for frozen, names in ((True, ["forward_step"]), (False, ["forward_step", *backward])):
+    for last in (["output_step"], ["output_backward", "backward_step"]):
+        names = ["forward_step", *last]
         kernels = {name: CompiledOnly(getattr(triton_kernels, name)) for name in names}
         monkeypatch.setattr(lstm_fused, "kernel", kernels.__getitem__)
-        cell, arguments = layer(528, (3, None), dim=16)
-        cell.requires_grad_(not frozen)
-        cell.dtype = cell.training_dtype = dtype
-        output = cell(*arguments)[0]
-        if not frozen:
-            output.sum().backward()
+        if "output_step" in names:
+            run_frozen_layer(dtype)
+        else:
+            cell, arguments = layer(528, (3, None), dim=16)
+            cell.training_dtype = dtype
+            cell(*arguments)[0].sum().backward()
         for kernel in kernels.values():
             (code,) = kernel.code.values()
             assert len(code["cubin"]) > 1000
@@ -295,3 +266,13 @@ def test_the_launches_compile(capability, dtype, fused, monkeypatch, tmp_path):
             # Rounded to the nearest, unlike in the interpreter.
             assert ("cvt.rn.bf16" in code["ptx"]) == (dtype == "bfloat16")
             assert ".local" not in code["ptx"]
+
+
+def run_frozen_layer(dtype):
+    size, kind = 528, getattr(torch, dtype or "float32")
+    first, state, projection = (torch.zeros(2, n * size, size, dtype=kind) for n in (4, 4, 1))
+    weights = LstmWeights(first, state, torch.zeros(2, 4 * size), projection, 3.0, None)
+    inputs, outputs = torch.zeros(2, 3, 4, size), torch.zeros(2, 3, 4, size)
+    hidden, cell = torch.zeros(2, 4, size, dtype=kind), torch.zeros(2, 4, size)
+    left = torch.ones(3, 4, dtype=torch.int32)
+    lstm_fused.run_layer(weights, inputs, outputs, hidden, cell, left)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels import fast, tuning
+from elmo_plugin.bilm.kernels import cuda_graph, fast, tuning
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
@@ -42,7 +42,7 @@ OPTIONS = ElmoOptions(
 
 def capture(monkeypatch):
     """From now on, steps are as on a GPU."""
-    monkeypatch.setattr(captured, "cuda_graph", lambda run, warm_up: run)
+    monkeypatch.setattr(cuda_graph, "record", lambda run, warm_up: run)
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 4)
     interpret(monkeypatch)
 
@@ -155,7 +155,7 @@ def test_without_memory_for_a_graph_the_steps_are_the_same(monkeypatch, text, se
             raise RuntimeError("out of memory")
         return run
 
-    monkeypatch.setattr(captured, "cuda_graph", fails)
+    monkeypatch.setattr(cuda_graph, "record", fails)
     found = train(*text, "log-uniform", settings=settings)
     assert found[3].captures == (settings is UPDATED)
     assert not found[3].captures_updates
@@ -222,7 +222,7 @@ class TestOnAGpu:
     def test_after_a_failure_the_steps_are_the_same(self, monkeypatch, text):
         """Here while a graph is recorded, with dropout, whose generator takes part in it."""
         plain = train(*text, "log-uniform", device=self.GPU, captures=False)
-        record, calls = captured.cuda_graph, itertools.count(1)
+        record, calls = cuda_graph.record, itertools.count(1)
 
         def fails(run, warm_up):
             def asks():
@@ -232,7 +232,7 @@ class TestOnAGpu:
 
             return record(asks if next(calls) == 3 else run, warm_up)
 
-        monkeypatch.setattr(captured, "cuda_graph", fails)
+        monkeypatch.setattr(cuda_graph, "record", fails)
         found = train(*text, "log-uniform", device=self.GPU)
         assert not found[3].captures
         assert_same(found, plain, 1e-5)
