@@ -24,13 +24,17 @@ from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.data.readers.snli import SnliReader
 from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.data.readers.sst_tokens import StanfordSentimentTreeBankDatasetReader
-from tests.models.tasks import DATA, bcn, build, esim, ner, srl, tensors
+from tests.models.tasks import DATA, bcn, build, esim, instances, ner, srl, tensors
 
 
-def made(reader, *arguments, **more):
-    """An instance as a data loader gets it."""
-    instance = reader.text_to_instance(*arguments, **more)
-    reader.apply_token_indexers(instance)
+def with_gold(params, gold, row=0):
+    """An instance of a task with other gold annotation, in the fields that readers give it."""
+    instance = instances(params)[row]
+    if "label" in instance.fields:
+        instance.fields["label"] = GoldLabelField(gold)
+    else:
+        instance.fields["tags"] = GoldTagsField(gold.split(), instance["tokens"])
+        instance["metadata"].metadata["gold_tags"] = gold.split()
     return instance
 
 
@@ -83,10 +87,13 @@ def test_readers_give_such_fields(tmp_path):
 
 def ner_instances(*sentences):
     reader = Conll2003DatasetReader(INDEXERS)
-    return [
-        made(reader, [Token(word) for word in words.split()], ner_tags=tags.split())
+    made = [
+        reader.text_to_instance([Token(word) for word in words.split()], ner_tags=tags.split())
         for words, tags in sentences
     ]
+    for instance in made:
+        reader.apply_token_indexers(instance)
+    return made
 
 
 # A type of its own, one that is known under other prefixes, and two spans in a row.
@@ -124,9 +131,9 @@ def test_ner_scores_are_those_of_the_tags(caplog):
 
 def test_verbose_metrics_leave_them_out():
     model = build(ner(verbose_metrics=True))
-    instances = ner_instances(*DATA["crf_tagger"], *UNSEEN)
-    found = model(**tensors(model, instances))["tags"]
-    gold = [sentence["tags"].labels for sentence in instances]
+    chosen = ner_instances(*DATA["crf_tagger"], *UNSEEN)
+    found = model(**tensors(model, chosen))["tags"]
+    gold = [sentence["tags"].labels for sentence in chosen]
     names = model.vocab.get_index_to_token_vocabulary("labels")
     metrics = model.get_metrics(reset=True)
     for tag in names.values():
@@ -150,12 +157,9 @@ def test_ner_without_one_sentence_of_seen_tags():
 def test_srl(caplog):
     model = build(srl()).double()
     model.tag_projection_layer._module.bias.data[model.vocab.get_token_index("O", "labels")] += 3
-    reader = SrlReader(INDEXERS)
 
     def run(tags):
-        words = [Token(word) for word in ["She", "gave", "him", "the", "door", "."]]
-        instance = reader.text_to_instance(words, [0, 1, 0, 0, 0, 0], tags.split())
-        output = model.forward_on_instances([instance])[0]
+        output = model.forward_on_instances([with_gold(srl(), tags, row=4)])[0]
         return output, model.get_metrics(reset=True)
 
     tags = run("O B-V O O O O")[0]["tags"]
@@ -174,27 +178,12 @@ def test_srl(caplog):
     assert "1 gold labels (1 different: B-R-ARGM-DIR)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("params", "read"),
-    [
-        (
-            esim(),
-            lambda label: made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", label),
-        ),
-        (
-            bcn(),
-            lambda label: made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], label),
-        ),
-    ],
-    ids=["esim", "bcn"],
-)
-def test_classifiers(params, read, monkeypatch, caplog):
-    monkeypatch.setattr(
-        "elmo_plugin.data.readers.sst_tokens.LABELS", ("0", "1", "2", "3", "4", "9")
-    )
+@pytest.mark.parametrize("params", [esim(), bcn()], ids=["esim", "bcn"])
+def test_classifiers(params, caplog):
     model = build(params)
-    best = model.forward_on_instances([read(None)])[0]["label"]
-    seen, unseen = read(best), read("9")
+    best = model.forward_on_instances([with_gold(params, "9")])[0]["label"]
+    model.get_metrics(reset=True)
+    seen, unseen = with_gold(params, best), with_gold(params, "9")
     alone = model.forward_on_instances([seen])[0]["loss"]
     assert model.get_metrics(reset=True)["accuracy"] == 1
     with caplog.at_level(logging.WARNING):
@@ -217,35 +206,29 @@ def test_prediction_warns_too_which_asks_for_no_metrics(caplog):
     assert caplog.text.count("6 gold labels") == 1
 
 
-def test_labels_that_the_vocabulary_gets_later_count_as_unseen(caplog):
+@pytest.mark.parametrize(
+    ("params", "gold", "row"),
+    [
+        (esim(), "new", 0),
+        (bcn(), "new", 0),
+        (ner(label_encoding="BIOUL"), "U-NEW", 1),
+        (srl(), "B-NEW O", 2),
+    ],
+    ids=["esim", "bcn", "ner", "srl"],
+)
+def test_labels_that_the_vocabulary_gets_later_count_as_unseen(params, gold, row, caplog):
     """As `evaluate --extend-vocab` adds them."""
-    for model, instances in (
-        (build(ner(label_encoding="BIOUL")), ner_instances(*DATA["crf_tagger"], *UNSEEN)),
-        (
-            build(srl()),
-            [made(SrlReader(INDEXERS), [Token("a"), Token("b")], [0, 1], ["B-R-NEW", "B-V"])],
-        ),
-        (
-            build(esim()),
-            [made(SnliReader(WhitespaceTokenizer(), INDEXERS), "a b", "a", "new")],
-        ),
-        (
-            build(bcn()),
-            [made(StanfordSentimentTreeBankDatasetReader(INDEXERS), ["a", "b"], "3")],
-        ),
-    ):
-        if model.default_predictor == "text_classifier":
-            instances[0]["label"].label = "new"
-        before = model.vocab.get_vocab_size("labels")
-        model.vocab.extend_from_instances(instances)
-        model.extend_embedder_vocab()
-        assert model.vocab.get_vocab_size("labels") > before
-        batch = tensors(model, instances)
-        output = model.make_output_human_readable(model(**batch))
-        assert torch.isfinite(output.get("loss", torch.zeros(()))).all()
-        with caplog.at_level(logging.WARNING):
-            model.get_metrics(reset=True)
-        assert "training never saw them" in caplog.text
-        caplog.clear()
-        with pytest.raises(ConfigurationError, match="no new labels for a model from an archive"):
-            model.train()(**batch)
+    model = build(params)
+    chosen = [with_gold(params, gold, row), with_gold(params, DATA[params["type"]][-1][-1], -1)]
+    before = model.vocab.get_vocab_size("labels")
+    model.vocab.extend_from_instances(chosen)
+    model.extend_embedder_vocab()
+    assert model.vocab.get_vocab_size("labels") == before + 1
+    batch = tensors(model, chosen)
+    output = model.make_output_human_readable(model(**batch))
+    assert torch.isfinite(output["loss"])
+    with caplog.at_level(logging.WARNING):
+        model.get_metrics(reset=True)
+    assert "training never saw them" in caplog.text
+    with pytest.raises(ConfigurationError, match="no new labels for a model from an archive"):
+        model.train()(**batch)
