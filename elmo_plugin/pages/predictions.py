@@ -74,22 +74,18 @@ def _joined_lines(
 def _objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the line number and the JSON object of each non-blank line."""
     for number, line in read_lines(path):
-        if line.strip():
-            yield number, _object(line, f"{path}, line {number}")
-
-
-def _object(line: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{name}: not JSON ({error}), expected one JSON object per line"
-        ) from error
-    except RecursionError:
-        raise ValueError(f"{name}: JSON that is nested too deeply, expected a prediction") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{name}: found {quoted(line.strip())}, expected a JSON object")
-    return found
+        if not line.strip():
+            continue
+        name = f"{path}, line {number}"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
+            raise ValueError(
+                f"{name}: not JSON ({error}), expected one JSON object per line"
+            ) from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{name}: found {quoted(line.strip())}, expected a JSON object")
+        yield number, found
 
 
 def to_html(prediction: dict[str, Any], colors: dict[str, int]) -> tuple[str, str]:

@@ -214,7 +214,8 @@ def test_spans_of_tags(tags, wanted):
         ),
         ('{"label": "x", "probabilities": {"x": "y"}}', r"line 3: x: found 'y', expected a whole"),
         (f'{{"label": "x", "probabilities": {{"x": {10**400}}}}}', r"line 3: int too large"),
-        ("[" * 10**5, r"line 3: JSON that is nested too deeply"),
+        ("1" * 5000, r"line 3: not JSON \(Exceeds the limit"),
+        ("[" * 10**5, r"line 3: not JSON \(maximum recursion"),
         ('{"best_span": [0, 2], "token_offsets": [[0, 1]]}', r"line 3: found best_span \[0, 2\]"),
     ],
 )
