@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.modules import InputVariationalDropout
 from allennlp.nn.util import get_text_field_mask
 from numpy_squad import Reference, best_span, loss
 from squad_cases import DIM, QUESTIONS, build, instances, reader, squad
@@ -160,23 +161,6 @@ def test_the_two_losses():
     assert both < min(single)
 
 
-def test_dropout_is_one_mask_for_all_words_and_off_in_evaluation(bilm):
-    model = elmo_model(bilm, True, True, dropout=0.5).train()
-    seen = {}
-    for name in ("_phrase_layer", "_span_start_encoder"):
-        module = getattr(model, name)
-        module.register_forward_hook(
-            lambda _, inputs, __, name=name: seen.setdefault(name, []).append(inputs[0])
-        )
-    model(**batch_of(model))
-    for inputs in (seen["_phrase_layer"][0][1], seen["_span_start_encoder"][0][1]):
-        dropped = (inputs == 0).all(dim=0)
-        assert 0 < dropped.sum() < len(dropped)
-    model.eval()
-    first, second = model(**batch_of(model)), model(**batch_of(model))
-    assert torch.equal(first["span_end_logits"], second["span_end_logits"])
-
-
 @pytest.mark.parametrize("encoder", ["gru", "packed_gru", "coupled_lstm", "alternating_lstm"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_mixed_precision(encoder, dtype):
@@ -278,6 +262,8 @@ def test_dropout_stands_before_and_behind_both_shared_layers():
     def dropped(name, tensors):
         return all(any(one is other for other in given[name]) for one in tensors)
 
+    for name in ("_dropout", "_self_attention._dropout"):  # one mask for all words
+        assert isinstance(model.get_submodule(name), InputVariationalDropout)
     # Passage and question each.
     assert dropped("_dropout", put_out["_text_field_embedder"] + put_out["_phrase_layer"])
     assert dropped("_dropout", put_out["_self_attention"])
