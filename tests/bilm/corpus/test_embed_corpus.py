@@ -272,8 +272,10 @@ def test_a_run_goes_on_only_with_the_same(tmp_path, corpus, change, message):
     with pytest.raises(ValueError, match=message):
         make(corpus, **change)
     assert digests(tmp_path / "out") == before
-    make(corpus, force=True, **change)
-    assert digests(tmp_path / "out") != before
+    complete = make(corpus, force=True, **change)
+    after = digests(tmp_path / "out")
+    assert after != before
+    assert list(after) == [part["name"] for part in complete["parts"]]  # no other is left
 
 
 @pytest.mark.parametrize(
