@@ -153,19 +153,14 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     they are the biLM's own initial states. onnxruntime warns that these defaults are not constants;
     ignore it. The file's metadata has the biLM's options and `state`.
 
-    # Parameters
-
-    bilm : `BiLm`
-        The biLM, with `state` `"reset"` or `"primed"` and float32 weights.
-    path : `Union[str, Path]`
-        The file to write. An existing file is replaced once the new one is complete.
+    The biLM has `state` `"reset"` or `"primed"` and float32 weights on the CPU. An existing file is
+    replaced once the new one is complete.
 
     # Raises
 
     `ValueError`
-        If the biLM is a model of ELMoForManyLangs, a layer was replaced or hooked, its `state` is
-        `"carry"`, it is not in float32 or not on the CPU, or the exported graph has a fixed
-        `batch_size` or `num_tokens`. No file is written.
+        If the biLM is another or a model of ELMoForManyLangs, a layer was replaced or hooked, or
+        the exported graph has a fixed `batch_size` or `num_tokens`. No file is written.
     `FileNotFoundError`
         If the output's folder does not exist.
     `ModuleNotFoundError`

@@ -65,16 +65,8 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     """
     AllenNLP 0.9's `ElmoEmbedder`, with its arguments and defaults.
 
-    # Parameters
-
-    options_file, weight_file : `str`, optional (default = the released Original biLM)
-        See `elmo_plugin.ElmoEmbedder`.
-    cuda_device : `int | None`, optional (default = `-1`)
-        Number of the GPU; negative for the CPU; `None` for PyTorch's current GPU, if there is one.
-    state : `str | None`, optional (default = `None`)
-        Initial state of the LSTM, `"carry"`, `"reset"` or `"primed"` (see
-        `elmo_plugin.ElmoEmbedder`). The default is the value of the environment variable
-        `ELMO_PLUGIN_STATE`, else `"carry"`.
+    `cuda_device` `None` is PyTorch's current GPU, if there is one. `state` is by default the value
+    of the environment variable `ELMO_PLUGIN_STATE`, else `"carry"`.
     """
 
     def __init__(
@@ -98,10 +90,7 @@ class Elmo(elmo.Elmo):
     """
     `elmo_plugin.Elmo`, with the default `state` from the environment variable `ELMO_PLUGIN_STATE`.
 
-    # Parameters
-
-    arguments, named : `Any`
-        See `elmo_plugin.Elmo`.
+    Arguments are those of `elmo_plugin.Elmo`.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
