@@ -428,36 +428,3 @@ def test_what_training_left_in_a_file_does_no_harm(path):
     with h5py.File(path, "r+") as file:
         file["embedding"] = numpy.zeros((3, 6), dtype=numpy.float32)
     load_weights(random_bilm(seed=2), path)
-
-
-def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch):
-    before = path.read_bytes()
-    entries = checkpoint.layout
-
-    def fail_in_the_middle(bilm):
-        yield from list(entries(bilm))[:7]
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(checkpoint, "layout", fail_in_the_middle)
-    with pytest.raises(OSError, match="No space left"):
-        save_weights(random_bilm(seed=2), path)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_a_write_replaces_the_old_file(path):
-    save_weights(random_bilm(seed=2), path)
-    read = random_bilm(seed=3)
-    load_weights(read, path)
-    assert torch.equal(
-        read.char_cnn.char_conv_0.weight,
-        random_bilm(seed=2).char_cnn.char_conv_0.weight,
-    )
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_the_options_come_back_from_their_file(tmp_path):
-    files = write(tmp_path)
-    assert load_bilm(*files).options == OPTIONS
-    assert json.loads(Path(files.options).read_text())["char_cnn"]["n_characters"] == 262
-    assert not re.search(r"NaN|Infinity", Path(files.options).read_text())
