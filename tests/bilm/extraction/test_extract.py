@@ -458,22 +458,6 @@ def test_damaged_part_is_computed_again(tmp_path, state, left):
     resume_and_compare(tmp_path, lines, wanted, state)
 
 
-def test_a_run_that_had_read_all_is_not_resumed_with_more(tmp_path, monkeypatch):
-    """In carry its last batch would not be that of a run over all lines."""
-    lines, bilm, write_file = text(30), bilm_of("carry"), extract_module.write_file
-
-    def full_disk(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(extract_module, "write_file", full_disk)
-    with pytest.raises(OSError, match="no space left"):
-        extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4))
-    monkeypatch.setattr(extract_module, "write_file", write_file)
-    with pytest.raises(ValueError, match="lines 1 to 34 of the input have changed since"):
-        extract(bilm, [*lines, "a"], tmp_path / "out", Extraction(batch_size=4), resume=True)
-    assert extract(bilm, lines, tmp_path / "out", Extraction(batch_size=4), resume=True) == 33
-
-
 @pytest.mark.usefixtures("small_shards")
 def test_input_that_ends_earlier_is_another(tmp_path):
     stop(tmp_path, ["a"] * 40, 39, SHORT)

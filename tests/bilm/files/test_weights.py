@@ -185,16 +185,6 @@ def test_a_file_that_is_not_hdf5(content, tmp_path):
     refused(random_bilm(), tmp_path / "weights.hdf5", "not a whole HDF5 file")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_truncated_file_wherever_it_was_cut(dtype, tmp_path):
-    path = tmp_path / "weights.hdf5"
-    save_weights(random_bilm(), path, dtype=dtype)
-    whole = path.read_bytes()
-    for share in (0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999):
-        path.write_bytes(whole[: int(share * len(whole))])
-        refused(random_bilm(seed=2), path, "not a whole HDF5 file")
-
-
 def test_a_pickle_is_not_opened(tmp_path):
     """Nothing in a weight file runs, whatever it calls itself."""
 

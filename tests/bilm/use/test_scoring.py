@@ -137,20 +137,6 @@ def test_order_and_batching_do_not_matter(parts, state):
         assert one.backward == pytest.approx(other.backward, abs=1e-6)
 
 
-def test_probabilities_of_all_sentences_sum_to_one(parts):
-    """Of those that begin with each word, and of none; forward."""
-    scorer = scorer_of(parts)
-    # A first word may be <S> or <UNK> too.
-    words = [word for word in parts[2].words if word != "</S>"]
-    (empty,) = scorer.score([[]])
-    singles = list(scorer.score([[word] for word in words]))
-    assert math.exp(empty.end) + sum(math.exp(one.forward[0]) for one in singles) == pytest.approx(
-        1
-    )
-    assert empty.forward == empty.backward == []
-    assert empty.num_predictions == 1
-
-
 def test_substitutes_are_the_best_of_all_words(parts):
     """Every word put in the place and scored: the two directions see the same contexts."""
     scorer = scorer_of(parts, "primed")
