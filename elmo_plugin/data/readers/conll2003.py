@@ -103,11 +103,17 @@ class Conll2003DatasetReader(ShardingReader):
                 )
             convert_to_coding_scheme = None if coding_scheme == "IOB1" else coding_scheme
         super().__init__(token_indexers, **kwargs)
-        labels = [("tag", tag_label), *(("feature", label) for label in feature_labels)]
-        for kind, label in labels:
-            if label not in LABELS and (kind, label) != ("tag", None):
+        self._columns = _Columns(columns)
+        labels = [] if tag_label is None else [("tag", tag_label)]
+        for kind, label in [*labels, *(("feature", label) for label in feature_labels)]:
+            if label not in LABELS:
                 raise ConfigurationError(
                     f"unknown {kind} label type: {label}; expected ner, pos or chunk"
+                )
+            if label not in self._columns.names:
+                raise ConfigurationError(
+                    f"found the columns {self._columns.names} without {label!r}, which tag_label "
+                    "or feature_labels names; expected it among them"
                 )
         if convert_to_coding_scheme not in (None, "BIOUL"):
             raise ConfigurationError(
@@ -118,13 +124,6 @@ class Conll2003DatasetReader(ShardingReader):
         self.feature_labels = set(feature_labels)
         self.convert_to_coding_scheme = convert_to_coding_scheme
         self.label_namespace = label_namespace
-        self._columns = _Columns(columns)
-        for label in {*feature_labels, tag_label} - {None}:
-            if label not in self._columns.names:
-                raise ConfigurationError(
-                    f"found the columns {self._columns.names} without {label!r}, which tag_label "
-                    "or feature_labels names; expected it among them"
-                )
 
     def _read(self, file_path: PathOrStr) -> Iterable[Instance]:
         local_path = cached_path(str(file_path))

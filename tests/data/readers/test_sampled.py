@@ -34,12 +34,9 @@ def test_keeps_a_part_in_order_and_the_same_one_again(path):
 
 
 def test_a_smaller_part_is_in_a_larger_one(path):
-    assert (
-        set(words(path, fraction=0.1))
-        < set(words(path, fraction=0.5))
-        < set(words(path, fraction=1))
-    )
-    assert len(words(path, fraction=1)) == 400
+    small, half, whole = (set(words(path, fraction=part)) for part in (0.1, 0.5, 1))
+    assert small < half < whole
+    assert len(whole) == 400
 
 
 def test_indexes_as_its_reader_does(path):
@@ -87,12 +84,13 @@ def test_a_share_of_which_nothing_is_kept_is_no_error(path):
     assert 5 < sum(kept) < 40
 
 
-@pytest.mark.parametrize("fraction", [0, -0.5, 1.5])
-def test_a_fraction_out_of_range(path, fraction):
-    with pytest.raises(ConfigurationError, match=f"fraction is {fraction}, expected"):
+@pytest.mark.parametrize(
+    ("fraction", "message"),
+    [
+        *((one, f"fraction is {one}, expected") for one in (0, -0.5, 1.5)),
+        (1e-5, "train: a fraction of 1e-05 keeps none of 400"),
+    ],
+)
+def test_a_fraction_that_is_none_or_keeps_nothing(path, fraction, message):
+    with pytest.raises(ConfigurationError, match=message):
         words(path, fraction=fraction)
-
-
-def test_nothing_left(path):
-    with pytest.raises(ConfigurationError, match=r"train: a fraction of 1e-05 keeps none of 400"):
-        words(path, fraction=1e-5)
