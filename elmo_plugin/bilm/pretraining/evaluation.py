@@ -16,12 +16,9 @@ def sum_of_losses(
     states: tuple[LstmState, LstmState] | None = None,
 ) -> tuple[float, float, int]:
     """
-    Sum the losses of both directions over batches, with the full softmax and without dropout.
-
-    The batches must be consecutive, because the LSTM state is carried from batch to batch. `states`
-    are the LSTM states before the first batch (default: zeros). The result is (sum of forward
-    losses, sum of backward losses, number of batches). The loss of a batch is its mean in nats per
-    word.
+    Return the sums of the forward and the backward losses of consecutive batches, with the full
+    softmax and without dropout, and the number of batches. A batch's loss is its mean in nats per
+    word. `states` are the LSTM states before the first batch (default: zeros).
     """
     was_training = model.training
     model.eval()
@@ -45,9 +42,7 @@ def loss_metrics(forward: float, backward: float, sampled: bool) -> dict[str, fl
     Return loss and perplexities by name, given the mean losses of both directions in nats per word.
 
     `perplexity` is the geometric mean of both directions' perplexities, as bilm-tf prints it
-    (bilm/training.py at 7cffee2, `test`). With `sampled`, the losses come from a sampled softmax.
-    The only perplexity is then `sampled_perplexity`, which is not comparable with a perplexity over
-    all words.
+    (bilm/training.py at 7cffee2, `test`). That of a `sampled` softmax is not comparable with it.
     """
     loss = (forward + backward) / 2
     average = math.exp(min(loss, 700.0))

@@ -194,8 +194,8 @@ def _card_of_a_checkpoint(
     card: dict[str, Any] = {"checkpoint": path.name, "run": ended}
     where = "an unknown step"
     if progress := state.get("progress"):
-        card |= {"epochs": progress["epochs"], "batches_of_the_next": progress["batches"]}
-        card |= {"steps": progress["steps"], "metrics": progress["metrics"]}
+        card |= {name: progress[name] for name in ("epochs", "steps", "metrics")}
+        card["batches_of_the_next"] = progress["batches"]
         where = f"after {counted(card['epochs'], 'epoch')}, step {card['steps']}"
     return card, f"the checkpoint {path.name} ({where}) of a run that {ended}"
 

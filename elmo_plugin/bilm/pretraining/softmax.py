@@ -216,21 +216,17 @@ class WordSoftmax(torch.nn.Module):
         assert self.sampler is not None
         return self.sampler.word_ids(negatives.draws.to(self.weight.device))
 
-    def draw(self, seed: int) -> tuple[Negatives, Negatives] | None:
+    def draw(self, seed: int | None = None) -> tuple[Negatives, Negatives] | None:
         """
         Sample the negatives of the forward and the backward direction, which may be one object for
-        both; return `None` for a full softmax.
+        both; return `None` for a full softmax. Without a seed, PyTorch's generator is used.
         """
         if self.sampler is None:
             return None
-        first, second = self._drawn(2, torch.Generator().manual_seed(seed))
-        return first, second
-
-    def _drawn(self, count: int, generator: torch.Generator | None = None) -> list[Negatives]:
-        assert self.sampler is not None
-        if isinstance(self.sampler, FrequencySampler):
-            return [self.sampler.sample(generator)] * count
-        return [self.sampler.sample(generator) for _ in range(count)]
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        first = self.sampler.sample(generator)
+        shared = isinstance(self.sampler, FrequencySampler)
+        return first, first if shared else self.sampler.sample(generator)
 
     def forward(
         self,
@@ -250,8 +246,7 @@ class WordSoftmax(torch.nn.Module):
                 full_cross_entropy(*one, self.weight, self.bias, training_dtype=dtype).mean()
                 for one in zip(outputs, targets)
             ]
-        if negatives is None:
-            negatives = self._drawn(len(targets))
+        negatives = (negatives or self.draw() or ())[: len(targets)]
         num_parts = 1
         if negatives[0] is negatives[-1]:  # one product has all directions
             num_parts = len(targets)

@@ -85,8 +85,7 @@ class Stepper:
         """
         Choose the dtype of matrix products, if the model's `dtype` is `"auto"`.
 
-        The choice is stored as `training_dtype` in `metrics`, the run's metrics. A resumed run
-        keeps the stored choice. Raise a `ValueError` if the processes choose differently.
+        The choice is stored in the run's `metrics`, and a resumed run keeps it.
         """
         if self.model.dtype != "auto":
             return
@@ -111,8 +110,8 @@ class Stepper:
         it waits for this one. Return the results of the steps since the last result and the sums of
         the flags, or nothing and zeros.
 
-        Raise a `ValueError` if a loss or the norm of gradients is not finite. If Python waits for
-        each step, the weights are then unchanged.
+        Raise a `ValueError` if a loss or the norm of gradients is not finite. On a CPU, the weights
+        are then unchanged.
         """
         if self.settings.frozen_steps:
             self.model.bilm.requires_grad_(number > self.settings.frozen_steps)
@@ -121,9 +120,9 @@ class Stepper:
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * factor
         losses, norm = self._compute_gradients(pairs, number)
-        is_updated = norm is not None
-        figures = torch.cat([losses, (self._clip() if norm is None else norm).view(1)])
-        self._taken.append(_Taken(number, figures, pairs))
+        if not (is_updated := norm is not None):
+            norm = self._clip()
+        self._taken.append(_Taken(number, torch.cat([losses, norm.view(1)]), pairs))
         results: list[Step] = []
         totals = [0.0] * len(flags)
         if wait or len(self._taken) >= self._steps_ahead:
@@ -137,8 +136,8 @@ class Stepper:
         self, pairs: list[BatchPair], number: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
-        Return the mean losses of both directions. If a CUDA graph has changed the weights as well,
-        return the norm of the gradients, too.
+        Return the mean losses of both directions, and the norm of the gradients if a CUDA graph has
+        changed the weights by them as well.
         """
         settings, model = self.settings, self.model
         dropout = model.dropout if number > settings.dropout_free_steps else 0.0
