@@ -52,19 +52,32 @@ def test_the_loop_shuffles_as_many_files_together_as_its_settings_say(pretrainin
         assert len(seen) <= 2 if files_at_once == 1 else len(seen) > 2
 
 
-def test_a_loss_that_is_no_number_stops_the_loop_with_step_and_lines(pretraining):
-    run = pretraining(settings={"optimizer": {"type": "sgd", "lr": math.inf}})
-    with pytest.raises(ValueError, match=r"loss is nan at step 2, .*read from .*/[a-d]\.txt:\d+"):
+@pytest.mark.parametrize(
+    ("settings", "text", "message"),
+    [
+        (
+            {"optimizer": {"type": "sgd", "lr": math.inf}},
+            {},
+            r"loss is nan at step 2, .*read from .*/[a-d]\.txt:\d+",
+        ),
+        (
+            {"optimizer": {"type": "sgd", "lr": 1e38}},
+            {"batches_per_epoch": 1},
+            "held-out loss is nan, expected a finite number",
+        ),
+        (
+            {"gradient_scale": math.inf, "grad_norm": 1.0},
+            {},
+            "norm of the gradients is nan at step 1",
+        ),
+    ],
+)
+def test_what_is_no_number_stops_the_loop_and_is_not_saved(pretraining, settings, text, message):
+    run = pretraining(settings=settings, **text)
+    with pytest.raises(ValueError, match=message):
         run.run()
     assert run.files.newest(clean=True) is None
-
-
-def test_a_heldout_loss_that_is_no_number_is_no_epoch(pretraining):
-    run = pretraining(settings={"optimizer": {"type": "sgd", "lr": 1e38}}, batches_per_epoch=1)
-    with pytest.raises(ValueError, match="held-out loss is nan, expected a finite number"):
-        run.run()
     assert not (run.files.directory / "weights.hdf5").exists()
-    assert run.files.newest(clean=True) is None
 
 
 def test_a_run_resumes_with_the_same_text_and_words_only(pretraining, paths, monkeypatch):
@@ -141,18 +154,14 @@ def test_a_schedule_that_is_longer_than_the_run_is_refused_before_a_step(
         run.run()
 
 
-def test_a_norm_that_is_no_number_stops_the_loop(pretraining):
-    run = pretraining(settings={"gradient_scale": math.inf, "grad_norm": 1.0})
-    with pytest.raises(ValueError, match="norm of the gradients is nan at step 1"):
-        run.run()
-
-
-def test_accumulated_batches_are_one_step_over_both(pretraining):
-    """Two batches of half the rows each have other streams, so the steps alone are compared."""
+def test_accumulated_batches_are_one_step_and_the_loss_is_the_mean_over_batches(pretraining):
+    """By hand: of steps of 2, 2 and 1 batches."""
     run = pretraining(settings={"num_gradient_accumulation_steps": 2}, batches_per_epoch=5)
     steps = []
     run.on_step = steps.append
-    run.run()
+    metrics = run.run()
+    mean = sum(step.loss * size for step, size in zip(steps[3:], (2, 2, 1), strict=True)) / 5
+    assert metrics["training_loss"] == pytest.approx(mean, rel=1e-12)
     assert [(step.epoch, step.batch, step.steps) for step in steps] == [
         (0, 1, 1),
         (0, 2, 2),
@@ -161,18 +170,6 @@ def test_accumulated_batches_are_one_step_over_both(pretraining):
         (1, 2, 5),
         (1, 3, 6),
     ]
-
-
-def test_the_training_loss_is_the_mean_over_batches_also_of_a_step_that_has_fewer(pretraining):
-    """By hand: of steps of 2, 2 and 1 batches."""
-    run = pretraining(
-        settings={"num_gradient_accumulation_steps": 2, "num_epochs": 1}, batches_per_epoch=5
-    )
-    steps = []
-    run.on_step = steps.append
-    metrics = run.run()
-    mean = sum(step.loss * size for step, size in zip(steps, (2, 2, 1), strict=True)) / 5
-    assert metrics["training_loss"] == pytest.approx(mean, rel=1e-12)
 
 
 def test_gradients_of_accumulated_batches_are_their_mean(pretraining):
@@ -279,25 +276,19 @@ def test_heldout_text_that_is_too_short_is_named_before_a_step(paths, of_the_tra
         run.run()
 
 
-def test_a_run_resumed_after_an_epochs_last_step_reports_no_speed(pretraining, monkeypatch):
-    settings = {"num_epochs": 1, "checkpointer": CheckpointSettings(save_every_num_batches=4)}
-    run = pretraining(settings=settings)
-    monkeypatch.setattr(run, "_end_epoch", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run.run()
-    metrics = pretraining(settings=settings).run()
-    assert "training_perplexity" in metrics
-    assert "training_tokens_per_second" not in metrics
-
-
-def test_the_duration_counts_the_time_before_a_resumption(pretraining, monkeypatch):
+def test_a_run_resumed_after_an_epochs_last_step_counts_its_time_but_no_speed(
+    pretraining, monkeypatch
+):
     settings = {"num_epochs": 1, "checkpointer": CheckpointSettings(save_every_num_batches=4)}
     run = pretraining(settings=settings)
     run.on_step = lambda step: monkeypatch.setattr(run, "_begun", run._begun - 1000)
     monkeypatch.setattr(run, "_end_epoch", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run.run()
-    assert pretraining(settings=settings).run()["training_duration"].startswith("1:06:4")
+    metrics = pretraining(settings=settings).run()
+    assert metrics["training_duration"].startswith("1:06:4")
+    assert "training_perplexity" in metrics
+    assert "training_tokens_per_second" not in metrics
 
 
 @pytest.mark.parametrize(
