@@ -3,15 +3,14 @@ seqvec, flair's ELMoEmbeddings and supar's ELMoEmbedding as they come from the r
 weights, give `ElmoEmbedder`'s vectors: where AllenNLP 2.10.1 is installed, and where it is not.
 """
 
-import os
-import subprocess
-import sys
+import functools
 
 import h5py
 import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
+from tests import fresh_process
 from tests.test_as_allennlp import RUN, WITHOUT
 from tests.tiny_bilm import write
 
@@ -53,23 +52,8 @@ numpy.savez(output, *found)
 @pytest.fixture(params=[True, False], ids=["beside AllenNLP 2", "without AllenNLP"])
 def run(request, tmp_path):
     """Runs a program as `python -m elmo_plugin run`."""
-
-    def run(*arguments):
-        child = subprocess.run(
-            [sys.executable, "-c", ("" if request.param else WITHOUT) + RUN, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "HOME": str(tmp_path),
-            },
-        )
-        assert child.returncode == 0, child.stderr[-3000:]
-        return child
-
-    return run
+    program = RUN if request.param else WITHOUT + RUN
+    return functools.partial(fresh_process.run, program, folder=tmp_path, HOME=str(tmp_path))
 
 
 @pytest.mark.parametrize("state", ["carry", "primed"])

@@ -1,8 +1,6 @@
 """Archives of each model move between here and allennlp-models, with the same outputs."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from allennlp.commands.train import train_model
@@ -11,6 +9,7 @@ from allennlp.common.util import sanitize
 from allennlp.models import load_archive
 
 from tests.cases import assert_close
+from tests.fresh_process import run
 from tests.models import coref_cases
 from tests.models.tasks import EMBEDDING_DIM, bcn, embedder, esim, ner, srl, write_bilm
 
@@ -103,14 +102,7 @@ def test_archives_move_both_ways(name, number, tmp_path, repository):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     train_model(Params.from_file(tmp_path / "config.json"), tmp_path / "ours")
-    child = subprocess.run(
-        [sys.executable, "-c", STOCK, data, str(number)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert child.returncode == 0, child.stderr
-    theirs = json.loads(child.stdout.splitlines()[-1])
+    theirs = json.loads(run(STOCK, data, number, folder=tmp_path).stdout.splitlines()[-1])
     for maker in ("ours", "theirs"):
         archive = load_archive(tmp_path / maker)
         assert type(archive.model).__module__ == f"elmo_plugin.models.{name}"
