@@ -35,9 +35,8 @@ class CompiledLstmTraining(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        Run the layer and return what `Backend.lstm_layer` returns. Arguments: `inputs`, the four
-        tensors of `LstmWeights`, `hidden`, `cell`, `batch_sizes`, `cell_clip`, `projection_clip`
-        and the number format of the products.
+        Run the layer, see `Backend.lstm_layer`. Arguments: `inputs`, the tensors of `LstmWeights`,
+        `hidden`, `cell`, `batch_sizes`, both clips, and the number format of the products.
         """
         # PyTorch's threads run between two calls. While they spun, they would take the processor.
         machine.let_waiting_threads_sleep()
@@ -127,20 +126,9 @@ def training_linear(
     training_dtype: str | None = None,
 ) -> torch.Tensor:
     """
-    Compute `functional.linear` for training, with products in `training_dtype`.
-
-    # Parameters
-
-    rows, weight, bias : `torch.Tensor`
-        Shapes `(num_rows, input_dim)`, `(output_dim, input_dim)`, `(output_dim,)`.
-    training_dtype : `str | None`, optional (default = `None`)
-        With `"bfloat16"`, factors and results of matrix products are rounded, forward and backward.
-        The bias is added in the weight's dtype. `None` means autocast's dtype, else the weight's.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows, output_dim)`.
+    Compute `functional.linear` for training. In `training_dtype` `"bfloat16"`, factors and results
+    of products are rounded, forward and backward; the bias is added in the weight's dtype. `None`
+    means autocast's dtype, else the weight's.
     """
     training_dtype = product_dtype(weight, training_dtype)
     number_format = trained_format(weight, training_dtype)
@@ -279,19 +267,8 @@ def log_sum_exp(
     training_dtype: str | None = None,
 ) -> torch.Tensor:
     """
-    Return `log(sum(exp(rows W^T + bias)))` of each row, without the columns of its target.
-
-    # Parameters
-
-    rows, weight, bias, training_dtype
-        See `training_linear`.
-    ids, targets : `torch.Tensor`
-        Word id of each row of the weight, and id to leave out in each of `rows`.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(num_rows,)`.
+    Return `log(sum(exp(rows W^T + bias)))` of each row, without the columns of its target: `ids`
+    are the word ids of the weight's rows, `targets` those to leave out. See `training_linear`.
     """
     training_dtype = product_dtype(weight, training_dtype)
     number_format = trained_format(weight, training_dtype)

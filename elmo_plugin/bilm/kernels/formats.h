@@ -1,4 +1,5 @@
-// The number formats of the GEMM: how input rows and a frozen weight are stored, multiplied and summed. `quantized.py` defines each in PyTorch.
+// The number formats of the GEMM: how input rows and a frozen weight are stored, multiplied and summed. `tests/bilm/kernels/number_formats.py`
+// defines each in PyTorch.
 //
 // A panel, a packed block of a weight, consists of lanes of four bytes: one float32, two int16, two bfloat16 or four int8. The order of a sum depends
 // on the row's width alone. So a row's result is bitwise identical for any number of rows and threads, and in every variant of the library.
@@ -30,26 +31,37 @@ inline int32_t larger_magnitude(int32_t magnitude, float value) {
 // Rounds `value * scale` to an integer, in the low bits of the result: adding 1.5 * 2^23 moves it there.
 inline int32_t nearest(float value, float scale) { return bits_of(__builtin_fmaf(value, scale, 12582912.0f)); }
 
-struct Float32 {
-  // PER_LANE: weights in a lane of a panel. ROW_LANES: lanes of an input row that are multiplied by one lane of a panel.
-  static constexpr int PER_LANE = 1, ROW_LANES = 1;
+#if defined(__AMX_TILE__)
+constexpr bool HAS_TILES = true;
+#else
+constexpr bool HAS_TILES = false;
+#endif
+
+// What formats with float32 sums have in common.
+struct FloatSums {
   // CACHE_LANES: lanes of a panel that stay in the L1 cache while all rows are multiplied by them. SUM_LANES: lanes that are summed in a register.
   static constexpr int64_t CACHE_LANES = 256, SUM_LANES = 256;
   // PARAMETERS: floats stored with each input row, such as its scale. SCALES: floats stored behind each panel, a scale for each column.
   static constexpr int64_t PARAMETERS = 0, SCALES = 0;
-  // Whether AMX tiles multiply this format.
-  static constexpr bool TILES = false;
-  // 2 if an instruction multiplies two lanes of two rows by those of two columns, as those of ARM for matrices do.
-  static constexpr int PAIR = 1;
   using Sums = Vector;
   using Weights = Vector;
 
-  static Weights weights(const float* panel, int) { return load(panel); }
-  static Sums add(Sums sums, Weights weights, const float* row) { return multiply_add(broadcast(*row), weights, sums); }
   static Sums initial(const float*) { return broadcast(0.0f); }
   static Sums reload(const float*) { return broadcast(0.0f); }
   static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
+};
+
+struct Float32 : FloatSums {
+  // PER_LANE: weights in a lane of a panel. ROW_LANES: lanes of an input row that are multiplied by one lane of a panel.
+  static constexpr int PER_LANE = 1, ROW_LANES = 1;
+  // Whether AMX tiles multiply this format.
+  static constexpr bool TILES = false;
+  // 2 if an instruction multiplies two lanes of two rows by those of two columns, as those of ARM for matrices do.
+  static constexpr int PAIR = 1;
+
+  static Weights weights(const float* panel, int) { return load(panel); }
+  static Sums add(Sums sums, Weights weights, const float* row) { return multiply_add(broadcast(*row), weights, sums); }
 
   static void pack(const float* from, int64_t dim, float* to, float*) { memcpy(to, from, dim * sizeof(float)); }
   // Converts 32 packed numbers to float32.
@@ -112,11 +124,7 @@ struct Int8 {
 #else
   static constexpr int32_t ZERO_POINT = 128;
 #endif
-#if defined(__AMX_INT8__)
-  static constexpr bool TILES = true;
-#else
-  static constexpr bool TILES = false;
-#endif
+  static constexpr bool TILES = HAS_TILES;
   using Sums = Integers;
   using Weights = Integers;
 
@@ -194,17 +202,9 @@ struct Int8 {
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define HAS_BFLOAT16
 
-struct BFloat16 {
+struct BFloat16 : FloatSums {
   static constexpr int PER_LANE = 2, ROW_LANES = 1;
-  static constexpr int64_t CACHE_LANES = 256, SUM_LANES = 256;
-  static constexpr int64_t PARAMETERS = 0, SCALES = 0;
-#if defined(__AMX_BF16__)
-  static constexpr bool TILES = true;
-#else
-  static constexpr bool TILES = false;
-#endif
-  using Sums = Vector;
-  using Weights = Vector;
+  static constexpr bool TILES = HAS_TILES;
 
 #if defined(__AVX512BF16__)
   static constexpr int PAIR = 1;
@@ -219,10 +219,6 @@ struct BFloat16 {
     return in_order((Vector)vbfmmlaq_f32((float32x4_t)sums, (bfloat16x8_t)weights, (bfloat16x8_t)two_lanes(row, next_row)));
   }
 #endif
-  static Sums initial(const float*) { return broadcast(0.0f); }
-  static Sums reload(const float*) { return broadcast(0.0f); }
-  static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
-  static Vector scaled(Vector sums, const float*, const float*) { return sums; }
 
   static void pack(const float* from, int64_t dim, float* to, float*) {
     for (int64_t k = 0; k < dim; k += 2 * LANES) {

@@ -4,6 +4,8 @@
 
 #include "library.h"
 
+#include <utility>
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
@@ -124,57 +126,39 @@ inline int8x16_t two_lanes(const float* row, const float* next_row) { return (in
 
 #endif
 
+#if defined(__clang__)
+#define SHUFFLE(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+#define SHUFFLE(A, B, ...) __builtin_shuffle(A, B, Integers{__VA_ARGS__})
+#endif
+
+// Exchanges each second block of `SIZE` lanes of `one` with the block before it of `other`.
+template <int SIZE, int... LANE>
+inline void swap_blocks(Vector& one, Vector& other, std::integer_sequence<int, LANE...>) {
+  const Vector before = one;
+  one = SHUFFLE(before, other, (LANE & SIZE ? LANES + LANE - SIZE : LANE)...);
+  other = SHUFFLE(before, other, (LANE & SIZE ? LANES + LANE : LANE + SIZE)...);
+}
+
+// Swaps the off-diagonal blocks of each size, from `SIZE` x `SIZE` to half the matrix.
+template <int SIZE>
+inline void transpose(Vector* rows) {
+  if constexpr (SIZE < LANES) {
+#pragma GCC unroll 16
+    for (int row = 0; row < LANES; ++row)
+      if (!(row & SIZE)) swap_blocks<SIZE>(rows[row], rows[row + SIZE], std::make_integer_sequence<int, LANES>());
+    transpose<2 * SIZE>(rows);
+  }
+}
+
 // Transposes `LANES` x `LANES` lanes. The starts of the rows that it reads are `stride` lanes apart, those that it writes `to_stride`.
 inline void transpose(const float* from, int64_t stride, float* to, int64_t to_stride = COLUMNS) {
-#if defined(__AVX512F__)
-  Vector lines[LANES];
-#pragma GCC unroll 64
-  for (int row = 0; row < LANES; ++row) lines[row] = load(from + row * stride);
-  // Swaps the off-diagonal blocks of each size, from 1 x 1 to half the matrix.
-#pragma GCC unroll 4
-  for (int size = 1; size < LANES; size *= 2) {
-    int32_t upper[LANES], lower[LANES];
-#pragma GCC unroll 64
-    for (int lane = 0; lane < LANES; ++lane) {
-      upper[lane] = lane & size ? LANES + lane - size : lane;
-      lower[lane] = lane & size ? LANES + lane : lane + size;
-    }
-    const __m512i of_upper = _mm512_loadu_si512(upper), of_lower = _mm512_loadu_si512(lower);
-#pragma GCC unroll 64
-    for (int row = 0; row < LANES; ++row) {
-      if (row & size) continue;
-      const __m512 one = (__m512)lines[row], other = (__m512)lines[row + size];
-      lines[row] = (Vector)_mm512_permutex2var_ps(one, of_upper, other);
-      lines[row + size] = (Vector)_mm512_permutex2var_ps(one, of_lower, other);
-    }
-  }
-#pragma GCC unroll 64
-  for (int column = 0; column < LANES; ++column) store(to + column * to_stride, lines[column]);
-#elif defined(__AVX2__)
-  __m256 a[LANES], b[LANES];
-#pragma GCC unroll 8
-  for (int row = 0; row < LANES; ++row) a[row] = _mm256_loadu_ps(from + row * stride);
-#pragma GCC unroll 8
-  for (int row = 0; row < LANES; row += 2) {
-    b[row] = _mm256_unpacklo_ps(a[row], a[row + 1]);
-    b[row + 1] = _mm256_unpackhi_ps(a[row], a[row + 1]);
-  }
-#pragma GCC unroll 8
-  for (int row = 0; row < LANES; row += 4) {
-    a[row] = _mm256_shuffle_ps(b[row], b[row + 2], 0x44);
-    a[row + 1] = _mm256_shuffle_ps(b[row], b[row + 2], 0xee);
-    a[row + 2] = _mm256_shuffle_ps(b[row + 1], b[row + 3], 0x44);
-    a[row + 3] = _mm256_shuffle_ps(b[row + 1], b[row + 3], 0xee);
-  }
-#pragma GCC unroll 8
-  for (int column = 0; column < 4; ++column) {
-    _mm256_storeu_ps(to + column * to_stride, _mm256_permute2f128_ps(a[column], a[column + 4], 0x20));
-    _mm256_storeu_ps(to + (column + 4) * to_stride, _mm256_permute2f128_ps(a[column], a[column + 4], 0x31));
-  }
-#else
-  for (int column = 0; column < LANES; ++column)
-    for (int row = 0; row < LANES; ++row) to[column * to_stride + row] = from[row * stride + column];
-#endif
+  Vector rows[LANES];
+#pragma GCC unroll 16
+  for (int row = 0; row < LANES; ++row) rows[row] = load(from + row * stride);
+  transpose<1>(rows);
+#pragma GCC unroll 16
+  for (int column = 0; column < LANES; ++column) store(to + column * to_stride, rows[column]);
 }
 
 // Packs 32 rows of a weight into a panel: the first `lanes` lanes of each. The rows' starts are `stride` lanes apart.
