@@ -140,13 +140,13 @@ class LanguageModel(torch.nn.Module):
 
     @property
     def fuses_directions(self) -> bool:
-        """Whether a layer's two directions run together, which they do on a GPU in training."""
-        weight = self.softmax.weight
-        return (
-            self.training
-            and streams_usable(weight, self.softmax.training_dtype)
-            and self.bilm.lstm.plain_weights is not None
-        )
+        """Whether a layer's two directions run together, which they do on a GPU."""
+        usable = streams_usable(self.softmax.weight, self._product_dtype)
+        return usable and self.bilm.lstm.plain_weights is not None
+
+    @property
+    def _product_dtype(self) -> str | None:
+        return self.softmax.training_dtype if self.training else None
 
     def _directions(
         self, tokens: torch.Tensor, states: BiLstmState, dropout: float
@@ -165,7 +165,7 @@ class LanguageModel(torch.nn.Module):
         self, tokens: torch.Tensor, states: BiLstmState, dropout: float
     ) -> tuple[list[torch.Tensor], BiLstmState]:
         """Return what `_directions` does, by larger and fewer products."""
-        lstm = self.bilm.lstm
+        lstm, dropout = self.bilm.lstm, dropout if self.training else 0.0
         hidden, cell = (torch.stack(pair) for pair in zip(*states))
         sizes = [tokens.shape[2]] * tokens.shape[1]
         # Shape: (2, num_steps * batch_size, projection_dim)
@@ -173,9 +173,8 @@ class LanguageModel(torch.nn.Module):
         for index, weights in enumerate(lstm.plain_weights or ()):
             inputs = functional.dropout(inputs, dropout) if dropout else inputs
             outputs, *final = lstm_directions(
-                inputs, sizes, hidden[:, index], cell[:, index], weights,
-                self.softmax.training_dtype,
-            )  # fmt: skip
+                inputs, sizes, hidden[:, index], cell[:, index], weights, self._product_dtype
+            )
             skips = index > 0 and lstm.use_skip_connections
             inputs = outputs + inputs if skips else outputs
             finals.append(final)

@@ -195,6 +195,19 @@ def test_a_frozen_token_layer_asks_the_device_for_nothing(monkeypatch, text):
     torch.testing.assert_close(vectors, expected)
 
 
+@torch.no_grad()
+def test_evaluation_takes_both_directions_together(monkeypatch, text):
+    """In float32 and without dropout."""
+    files, words = text
+    softmax = WordSoftmax(len(words), OPTIONS.projection_dim)
+    model = LanguageModel(BiLm(OPTIONS), softmax, 0.5, "bfloat16").eval()
+    pair = next(files.pairs(words))
+    expected = model(pair).loss
+    launched = interpret(monkeypatch)
+    torch.testing.assert_close(model(pair).loss, expected, atol=1e-6, rtol=1e-6)
+    assert launched == {"forward_step"}
+
+
 # --- on a GPU ------------------------------------------------------------------------------------
 
 
