@@ -91,6 +91,8 @@ def token_layer(
             matrix = filter_matrix(weights).to(getattr(torch, precision.training_dtype))
             linears = linears._replace(convolve=functools.partial(training_linear, weight=matrix))
         return encode_parts(character_ids, weights, linears, widths)
+    if not trains and like.is_cuda and len(character_ids) <= tuning.FEW_TOKENS_ON_GPU:
+        return _encode_frozen(character_ids, weights, precision.dtype)
     distinct, inverse = distinct_rows(character_ids)
     if not trains:
         vectors = _encode_frozen(distinct, weights, precision.dtype)

@@ -20,6 +20,10 @@ TOKENS_AT_ONCE_IN_LIBRARY = 1024
 # measured.
 TOKENS_AT_ONCE_ON_GPU = 1024
 
+# Up to so many tokens, a GPU computes repeated ones again, which takes less time than to find them.
+# An estimate, not measured.
+FEW_TOKENS_ON_GPU = 128
+
 # Number of elements of input projections `W x + b` that an LSTM layer computes at a time: enough
 # for a fast GEMM, but few enough to fit the cache and let the allocator reuse the memory.
 INPUT_PRODUCT_ELEMENTS = 1 << 22

@@ -115,6 +115,19 @@ def test_the_processor_waits_for_no_step(emulation):
 
 
 @PLAIN
+@pytest.mark.parametrize(("few", "sorts"), [(2, 1), (128, 0)])
+def test_repeated_tokens_are_sought_where_they_are_many(emulation, monkeypatch, few, sorts):
+    monkeypatch.setattr(tuning, "FEW_TOKENS_ON_GPU", few)
+
+    def work(device):
+        bilm = random_bilm().requires_grad_(False).to(device)
+        yield from bilm(batch_to_ids([["a", "b", "a"]]).to(device))["activations"]
+
+    assert_same(work)
+    assert emulation.waits.count("aten._unique2") == sorts
+
+
+@PLAIN
 @first_quick(
     "arguments",
     [
