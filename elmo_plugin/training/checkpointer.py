@@ -69,12 +69,8 @@ class AtomicCheckpointer(Checkpointer):
     ) -> bool:
         """
         Save a checkpoint if the settings or a signal ask for it, and return whether one was saved.
-        The trainer calls this after each batch and epoch.
-
-        # Raises
-
-        `KeyboardInterrupt` or `SigTermReceived`
-            After saving, if `stop` has received a signal.
+        The trainer calls this after each batch and epoch. After a signal, raise `KeyboardInterrupt`
+        or `SigTermReceived`.
         """
         if self.stop.number is None:
             return super().maybe_save_checkpoint(
@@ -94,14 +90,7 @@ class AtomicCheckpointer(Checkpointer):
         raise saved_interrupt(self.stop.number, message)
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        """
-        Save a checkpoint.
-
-        # Raises
-
-        `OSError`
-            If a file cannot be written, as on a full disk; earlier checkpoints stay intact.
-        """
+        """Save a checkpoint; if a file cannot be written, earlier ones stay intact."""
         self._save(trainer)
 
     def _save(self, trainer: Trainer) -> Optional[TrainerCheckpoint]:

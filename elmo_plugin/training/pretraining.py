@@ -54,14 +54,8 @@ class BilmPretraining(TrainModel):
 
     def run(self) -> Dict[str, Any]:
         """
-        Pretrain the biLM, and return the metrics of the run.
-
-        # Raises
-
-        `ConfigurationError`
-            If the config, a file that it names, or the folder cannot be used.
-        `KeyboardInterrupt` or `SigTermReceived`
-            After Ctrl-C or SIGTERM, once a checkpoint is saved.
+        Pretrain the biLM, and return the metrics of the run. After a signal, raise
+        `KeyboardInterrupt` or `SigTermReceived`, once a checkpoint is saved.
         """
         try:
             return pretrain(

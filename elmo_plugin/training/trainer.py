@@ -262,10 +262,7 @@ def leave_process_group() -> None:
 
 
 def carried_state(bilm: BiLm) -> Optional[List[List[torch.Tensor]]]:
-    """
-    Return a CPU copy of a biLM's carried state, as `[forward, backward]`, each `[hidden, cell]`; or
-    `None` before the first batch. The batch dimension is the largest batch size so far.
-    """
+    """Return a CPU copy of a biLM's carried state, of each direction `[hidden, cell]`, if any."""
     if bilm.carried is None:
         return None
     # Copies, because the biLM may change its tensors in place.
