@@ -83,7 +83,7 @@ def by_ourselves(config, directory, recover):
         kinds = {
             130: KeyboardInterrupt,
             143: SigTermReceived,
-            128 + signal.SIGHUP: SigTermReceived,
+            128 + signal.SIGUSR1: SigTermReceived,
         }
         raise kinds[end.code] from end
 
@@ -166,7 +166,7 @@ def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, 
     assert_same_end(undisturbed[optimizer], steps_seen | last, tmp_path / "out")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_sigterm_and_slurms_signal_are_as_good(run, config, undisturbed, tmp_path, number):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(number))
     WatchLosses.point = (1, 3)
