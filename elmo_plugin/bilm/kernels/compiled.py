@@ -67,6 +67,7 @@ def padded_vector(vector: torch.Tensor, blocks: int = 1) -> torch.Tensor:
 
 
 def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
+    pointer(weight)  # an error unless it is float32 on the CPU, which `_lanes` takes for granted
     pack, threads = library.function("pack"), library.num_threads()
     lanes = weight.shape[1] * SIZES[number_format] // 4
     has_scales = number_format.startswith("int")  # one for each row
