@@ -1,14 +1,15 @@
 """CUDA graphs: work of a GPU that is recorded once, and repeated without waiting for Python."""
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
+
 # A process may record one graph at a time.
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def record(

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -23,10 +24,19 @@ def fork_safe_lock() -> Any:
 
 
 def _acquire_all() -> None:
-    _forking.acquire()  # two threads that fork at a time could each wait for a lock of the other
+    # Waiting for one lock with another in hand, it could wait for a thread that wants the other.
+    while not _try_all():
+        time.sleep(0.001)
+
+
+def _try_all() -> bool:
+    _forking.acquire()  # two threads that fork at a time take turns
     for lock in list(_locks):
-        lock.acquire()
+        if not lock.acquire(blocking=False):
+            _release_all()
+            return False
         _acquired.append(lock)
+    return True
 
 
 def _release_all() -> None:

@@ -7,13 +7,13 @@ until all sentences have ended; those that end earlier keep their state, and the
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused, tuning
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.interface import BiLstmState, LstmState, LstmWeights
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class GraphedLstm:
         self._pool: Any = None
         self._records, self._num_calls = True, 0
         # Held while the blocks' memory is in use, on the stream that used it last.
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._stream: torch.cuda.Stream | None = None
 
     @torch.no_grad()

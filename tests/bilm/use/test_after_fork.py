@@ -121,6 +121,40 @@ def test_a_child_of_a_fork_finds_no_lock_held(tmp_path):
     assert child.stdout.split() == ["0"] * 4, child.stderr[-2000:]
 
 
+# A thread that a fork waits for takes another lock, or makes one.
+SECOND_LOCK = """
+import os, signal, threading
+from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
+
+signal.alarm(20)
+locks = [fork_safe_lock() for _ in range(8)]
+
+def take_others(held):
+    with held:
+        begun.set()
+        threading.Event().wait(0.1)
+        for one in locks:
+            with one:
+                pass
+        fork_safe_lock()
+
+for held in locks:
+    begun = threading.Event()
+    other = threading.Thread(target=take_others, args=(held,))
+    other.start()
+    begun.wait()
+    if not (child := os.fork()):
+        os._exit(not all(one.acquire(blocking=False) for one in locks))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    other.join()
+"""
+
+
+def test_a_fork_waits_for_a_thread_that_takes_more_locks():
+    child = run(SECOND_LOCK)
+    assert child.stdout.split() == ["0"] * 8, child.stderr[-2000:]
+
+
 def test_every_lock_of_the_library_is_safe_after_a_fork():
     for path in (Path(__file__).parents[3] / "elmo_plugin").rglob("*.py"):
         plain = re.search(r"\b(threading\.)?(Lock|Condition|Semaphore)\(", path.read_text())
