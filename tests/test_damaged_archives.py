@@ -13,12 +13,12 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model, load_archive
-from tagging_task import tagger_config, with_elmo, write_task
-from tiny_bilm import write
 
 import elmo_plugin.plugin
 from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
 from tests.fresh_process import allennlp
+from tests.tagging_task import tagger_config, with_elmo, write_task
+from tests.tiny_bilm import write
 
 PLUGIN = ["--include-package", "elmo_plugin"]
 

@@ -7,12 +7,12 @@ import h5py
 import numpy
 import pytest
 import torch
-from tiny_bilm import random_bilm
 
 from benchmarks import heldout_perplexity
 from elmo_plugin.bilm.pretraining.export import export_bilm
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
+from tests.tiny_bilm import random_bilm
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "moon", "cat"]
 # Two rows of 20 targets a batch. Each sentence has its end too, forward, or its beginning.

@@ -6,12 +6,12 @@ import sys
 import pytest
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from tagging_task import tagger_config, with_elmo, write_task
-from tiny_bilm import random_bilm, write
 
 from benchmarks import task_metrics
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.kernels.backend import WeightsModule
+from tests.tagging_task import tagger_config, with_elmo, write_task
+from tests.tiny_bilm import random_bilm, write
 
 
 def test_where_an_elmo_stands():

@@ -1,10 +1,10 @@
 """Under DistributedDataParallel every process keeps a state of its own."""
 
 import torch
-from process_group import in_processes
-from tiny_bilm import BATCHES, random_bilm
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.process_group import in_processes
+from tests.tiny_bilm import BATCHES, random_bilm
 
 # Each process reads other sentences, and other numbers of them.
 SHARES = [[BATCHES[0], BATCHES[1], BATCHES[2]], [BATCHES[2], BATCHES[4], BATCHES[0]]]

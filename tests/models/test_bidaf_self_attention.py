@@ -6,12 +6,12 @@ import torch
 from allennlp.common import Params
 from allennlp.modules import InputVariationalDropout
 from allennlp.nn.util import get_text_field_mask
-from numpy_squad import Reference, best_span, loss
 from squad_cases import DIM, QUESTIONS, build, instances, reader, squad
 
 from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
 from elmo_plugin.predictors.reading_comprehension import ReadingComprehensionPredictor
 from tests.models.tasks import EMBEDDING_DIM, tensors
+from tests.numpy_squad import Reference, best_span, loss
 
 PLACEMENTS = [(False, False), (True, False), (False, True), (True, True)]
 TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]

@@ -4,11 +4,11 @@ import pytest
 import torch
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
-from process_group import in_processes
 
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
 from tests.models.tasks import build, cases, instances, ner, outputs, tensors
+from tests.process_group import in_processes
 
 BIOUL = ner(label_encoding="BIOUL")
 SAMPLE = cases({})["ner, ner.jsonnet"]

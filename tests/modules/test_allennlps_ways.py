@@ -10,7 +10,6 @@ from allennlp.modules import TokenEmbedder
 from allennlp.modules.elmo import Elmo as StockElmo
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
-from tiny_bilm import write
 
 import elmo_plugin
 from elmo_plugin import plugin
@@ -20,6 +19,7 @@ from elmo_plugin.modules.alternating_lstm import AlternatingLstm
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 from tests.fresh_process import run
+from tests.tiny_bilm import write
 
 
 @pytest.fixture

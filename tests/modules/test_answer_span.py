@@ -1,10 +1,10 @@
 import numpy
 import pytest
 import torch
-from numpy_squad import best_span as reference_span
-from numpy_squad import loss as reference_loss
 
 from elmo_plugin.modules.answer_span import best_span, boundary_loss, draw_one
+from tests.numpy_squad import best_span as reference_span
+from tests.numpy_squad import loss as reference_loss
 
 LEAST = torch.finfo(torch.float32).min
 

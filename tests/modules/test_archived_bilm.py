@@ -13,8 +13,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
-from tagging_task import tagger_config, with_elmo, write_task
-from tiny_bilm import random_bilm, write
 
 import elmo_plugin.plugin
 from elmo_plugin.bilm.files.options import options_dict
@@ -23,6 +21,8 @@ from elmo_plugin.modules.archived_bilm import OPTIONS_FILE, write_options
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 from tests.fresh_process import run
+from tests.tagging_task import tagger_config, with_elmo, write_task
+from tests.tiny_bilm import random_bilm, write
 
 OPTIONS, WEIGHTS = "bilm/options.json", "bilm/weights.hdf5"
 BY_PATHS = {"options_file": OPTIONS, "weight_file": WEIGHTS}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from allennlp.common import FromParams, Params
 from allennlp.common.checks import ConfigurationError
-from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.modules.elmo import Elmo
+from tests.tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm
 
 
 class Holder(FromParams):

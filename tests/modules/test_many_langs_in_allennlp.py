@@ -13,13 +13,13 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Token, Vocabulary
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
-from many_langs_model import SENTENCES, write_embedded, write_many_langs
-from tagging_task import tagger_config, with_elmo, write_task
 
 import elmo_plugin.plugin
 from elmo_plugin import ElmoEmbedder, ElmoTokenCharactersIndexer, ElmoTokenEmbedder
 from elmo_plugin.__main__ import main
+from tests.many_langs_model import SENTENCES, write_embedded, write_many_langs
 from tests.models.tasks import embedder, lstm, ner
+from tests.tagging_task import tagger_config, with_elmo, write_task
 
 INDEXER = {"type": "elmo_characters", "code_points": True, "max_characters_per_token": 12}
 

@@ -8,12 +8,12 @@ from allennlp.common.util import prepare_environment
 from allennlp.modules.elmo import Elmo as StockElmo
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
 from allennlp.modules.token_embedders import TokenEmbedder
-from tagging_task import tagger_config, with_elmo, write_task
-from tiny_bilm import random_bilm, write
 
 import elmo_plugin.plugin
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.tagging_task import tagger_config, with_elmo, write_task
+from tests.tiny_bilm import random_bilm, write
 
 TokenEmbedder.register("stock_elmo")(StockEmbedder)
 

@@ -8,10 +8,10 @@ import torch
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from tagging_task import VECTOR_DIM, tagger_config, with_elmo, write_task
 
 import elmo_plugin.plugin
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.tagging_task import VECTOR_DIM, tagger_config, with_elmo, write_task
 
 CONFIG = "out/tagger.jsonnet"
 START, END = "<!-- three-edits:start -->", "<!-- three-edits:end -->"

@@ -7,10 +7,10 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
-from tiny_bilm import BATCHES
 
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
+from tests.tiny_bilm import BATCHES
 
 WORDS = ["@@PADDING@@", "The", "cat", "sat"]
 

@@ -12,13 +12,13 @@ from allennlp.interpret.attackers import Hotflip, InputReduction
 from allennlp.interpret.saliency_interpreters import SaliencyInterpreter
 from allennlp.models import Model
 from allennlp.predictors import Predictor
-from tiny_bilm import OPTIONS
 
 from elmo_plugin import plugin
 from tests.cases import first_quick
 from tests.models.coref_cases import config as coref
 from tests.models.squad_cases import WhitespaceTokenizerWithOffsets, squad
 from tests.models.tasks import bcn, esim, srl
+from tests.tiny_bilm import OPTIONS
 
 SENTENCE = ["Anna", "saw", "Bo", "in", "Rome", "."]
 TAGS = {

@@ -11,13 +11,13 @@ from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.common import Params
 from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
-from tagging_task import tagger_config, with_elmo, write_task
-from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.training.trainer import carried_state, set_carried_state
 from tests.fresh_process import run
+from tests.tagging_task import tagger_config, with_elmo, write_task
+from tests.tiny_bilm import BATCHES, random_bilm, write
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 from interrupted_run import NUM_EPOCHS, assert_same_end, send
 from test_training_metrics import reproducible
-from tiny_bilm import random_bilm, write
 
 from tests.fresh_process import allennlp
+from tests.tiny_bilm import random_bilm, write
 
 pytestmark = pytest.mark.slow
 OWN = ("squad", "squad_elmo")

@@ -3,11 +3,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from tiny_bilm import random_bilm
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from tests.fresh_process import run_core as run
+from tests.tiny_bilm import random_bilm
 
 
 def names(folder):
@@ -102,7 +102,7 @@ def test_link_stays_and_its_target_is_written(tmp_path, is_there):
 
 FULL = """
 import resource, signal, sys
-from tiny_bilm import random_bilm
+from tests.tiny_bilm import random_bilm
 from elmo_plugin.bilm.files.weights import save_weights
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

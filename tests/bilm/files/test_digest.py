@@ -4,12 +4,12 @@ from unittest.mock import Mock
 import numpy
 import pytest
 import torch
-from tiny_bilm import random_bilm
 from torch.nn.utils import parametrize, prune
 
 from elmo_plugin.bilm.files.digest import fingerprint, weights_digest
 from elmo_plugin.bilm.kernels import derived as derived_module
 from elmo_plugin.bilm.kernels.derived import NUM_COLUMNS, in_doubt
+from tests.tiny_bilm import random_bilm
 
 
 def least_bit(values):

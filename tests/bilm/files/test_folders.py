@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from many_langs_model import write_many_langs
-from tiny_bilm import OPTIONS, write
 
 from elmo_plugin import Elmo, ElmoEmbedder, load_bilm
 from elmo_plugin.bilm.files.names import find_options, find_weights
+from tests.many_langs_model import write_many_langs
+from tests.tiny_bilm import OPTIONS, write
 
 SENTENCE = ["The", "cat", "sat"]
 

@@ -7,8 +7,6 @@ import zipfile
 
 import pytest
 import torch
-from many_langs_model import write_many_langs
-from tiny_bilm import OPTIONS, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.many_langs import RELEASED_SIZES, many_langs_options
@@ -16,6 +14,8 @@ from elmo_plugin.bilm.files.names import find_options, find_weights
 from elmo_plugin.bilm.files.options import num_parameters, options_dict
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from tests.cases import first_quick
+from tests.many_langs_model import write_many_langs
+from tests.tiny_bilm import OPTIONS, random_bilm, write
 
 
 @pytest.fixture

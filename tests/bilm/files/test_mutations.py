@@ -12,13 +12,13 @@ from pathlib import Path
 import h5py
 import pytest
 import torch
-from tiny_bilm import OPTIONS, random_bilm
 
 from elmo_plugin.bilm.files.options import num_parameters, options_dict, read_options
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from tests.cases import first_quick
 from tests.fresh_process import run_core as run
+from tests.tiny_bilm import OPTIONS, random_bilm
 
 MUTATIONS = 200
 

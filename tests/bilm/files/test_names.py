@@ -7,13 +7,13 @@ from pathlib import Path
 import cached_path
 import pytest
 import torch
-from tiny_bilm import OPTIONS, random_bilm, write
 
 from elmo_plugin.bilm.files import fetch as fetching
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.use.elmo import Elmo
+from tests.tiny_bilm import OPTIONS, random_bilm, write
 
 URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
 

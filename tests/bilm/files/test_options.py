@@ -2,7 +2,6 @@ import json
 import os
 
 import pytest
-from tiny_bilm import OPTIONS, random_bilm
 
 from elmo_plugin.bilm.files.options import (
     num_parameters,
@@ -11,6 +10,7 @@ from elmo_plugin.bilm.files.options import (
     read_options,
 )
 from elmo_plugin.bilm.model.options import ElmoOptions
+from tests.tiny_bilm import OPTIONS, random_bilm
 
 
 def released(**changes):

@@ -11,8 +11,6 @@ import h5py
 import numpy
 import pytest
 import torch
-from numpy_bilm import NumpyBiLm
-from tiny_bilm import BATCHES, OPTIONS, assert_same_output, elmo_pair, random_bilm, write
 
 from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
@@ -22,6 +20,8 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests import peak_memory
 from tests.fresh_process import run_core as run
+from tests.numpy_bilm import NumpyBiLm
+from tests.tiny_bilm import BATCHES, OPTIONS, assert_same_output, elmo_pair, random_bilm, write
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
 
@@ -390,7 +390,7 @@ def test_sizes_are_compared_before_memory_is_taken(path):
 
 LITTLE_MEMORY = """
 import resource, sys
-from tiny_bilm import random_bilm
+from tests.tiny_bilm import random_bilm
 from elmo_plugin.bilm.files.weights import load_weights
 
 bilm = random_bilm(cell_size=100_000, num_layers=1)

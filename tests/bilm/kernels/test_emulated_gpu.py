@@ -9,7 +9,6 @@ import itertools
 import h5py
 import pytest
 import torch
-from emulated_gpu import GpuTensor, emulated_gpu
 
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
@@ -23,6 +22,7 @@ from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.neighbours import nearest_neighbours
 from tests.cases import first_quick
+from tests.emulated_gpu import GpuTensor, emulated_gpu
 from tests.tiny_bilm import BATCHES, OPTIONS, batch_pair, random_bilm, write
 
 GPU = "cuda:0"

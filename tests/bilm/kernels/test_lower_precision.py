@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.kernels import library, tuning
@@ -13,6 +12,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from tests.cases import first_quick
+from tests.tiny_bilm import BATCHES, random_bilm, write
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Released sizes but for the number of units: wide enough for a cosine to mean something.

@@ -9,7 +9,6 @@ import time
 
 import pytest
 import torch
-from emulated_gpu import emulated_gpu
 
 from elmo_plugin.bilm.kernels import cuda_graph, fast, lstm_fused, tuning
 from elmo_plugin.bilm.kernels.backend import use_backend
@@ -18,6 +17,7 @@ from elmo_plugin.bilm.kernels.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from elmo_plugin.bilm.model.lstm import BiLstm
 from tests.cases import first_quick
+from tests.emulated_gpu import emulated_gpu
 
 GPU = "cuda:0"
 DIM, CELL_SIZE = 5, 9

@@ -2,11 +2,11 @@ import copy
 
 import pytest
 import torch
-from tiny_bilm import cached_names, random_bilm
 
 from elmo_plugin.bilm.kernels import fast
 from elmo_plugin.bilm.kernels.token_cache import TokenCache
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.tiny_bilm import cached_names, random_bilm
 
 
 class Compute:

@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
-from process_group import in_processes
 from torch.autograd import forward_ad
 
 from elmo_plugin.bilm.kernels.backend import use_backend
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
+from tests.process_group import in_processes
 from tests.tiny_bilm import BATCHES, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])

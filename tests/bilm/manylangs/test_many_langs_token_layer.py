@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from many_langs_model import SENTENCES, token_vector, write_embedded, write_many_langs
 
 from elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids, load_bilm
 from elmo_plugin.bilm.files.digest import fingerprint
@@ -12,6 +11,7 @@ from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.kernels.backend import use_backend
 from elmo_plugin.bilm.manylangs import code_points
 from elmo_plugin.bilm.use.layer_cache import LayerCache
+from tests.many_langs_model import SENTENCES, token_vector, write_embedded, write_many_langs
 
 TOKENS = [*dict.fromkeys(token for sentence in SENTENCES for token in sentence), "<eos>", "<pad>"]
 

@@ -10,7 +10,6 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import _ElmoBiLm
 from allennlp.modules.scalar_mix import ScalarMix
-from tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
 from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
@@ -19,6 +18,7 @@ from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 from tests.cases import first_quick
+from tests.tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

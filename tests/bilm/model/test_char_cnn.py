@@ -1,11 +1,11 @@
 import pytest
 import torch
-from tiny_bilm import random_bilm
 
 from elmo_plugin.bilm.kernels import reference, tuning
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ACTIVATIONS, ElmoOptions
+from tests.tiny_bilm import random_bilm
 
 TOKENS = ["a", "bcd", "", "a", "<S>", "long" * 20, "naïve", "x" * 43, "x" * 44, "x" * 48, "a"]
 

@@ -3,12 +3,12 @@
 import numpy
 import pytest
 import torch
-from numpy_bilm import NumpyBiLm
-from tiny_bilm import BATCHES, random_bilm, write
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.cases import first_quick
+from tests.numpy_bilm import NumpyBiLm
+from tests.tiny_bilm import BATCHES, random_bilm, write
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

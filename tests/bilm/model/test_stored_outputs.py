@@ -6,10 +6,10 @@ import h5py
 import numpy
 import pytest
 import torch
-from numpy_bilm import NumpyBiLm
 
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.numpy_bilm import NumpyBiLm
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

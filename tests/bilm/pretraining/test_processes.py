@@ -8,7 +8,6 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from process_group import in_processes
 from torch.multiprocessing import ProcessExitedException
 
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -21,6 +20,7 @@ from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettin
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick
+from tests.process_group import in_processes
 
 OPTIONS = ElmoOptions(6, 10, 2, 4, ((1, 4), (2, 4)), 1, num_characters=12)
 WORDS = WordVocabulary([*SPECIAL_WORDS, *(f"w{number}" for number in range(60))])

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tiny_bilm import BATCHES, random_bilm, replica_of, write
 
 from elmo_plugin.bilm.files import blob_store
 from elmo_plugin.bilm.kernels.backend import WeightsModule, use_backend
@@ -17,6 +16,7 @@ from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 from tests.fresh_process import run_core as run
+from tests.tiny_bilm import BATCHES, random_bilm, replica_of, write
 
 PLACES = ["memory", "directory"]
 # One sentence twice in a batch, one in two batches, one without tokens.
