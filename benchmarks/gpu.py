@@ -1,7 +1,7 @@
 """
 Speed and memory of the biLM on a GPU. The frozen biLM runs with CUDA graphs of the kernels in
-`bilm/kernels/lstm_fused.py`, with the same kernels launched from Python ("fused"), and with plain
-PyTorch. Pretraining takes the steps of `elmo-plugin pretrain`, with and without a CUDA graph.
+`bilm/kernels/gpu/`, with the same kernels launched from Python ("fused"), and with plain PyTorch.
+Pretraining takes the steps of `elmo-plugin pretrain`, with and without a CUDA graph.
 
     python -m benchmarks.gpu --quick                # three batch sizes, few rounds
     python -m benchmarks.gpu --text TEXT            # everything, in at most eight minutes
@@ -36,7 +36,7 @@ from benchmarks.workload import SHAPES, Sentences
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses

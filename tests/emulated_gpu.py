@@ -9,7 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused, plain, torch_private, triton_kernels
+from elmo_plugin.bilm.kernels import plain, torch_private
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused, triton_kernels
 from tests.interpreted_kernels import let_reductions_run
 
 GPU = torch.device("cuda", 0)

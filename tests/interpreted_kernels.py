@@ -2,7 +2,8 @@
 
 import pytest
 
-from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, sampled_softmax, triton_kernels
+from elmo_plugin.bilm.kernels import sampled_softmax
+from elmo_plugin.bilm.kernels.gpu import lstm_directions, lstm_fused, triton_kernels
 from elmo_plugin.bilm.pretraining import language_model, softmax
 
 
@@ -35,7 +36,7 @@ def let_reductions_run(monkeypatch):
 def run_together(monkeypatch):
     """Choose what a GPU has in training, on the CPU."""
     for module, name in (
-        (lstm_streams, "usable"),
+        (lstm_directions, "usable"),
         (language_model, "streams_usable"),
         (sampled_softmax, "fuses"),
         (softmax, "fuses"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
 from elmo_plugin.bilm.pretraining.vocabulary import vocabulary_of
 from tests.fresh_process import run_core as run
 

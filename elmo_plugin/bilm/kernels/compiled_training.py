@@ -24,9 +24,9 @@ from elmo_plugin.bilm.kernels.compiled import (
     pointer,
     steps_of,
 )
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import definition
 from elmo_plugin.bilm.kernels.gradients import hand_written, linear_of_rounded, without_autocast
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, TokenWeights
-from elmo_plugin.bilm.kernels.lstm_streams import definition
 
 
 class CompiledLstmTraining(torch.autograd.Function):

@@ -11,14 +11,7 @@ from typing import TypeVar
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import (
-    library,
-    lstm_fused,
-    lstm_streams,
-    machine,
-    reference,
-    tuning,
-)
+from elmo_plugin.bilm.kernels import library, machine, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledAffine, CompiledLstm, CompiledTokenLayer
 from elmo_plugin.bilm.kernels.compiled_training import (
     CompiledLstmTraining,
@@ -28,6 +21,8 @@ from elmo_plugin.bilm.kernels.compiled_training import (
     training_linear,
 )
 from elmo_plugin.bilm.kernels.derived import derived
+from elmo_plugin.bilm.kernels.gpu import lstm_directions, lstm_fused
+from elmo_plugin.bilm.kernels.gpu.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.gradients import without_autocast
 from elmo_plugin.bilm.kernels.interface import (
     Affine,
@@ -36,7 +31,6 @@ from elmo_plugin.bilm.kernels.interface import (
     Precision,
     TokenWeights,
 )
-from elmo_plugin.bilm.kernels.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
 from elmo_plugin.bilm.kernels.quantized import (
     DynamicInt8Linear,
@@ -197,10 +191,10 @@ def _lstm_layer(
                     inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
                     weights.projection_clip, number_format,
                 )  # fmt: skip
-            elif lstm_streams.usable(cell, training_dtype):
+            elif lstm_directions.usable(cell, training_dtype):
                 found = tuple(
                     one.squeeze(0)
-                    for one in lstm_streams.lstm_directions(
+                    for one in lstm_directions.lstm_directions(
                         inputs[None], batch_sizes, hidden[None], cell[None], [weights],
                         training_dtype,
                     )

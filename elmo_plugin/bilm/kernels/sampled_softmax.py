@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import lstm_fused
 from elmo_plugin.bilm.kernels.compiled_training import log_sum_exp
+from elmo_plugin.bilm.kernels.gpu import lstm_fused
 from elmo_plugin.bilm.kernels.gradients import hand_written, rounded
 
 # More candidates than this do not fit the registers of a Triton program.

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels import cuda_graph, tuning
+from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.backend import BiLstmState
+from elmo_plugin.bilm.kernels.gpu import cuda_graph
 from elmo_plugin.bilm.model.characters import PADDING_CHARACTER_ID
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel

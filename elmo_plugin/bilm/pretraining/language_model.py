@@ -14,8 +14,8 @@ from elmo_plugin.bilm.kernels.backend import (
     WeightsModule,
     check_no_hooks,
 )
-from elmo_plugin.bilm.kernels.lstm_streams import lstm_directions
-from elmo_plugin.bilm.kernels.lstm_streams import usable as streams_usable
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import usable as streams_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmState

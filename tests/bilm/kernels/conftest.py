@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from elmo_plugin.bilm.kernels import library, lstm_fused
+from elmo_plugin.bilm.kernels import library
+from elmo_plugin.bilm.kernels.gpu import lstm_fused
 
 
 @pytest.fixture

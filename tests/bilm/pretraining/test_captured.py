@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels import cuda_graph, fast, tuning
+from elmo_plugin.bilm.kernels import fast, tuning
+from elmo_plugin.bilm.kernels.gpu import cuda_graph
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions

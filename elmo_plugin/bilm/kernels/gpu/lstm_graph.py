@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels import cuda_graph, lstm_fused, tuning
+from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
 from elmo_plugin.bilm.kernels.interface import BiLstmState, LstmState, LstmWeights
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ import torch
 
 from elmo_plugin.bilm.extraction.batches import Sentence
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
-from elmo_plugin.bilm.kernels import lstm_fused, lstm_streams, token_layer, tuning
+from elmo_plugin.bilm.kernels import token_layer, tuning
+from elmo_plugin.bilm.kernels.gpu import lstm_directions, lstm_fused
 from elmo_plugin.bilm.model import bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
@@ -249,7 +250,7 @@ def test_gradients_of_the_recurrence(emulation, dtype):
         torch.manual_seed(0)
         shapes = (8, 4), (24, 4), (24, 3), (24,), (3, 6), (4, 3), (4, 6)
         tensors = [torch.randn(2, *shape).to(device) for shape in shapes]
-        layer, context = lstm_streams._Layer, Context()
+        layer, context = lstm_directions._Layer, Context()
         with torch.no_grad():
             outputs = layer.forward(context, *tensors, (4, 3, 1), (0.5, 0.3), dtype)
             yield from outputs
@@ -305,7 +306,7 @@ def operators_of_a_step(emulation, dtype, trains):
     @torch.no_grad()
     def started(num_steps):
         inputs, sizes = torch.zeros(2 * num_steps, 4, device=GPU), (2,) * num_steps
-        layer, context = lstm_streams._Layer, Context()
+        layer, context = lstm_directions._Layer, Context()
         emulation.started.clear()
         cell(inputs, sizes, *start)
         yield len(emulation.started)

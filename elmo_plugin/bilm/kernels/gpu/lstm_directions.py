@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.kernels import library, lstm_fused, reference, tuning
+from elmo_plugin.bilm.kernels import library, reference, tuning
+from elmo_plugin.bilm.kernels.gpu import lstm_fused
 from elmo_plugin.bilm.kernels.gradients import hand_written, rounded, stored_clip
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 

@@ -10,10 +10,11 @@ import time
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import cuda_graph, fast, lstm_fused, tuning
+from elmo_plugin.bilm.kernels import fast, tuning
 from elmo_plugin.bilm.kernels.backend import use_backend
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
+from elmo_plugin.bilm.kernels.gpu.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.interface import LstmState
-from elmo_plugin.bilm.kernels.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.reference import lstm_gates
 from elmo_plugin.bilm.model.lstm import BiLstm
 from tests.cases import first_quick

@@ -1,6 +1,6 @@
 """
 The biLM on a GPU, fused and plain steps, against the CPU:
-`pytest -m gpu tests/bilm/kernels/test_gpu.py`. It needs PyTorch and h5py, not AllenNLP.
+`pytest -m gpu tests/bilm/kernels/gpu/test_gpu.py`. It needs PyTorch and h5py, not AllenNLP.
 """
 
 import itertools
@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import cuda_graph, fast, lstm_fused
+from elmo_plugin.bilm.kernels import fast
 from elmo_plugin.bilm.kernels.backend import LstmState, use_backend
+from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmCellWithProjection
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel

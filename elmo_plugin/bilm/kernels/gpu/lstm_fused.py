@@ -215,7 +215,7 @@ def grid(size: int, width: int, directions: int) -> tuple[tuple[int, int, int], 
 def kernel(name: str) -> Any:
     """Return the Triton kernel `name`; raise an `ImportError` if Triton is not installed."""
     # Imported here, because Triton is slow to import.
-    from elmo_plugin.bilm.kernels import triton_kernels
+    from elmo_plugin.bilm.kernels.gpu import triton_kernels
 
     if triton_kernels.jit is None:
         raise ImportError("Triton is not installed")

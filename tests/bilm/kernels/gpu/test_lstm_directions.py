@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import lstm_fused, reference, triton_kernels, tuning
+from elmo_plugin.bilm.kernels import reference, tuning
+from elmo_plugin.bilm.kernels.gpu import lstm_fused, triton_kernels
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_streams import lstm_directions
 from elmo_plugin.bilm.kernels.sampled_softmax import sampled_losses
 from tests.interpreted_kernels import interpret
 from tests.no_gpu import CompiledOnly, Driver

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels import fast, library, lstm_fused, triton_kernels, tuning
+from elmo_plugin.bilm.kernels import fast, library, tuning
+from elmo_plugin.bilm.kernels.gpu import lstm_fused, triton_kernels
+from elmo_plugin.bilm.kernels.gpu.lstm_fused import usable, works
 from elmo_plugin.bilm.kernels.interface import LstmWeights
-from elmo_plugin.bilm.kernels.lstm_fused import usable, works
 from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from tests.cases import first_quick
 from tests.no_gpu import CompiledOnly, Driver

@@ -1,0 +1,1 @@
+"""LSTM layers on a GPU, by Triton kernels."""
