@@ -38,7 +38,9 @@ def by_autograd(cell: LstmCellWithProjection) -> Callable[..., Any]:
         # A replaced method is called as AllenNLP calls its own, with padded sentences.
         if not cell.go_forward:
             inputs = inputs.flip(1)
-        hidden, memory = (one.squeeze(0) for one in state)
+        sizes = cell.hidden_size, cell.cell_size
+        start = state or [inputs.new_zeros(1, len(inputs), size) for size in sizes]
+        hidden, memory = (one.squeeze(0) for one in start)
         outputs = []
         for products in cell.input_linearity(inputs).unbind(1):
             gates = products + cell.state_linearity(hidden)

@@ -50,8 +50,8 @@ def test_epochs_of_ner_after_the_first_only_read(monkeypatch, tmp_path):
     monkeypatch.setattr(workload, "SHAPES", {"original": WIDE})
     monkeypatch.setattr(ner_epoch, "NUM_SENTENCES", 8)
     runs = []
-    forward = BiLm.forward
-    monkeypatch.setattr(BiLm, "forward", lambda *ids: runs.append(1) or forward(*ids))
+    run = BiLm.run
+    monkeypatch.setattr(BiLm, "run", lambda *ids: runs.append(1) or run(*ids))
     found = ner_epoch.run(workload.write_weights("original", tmp_path), 2, time.perf_counter)
     assert len(runs) == 2  # one batch, two caches
     assert found["rounds"] == 2

@@ -383,13 +383,19 @@ def test_changed_layers_are_called(name):
     assert called
 
 
-def test_span_extractors_that_are_not_called_may_not_be_changed():
+def test_span_extractors_that_are_not_called_may_not_be_changed(monkeypatch):
     one = instance()
     for name in ("_endpoint_span_extractor", "_attentive_span_extractor"):
         model = build_paper(one)
         model.get_submodule(name).register_forward_hook(lambda m, i, out: 0 * out)
         with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
             run(model, one)
+        model = build_paper(one)
+        kind = type(model.get_submodule(name))
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "forward", lambda *_: None)
+            with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
+                run(model, one)
 
 
 def test_a_mode_changes_no_scores():

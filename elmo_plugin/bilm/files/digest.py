@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.kernels.backend import BACKENDS, backend
+from elmo_plugin.bilm.kernels.backend import BACKENDS, backend, runs_as_defined
 from elmo_plugin.bilm.kernels.derived import derived, in_doubt
 from elmo_plugin.bilm.manylangs.token_layer import ManyLangsTokenLayer
 from elmo_plugin.bilm.model.bilm import BiLm
@@ -31,7 +31,7 @@ def fingerprint(bilm: BiLm) -> str:
     sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
     # NumPy's numbers count as Python's.
     digest = hashlib.blake2b(json.dumps(sizes, default=float).encode(), digest_size=16)
-    if bilm.plain_weights is None:
+    if not runs_as_defined(bilm, BiLm) or bilm.plain_weights is None:
         digest.update(os.urandom(16))
     # A tied weight counts at each of its places: which weights are tied changes the vectors.
     for _, tensor in bilm.named_parameters(remove_duplicate=False):

@@ -246,7 +246,7 @@ def frozen_bilstm(
         not are_alike
         or dtype == "int8"
         or not tokens[0].numel()
-        or wants_gradient([*tokens, *tensors])
+        or wants_gradient([*tokens, *tensors, *start[0], *start[1]])
         or torch.compiler.is_compiling()
         or not lstm_fused.usable(like, product_dtype, training=False)
     ):

@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 # Forward pre-hooks that do no more than compute the weight from other parameters.
 _REWEIGHT = (BasePruningMethod, SpectralNorm, WeightNorm)
 VERIFICATION = "allennlp.confidence_checks.normalization_bias_verification"
-_FUNCTIONS = functional.linear, functional.conv1d
 # Classes of plain weights. Others, such as quantized ones, may multiply in a way of their own.
 TENSORS = {torch.nn.Parameter, WatchedParameter, torch.Tensor}
 _PARAMETERS = TENSORS | {type(None)}
@@ -150,8 +149,8 @@ class _Look:
         contents = gc.get_referents(*chain.from_iterable(map(_contents, read)))
         # The referents of a module are its class and its dictionary of attributes.
         identical = [type(module), *gc.get_referents(*self._within), *contents]
-        # The number of attributes changes where a method is set.
-        return identical, [read, list(map(len, attributes)), list(map(_methods, self._classes))]
+        # A method that is set is one more attribute.
+        return identical, [read, list(map(tuple, attributes)), list(map(_methods, self._classes))]
 
     def is_same(self, module: torch.nn.Module) -> bool:
         """Return whether nothing has changed, and no module has hooks."""
@@ -351,9 +350,20 @@ def _of_all_modules() -> str | None:
         return "hooks are registered for all modules"
     if torch_private.modes_are_active():
         return "a mode sees each function or operation of PyTorch"
-    if (functional.linear, functional.conv1d) != _FUNCTIONS:
-        return "a function of torch.nn.functional was replaced"
+    if _functions() != _FUNCTIONS:
+        return "a function of PyTorch was replaced"
     return None
+
+
+def _functions() -> tuple[Any, ...]:
+    """Return functions of PyTorch that layers call, which a program may have replaced."""
+    return (
+        functional.linear, functional.conv1d, functional.embedding, torch.sigmoid, torch.tanh,
+        *torch_private.layer_calls(),
+    )  # fmt: skip
+
+
+_FUNCTIONS = _functions()
 
 
 def _is_as_defined(kind: Any) -> bool:

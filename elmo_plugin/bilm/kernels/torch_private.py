@@ -110,6 +110,14 @@ def modes_are_active() -> bool:
     return any(type(one).__name__ != "DeviceContext" for one in modes)
 
 
+def layer_calls() -> tuple[Any, Any]:
+    """Return what `torch.nn.Module.__call__` and `torch.nn.Conv1d.forward` call, or `None`s."""
+    return (
+        getattr(torch.nn.Module, "_call_impl", None),
+        getattr(torch.nn.Conv1d, "_conv_forward", None),
+    )
+
+
 def num_hook_handles() -> int:
     """Return a number that grows whenever a hook is registered."""
     return RemovableHandle.next_id

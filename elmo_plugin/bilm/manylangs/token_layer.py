@@ -53,6 +53,7 @@ class ManyLangsTokenLayer(CharCnn):
 
     @lexicon.setter
     def lexicon(self, lexicon: Lexicon | None) -> None:
+        self.forget_derived()
         self._lexicon = lexicon
         if lexicon is not None:
             self.padding_id = lexicon.padding + 1
@@ -74,7 +75,6 @@ class ManyLangsTokenLayer(CharCnn):
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Restore the dictionaries from the tensor in a `state_dict`."""
-        self.forget_derived()
         self.lexicon = Lexicon.from_tensor(state) if len(state) else None
 
     def rows(

@@ -252,7 +252,7 @@ class BiLstm(torch.nn.Module):
         self.input_size = self.hidden_size = projection_dim  # AllenNLP's names, not used here
         self.cell_size = cell_size
         self._state_sizes = projection_dim, cell_size
-        self.num_layers = num_layers
+        self._num_layers = self.num_layers = num_layers  # one for programs to set, as above
         self.use_skip_connections = use_skip_connections
         self.policy = StatePolicy("carry")
         for layer in range(num_layers):
@@ -265,7 +265,7 @@ class BiLstm(torch.nn.Module):
 
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
         """Return the layers of `"forward"` or `"backward"`, lowest first."""
-        return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self.num_layers)]
+        return [getattr(self, f"{direction}_layer_{layer}") for layer in range(self._num_layers)]
 
     @property
     def plain_weights(self) -> list[tuple[LstmWeights, LstmWeights]] | None:
@@ -328,7 +328,9 @@ class BiLstm(torch.nn.Module):
         """Return a state of zeros for one direction."""
         weight = any_weight(self)  # may be sparse or sharded
         hidden, cell = (
-            torch.zeros(self.num_layers, batch_size, size, dtype=weight.dtype, device=weight.device)
+            torch.zeros(
+                self._num_layers, batch_size, size, dtype=weight.dtype, device=weight.device
+            )
             for size in self._state_sizes
         )
         return LstmState(hidden, cell)
@@ -388,7 +390,7 @@ class BiLstm(torch.nn.Module):
         results = self.run(inputs, packing.batch_sizes, map(packing.sort, start))
         packed, (forward_end, backward_end) = zip(*results)
         # Unpack one layer at a time and free its packed rows, which saves memory.
-        layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self.num_layers)]
+        layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self._num_layers)]
         return layers[::-1], (packing.unsort(forward_end), packing.unsort(backward_end))
 
     def _run_as_allennlp(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -448,10 +450,11 @@ class BiLstm(torch.nn.Module):
             final state, in packed order.
         """
         outputs, hiddens, cells = [], [], []
+        learns_state = wants_gradient(state)
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            takes_rows = runs_as_defined(cell, LstmCellWithProjection)
+            takes_rows = not learns_state and runs_as_defined(cell, LstmCellWithProjection)
             run = cell if takes_rows else functools.partial(_call_as_allennlp, cell, direction)
             output, final_hidden, final_cell = run(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
@@ -473,12 +476,12 @@ def _call_as_allennlp(
     hidden: torch.Tensor,
     cell: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Call a layer that was hooked or replaced with padded sentences, as AllenNLP does."""
-    say_slower("an LSTM layer was replaced or hooked")
+    """Call a layer with padded sentences, as AllenNLP does."""
+    say_slower("an LSTM layer was replaced or hooked, or its initial state is learned")
     steps = torch.tensor(batch_sizes, dtype=torch.long, device="cpu")
     lengths = (steps > torch.arange(len(hidden), device="cpu").unsqueeze(1)).sum(dim=1)
     packing = Packing(lengths.to(inputs.device), len(batch_sizes))
-    start = hidden.detach().unsqueeze(0), cell.detach().unsqueeze(0)
+    start = hidden.unsqueeze(0), cell.unsqueeze(0)
     is_zero = not any(one.any() for one in start)  # in AllenNLP `None`
     padded = packing.unpack_one(inputs, direction)
     outputs, end = layer(padded, lengths, None if is_zero else start)

@@ -10,6 +10,7 @@ import torch
 
 from elmo_plugin.bilm.files.blob_store import BlobStore
 from elmo_plugin.bilm.files.digest import weights_digest
+from elmo_plugin.bilm.kernels.backend import runs_as_defined
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.model.bilm import BiLm
 
@@ -62,6 +63,8 @@ class LayerCache:
         The biLM must be frozen. `inputs` are character ids, shape `(batch_size, num_tokens,
         num_characters)`. The result has `"activations"` and `"mask"` as in `BiLm.forward`.
         """
+        if not runs_as_defined(bilm, BiLm):  # such as a wrapper that hands on attributes
+            return bilm(inputs)
         lengths = bilm.check(inputs)
         # A replica of `DataParallel` has no parameters, so keys could not depend on its weights.
         # With a carried state, a sentence's layers depend on the batches before it.

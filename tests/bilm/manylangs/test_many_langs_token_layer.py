@@ -158,6 +158,22 @@ def test_the_embedder_and_the_dictionaries_part_in_the_digest(folder):
     assert fingerprint(embedder.elmo_bilm) != before
 
 
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_another_dictionary_counts_at_once(folder, state):
+    bilm, cache = load_bilm(folder, state=state), LayerCache("memory")
+    ids = bilm.batch_to_ids(SENTENCES)
+    before = cache.layers(bilm, ids)["activations"]
+    lexicon = copy.deepcopy(bilm.char_cnn.lexicon)
+    words = lexicon.words
+    words.update(zip(words, reversed(list(words.values()))))
+    bilm.char_cnn.lexicon = lexicon
+    found = cache.layers(bilm, ids)["activations"]
+    fresh = load_bilm(folder, state=state)
+    fresh.char_cnn.lexicon = lexicon
+    torch.testing.assert_close(found, fresh(ids)["activations"])
+    assert not torch.allclose(found[0], before[0], atol=1e-3)
+
+
 @pytest.mark.slow
 def test_the_embedded_bilm_as_one_gives_its_vectors(tmp_path):
     """Two token layers, two files, two kinds of ids, one biLM."""

@@ -360,6 +360,7 @@ def test_the_activation_that_programs_name_in_the_options(files):
     [
         "_elmo_lstm._token_embedder.output_dim",
         "_elmo_lstm._elmo_lstm.input_size",
+        "_elmo_lstm._elmo_lstm.num_layers",
         "_elmo_lstm._elmo_lstm.forward_layer_0.input_size",
         "_elmo_lstm._elmo_lstm.backward_layer_1.input_size",
     ],

@@ -596,6 +596,63 @@ def by_wrapper(layer, patch):
     layer.forward = lambda *inputs: negated(type(inner).__call__)(inner, *inputs)
 
 
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_a_forward_that_takes_another_attributes_place_is_called(state):
+    bilm = random_bilm()
+    bilm.state = state
+    layer = bilm.char_cnn.convolutions[0]
+    layer.label = "first"
+    before = bilm(IDS)["activations"]
+    del layer.label
+    by_instance(layer, None)
+    found = bilm(IDS)["activations"]
+    layer.other = 0
+    torch.testing.assert_close(found, bilm(IDS)["activations"])
+    assert not torch.allclose(found[0], before[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (torch.nn.Module, "_call_impl"),
+        (torch.nn.Conv1d, "_conv_forward"),
+        (torch.nn.functional, "embedding"),
+        (torch, "sigmoid"),
+        (torch, "tanh"),
+    ],
+)
+def test_functions_of_pytorch_that_were_replaced_are_called(files, owner, name, monkeypatch):
+    ours, theirs = elmo_pair(files)
+    before = layers_of(ours)
+    ours._elmo_lstm.reset_states()
+    function, called = getattr(owner, name), (torch.Tensor, torch.nn.Linear, torch.nn.Conv1d)
+
+    def less(*arguments, **named):
+        found = function(*arguments, **named)
+        # Our modules and AllenNLP's are not the same above these.
+        return found * 0.9 if isinstance(arguments[0], called) else found
+
+    monkeypatch.setattr(owner, name, less)
+    found = layers_of(ours)
+    torch.testing.assert_close(found, layers_of(theirs), atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_an_initial_state_learns(files, trains):
+    gradients = []
+    for elmo in elmo_pair(files, requires_grad=trains):
+        bilm = elmo._elmo_lstm
+        width, cell = bilm._elmo_lstm.input_size, bilm._elmo_lstm.cell_size
+        shapes = [(2, len(IDS), 2 * size) for size in (width, cell)]
+        states = [torch.full(shape, 0.1).requires_grad_() for shape in shapes]
+        bilm._elmo_lstm._states = tuple(states)
+        sum(layer.tanh().sum() for layer in bilm(IDS)["activations"]).backward()
+        gradients.append([one.grad for one in states])
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
+    assert gradients[0][0].any()
+
+
 @pytest.mark.parametrize(
     "name",
     [

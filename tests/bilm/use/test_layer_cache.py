@@ -111,6 +111,33 @@ def test_vectors_of_other_weights_or_settings_are_not_taken(place, change):
     assert_same(found, bilm(ids))
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self, bilm, hands_on):
+        super().__init__()
+        self.bilm, self.scale, self.hands_on = bilm, [2.0], hands_on
+
+    def forward(self, ids):
+        found = self.bilm(ids)
+        return {**found, "activations": [self.scale[0] * one for one in found["activations"]]}
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "hands_on" or not self.hands_on:
+                raise
+            return getattr(self.bilm, name)
+
+
+@pytest.mark.parametrize("hands_on", [False, True])
+def test_a_wrapper_around_the_bilm_is_run(place, hands_on):
+    wrapper, cache = Scaled(frozen(), hands_on), LayerCache(place)
+    ids = batch_to_ids(BATCHES[0])
+    for wrapper.scale[0] in (2.0, 5.0):
+        found = cache.layers(wrapper, ids)
+        torch.testing.assert_close(found["activations"], wrapper(ids)["activations"])
+
+
 def test_each_backend_has_entries_of_its_own():
     bilm, cache, ids = frozen(dtype="int8"), LayerCache("memory"), batch_to_ids(BATCHES[0])
     with use_backend("reference"):
