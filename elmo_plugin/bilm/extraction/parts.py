@@ -64,9 +64,10 @@ def texts_of(sentences: Iterable[Sentence]) -> bytes:
 @dataclass
 class Parts:
     """
-    The parts in the folder of a run. A part's file has the number of tokens of each sentence, the
-    sentences as lines of JSON, their vectors, and in state `"carry"` the LSTM states at its end.
-    `num_layers` is the number of stored layers per token, and `dim` the `embedding_dim`.
+    Files of the parts of an extraction, in the folder of its run. A part's file has the number of
+    tokens of each sentence, the sentences as lines of JSON, their vectors, and in state `"carry"`
+    the LSTM states at its end. `num_layers` is the number of stored layers per token, and `dim` the
+    `embedding_dim`.
     """
 
     folder: Path

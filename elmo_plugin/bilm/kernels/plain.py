@@ -55,7 +55,10 @@ Layer = tuple[torch.nn.Module, Any, bool]
 
 
 def plain_class(kind: Kind) -> Kind:
-    """Decorate a class whose modules may be plain: it is noticed if its methods are replaced."""
+    """
+    Decorate a class whose modules may be plain. Its `forward` and `__call__` are noted, so that a
+    later replacement of them is noticed.
+    """
     _defined_methods[kind] = _methods(kind)
     return kind
 
@@ -127,8 +130,9 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
 
 class _Look:
     """
-    All that decides whether a module and those within it stay plain. It is looked at before every
-    call, when none of it is in the processor's caches, so it is read in few steps.
+    Snapshot of all that decides whether a module and those within it stay plain: their classes,
+    attributes, parameters, hooks and settings. It is compared before every call, when none of it is
+    in the processor's caches, so it is read in few steps.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -243,8 +247,8 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 def runs_as_defined(module: torch.nn.Module, kind: Any) -> bool:
     """
-    Return whether a call of the module does no more than `forward` of `kind` or of a class below it
-    that this package defines: no hook, and no other `forward`.
+    Return whether a call of the module runs the `forward` that `kind`, or a subclass of it in this
+    package, was defined with, and nothing else: no hook, and no `forward` that was set.
     """
     if module in _call.weights:
         return True

@@ -28,7 +28,8 @@ ALIGNMENT = 16
 
 class CapturedStep:
     """
-    Loss times `scale` and its gradients, for batches of equal size, from fixed memory.
+    Training step as a CUDA graph, for batches of equal size, which are copied to fixed memory. It
+    computes the loss times `scale` and its gradients.
 
     `update`, if given, follows in the same graph: it changes the weights by their gradients, with
     learning rates that are a tensor, and returns the norm of the gradients.
