@@ -19,7 +19,7 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
-from elmo_plugin.bilm.kernels.plain import plain_class, runs_as_defined
+from elmo_plugin.bilm.kernels.plain import has_hooks
 from elmo_plugin.metrics.conll_coref import ConllCorefScores, antecedents_to_clusters
 from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.modules.coref.pairs import (
@@ -36,8 +36,8 @@ from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 NUM_DISTANCE_BUCKETS = 10
-plain_class(EndpointSpanExtractor)
-plain_class(SelfAttentiveSpanExtractor)
+# As they are defined: a program may replace them.
+ENDPOINTS, ATTENTION = EndpointSpanExtractor.forward, SelfAttentiveSpanExtractor.forward
 
 
 @Model.register("coref", exist_ok=True)
@@ -337,11 +337,11 @@ class CoreferenceResolver(Model):
     ) -> SpanParts:
         """Embed the spans' widths, and compute the attention weights of their tokens."""
         endpoints, attentive = self._endpoint_span_extractor, self._attentive_span_extractor
-        for extractor, kind in (
-            (endpoints, EndpointSpanExtractor),
-            (attentive, SelfAttentiveSpanExtractor),
+        for extractor, kind, forward in (
+            (endpoints, EndpointSpanExtractor, ENDPOINTS),
+            (attentive, SelfAttentiveSpanExtractor, ATTENTION),
         ):
-            if type(extractor) is not kind or not runs_as_defined(extractor, kind):
+            if type(extractor) is not kind or has_hooks(extractor) or kind.forward is not forward:
                 raise ConfigurationError(
                     f"a {kind.__name__} was replaced or hooked, expected it as the model made it: "
                     "its parameters are used here, and it is not called"
