@@ -161,7 +161,7 @@ class LocalWorker(ProcessPoolExecutor):
         """Return an error's type and message, or how the process ended."""
         if not isinstance(error, BrokenExecutor) or self._context.process is None:
             return f"{type(error).__name__}: {error}"[:MOST_TEXT]
-        self._context.process.join(TICK)
+        self.shutdown()  # the executor's thread waits for the process, and knows how it ended
         status = self._context.process.exitcode or 0
         how = f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"the process was {how}"

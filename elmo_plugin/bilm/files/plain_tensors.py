@@ -50,7 +50,7 @@ def whole_file(path: str | Path, kind: str, file_format: str) -> Iterator[None]:
         raise PermissionError(error.errno, "cannot be read", str(path)) from error
     except (MemoryError, *UNREADABLE) as error:
         text = str(error)
-        if isinstance(error, ValueError) and text.startswith(str(path)):
+        if isinstance(error, (ValueError, MemoryError)) and text.startswith(str(path)):
             raise
         is_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
         if is_memory or "allocate memory" in text:

@@ -17,7 +17,7 @@ import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.plain_hdf5 import plain_hdf5
-from elmo_plugin.bilm.files.plain_tensors import converted
+from elmo_plugin.bilm.files.plain_tensors import converted, whole_file
 from elmo_plugin.bilm.files.safetensors_file import read_safetensors
 from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
@@ -89,10 +89,11 @@ def read_weights(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, t
     if Path(path).suffix == ".safetensors":
         yield from read_safetensors(bilm, path)
         return
-    for key, array, put in read_arrays(bilm, path):
-        assert put is not None
-        for target, values in put(array):
-            yield target, converted(torch.from_numpy(values), target.dtype, key, path)
+    with whole_file(path, "weight file", "HDF5 file"):
+        for key, array, put in read_arrays(bilm, path):
+            assert put is not None
+            for target, values in put(array):
+                yield target, converted(torch.from_numpy(values), target.dtype, key, path)
 
 
 def read_arrays(

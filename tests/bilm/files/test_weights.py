@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import numpy
@@ -411,6 +412,13 @@ def test_memory_that_runs_out_names_the_file(tmp_path):
     save_weights(random_bilm(cell_size=100_000, num_layers=1), path)
     child = run(LITTLE_MEMORY, path)
     assert f"{path}: there is not enough memory" in child.stdout
+
+
+def test_memory_that_runs_out_in_a_conversion_names_the_file(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_swap_gates", Mock(side_effect=MemoryError("no")))
+    with pytest.raises(MemoryError) as caught:
+        load_weights(random_bilm(), path)
+    assert str(caught.value) == f"{path}: there is not enough memory to read it: no"
 
 
 def test_what_training_left_in_a_file_does_no_harm(path):
