@@ -37,7 +37,7 @@ def run_together(monkeypatch):
     """Choose what a GPU has in training, on the CPU."""
     for module, name in (
         (lstm_directions, "usable"),
-        (language_model, "streams_usable"),
+        (language_model, "directions_usable"),
         (sampled_softmax, "fuses"),
         (softmax, "fuses"),
     ):

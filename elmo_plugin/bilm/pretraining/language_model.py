@@ -15,7 +15,7 @@ from elmo_plugin.bilm.kernels.backend import (
     check_no_hooks,
 )
 from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
-from elmo_plugin.bilm.kernels.gpu.lstm_directions import usable as streams_usable
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import usable as directions_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
@@ -141,7 +141,7 @@ class LanguageModel(torch.nn.Module):
     @property
     def fuses_directions(self) -> bool:
         """Whether a layer's two directions run together, which they do on a GPU."""
-        usable = streams_usable(self.softmax.weight, self._product_dtype)
+        usable = directions_usable(self.softmax.weight, self._product_dtype)
         return usable and self.bilm.lstm.plain_weights is not None
 
     @property
