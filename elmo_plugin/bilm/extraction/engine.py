@@ -6,7 +6,6 @@ shard, it writes the shard's progress to a small file in the output folder. This
 for processes of this machine and of a cluster.
 """
 
-import contextlib
 import multiprocessing
 import multiprocessing.context
 import os
@@ -54,7 +53,12 @@ Compute = Callable[[BiLm, Shard, Callable[[int], Any]], Any]
 
 
 class Worker(Protocol):
-    """Executor of one process, in which `start_worker` has run."""
+    """
+    Executor of one process, in which `start_worker` has run. `start_seconds` is the longest time
+    until the first progress.
+    """
+
+    start_seconds: float
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
         """Call a function in the process."""
@@ -103,19 +107,27 @@ _job: list[Any] = []
 
 
 def start_worker(job: bytes, threads: int) -> None:
-    """Prepare a worker's process for the `job` from `pickled`; it ends with its parent."""
-    with contextlib.suppress(ValueError):  # Ray calls this in a thread
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Prepare a worker's process for the `job` from `pickled`."""
     keep_freed_memory()
     torch.set_num_threads(threads)
     _job[:] = pickle.loads(job)
+
+
+def _obey_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
+
+
+def _start_and_call(job: bytes, threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    start_worker(job, threads)
+    return function(*arguments)
 
 
 def compute_shard(shard: Shard, progress_file: str) -> Any:
@@ -143,25 +155,38 @@ class _Spawn(multiprocessing.context.SpawnContext):
         return self.process
 
 
-class LocalWorker(ProcessPoolExecutor):
+class LocalWorker:
     """Worker on this machine: a spawned process, since a fork after PyTorch has run may hang."""
+
+    start_seconds = 300.0  # a busy machine takes long to import PyTorch
 
     def __init__(self, job: bytes, threads: int) -> None:
         self._context = _Spawn()
-        super().__init__(1, self._context, start_worker, (job, threads))
+        self._executor = ProcessPoolExecutor(1, self._context, _obey_parent)
+        self._start: tuple[bytes, int] | None = (job, threads)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
+        """Call a function in the process; the first call starts it."""
+        if self._start is None:
+            return self._executor.submit(function, *arguments)
+        # The job is sent with the call, not at the start of the process: the start would wait until
+        # it has been read, which a process that is stopped never does.
+        start, self._start = self._start, None
+        return self._executor.submit(_start_and_call, *start, function, *arguments)
 
     def kill(self) -> None:
         """End the process at once, and wait for its end."""
         process = self._context.process
         if process is not None and process.pid is not None:  # `None` if Ctrl-C came at its start
             process.kill()
-        self.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
 
     def describe(self, error: BaseException) -> str:
         """Return an error's type and message, or how the process ended."""
         if not isinstance(error, BrokenExecutor) or self._context.process is None:
             return f"{type(error).__name__}: {error}"[:MOST_TEXT]
-        self.shutdown()  # the executor's thread waits for the process, and knows how it ended
+        # The executor's thread waits for the process, and knows how it ended.
+        self._executor.shutdown()
         status = self._context.process.exitcode or 0
         how = f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"the process was {how}"
@@ -190,16 +215,15 @@ class LocalWorkers:
 
 class _Slot:
     """
-    A worker and its current shard. `silent` is the time in seconds since the last progress, `None`
-    before the first: a worker of a cluster may wait for a free CPU.
+    A worker and its current shard. `silent` is the time in seconds since the last progress, and
+    `started` says that there was any.
     """
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.worker, self.started, self.name = worker, False, "a worker"
 
     def begin(self, shard: Shard, folder: Path) -> None:
-        self.shard, self.count, self.name, self._text = shard, 0, "a worker", ""
-        self.silent: float | None = None
+        self.shard, self.count, self._text, self.silent = shard, 0, "", 0.0
         self.file = folder / f".{shard[0]:06d}.progress"
         self.file.unlink(missing_ok=True)
         try:
@@ -210,19 +234,21 @@ class _Slot:
 
     def progress(self, elapsed: float) -> int:
         """Return the count since the last call."""
-        if self.silent is not None:
-            self.silent += elapsed
+        self.silent += elapsed
         try:
             text = self.file.read_text()
         except OSError:
             return 0
-        self.silent = self.silent or 0.0
+        self.started = True
         count, _, name = text.partition(" ")
         if text == self._text or not name:  # an empty text is about to be written, or never
             return 0
         self.silent, self._text, self.name = 0.0, text, name
         before, self.count = self.count, int(count)
         return self.count - before
+
+    def most_silent(self, timeout: float) -> float:
+        return timeout if self.started else max(timeout, self.worker.start_seconds)
 
     def kill(self) -> None:
         self.worker.kill()
@@ -299,8 +325,8 @@ def run_shards(
             for slot in list(busy):
                 progress.update(slot.progress(elapsed))
                 if not slot.future.done():
-                    if slot.silent is not None and slot.silent > timeout:
-                        replace(slot, f"no progress for {timeout:g} s")
+                    if slot.silent > (limit := slot.most_silent(timeout)):
+                        replace(slot, f"no progress for {limit:g} s")
                 elif (error := slot.future.exception()) is not None:
                     replace(slot, slot.worker.describe(error))
                 else:

@@ -1,5 +1,6 @@
 """Workers as actors of a Ray cluster."""
 
+import math
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -27,6 +28,8 @@ class ShardActor:
 
 class RayWorker:
     """Worker of a Ray cluster, as its driver sees it: a handle of a `ShardActor`."""
+
+    start_seconds = math.inf  # it may wait for a free CPU
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

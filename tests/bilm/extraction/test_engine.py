@@ -2,7 +2,9 @@
 
 import functools
 import io
+import math
 import multiprocessing.resource_tracker
+import multiprocessing.util
 import os
 import pickle
 import signal
@@ -35,9 +37,12 @@ class Scripted:
 
     def check(self):
         self.checks += 1
+        assert self.checks < 1000, "it waits for ever"
 
 
 class Told:
+    start_seconds = 0.0
+
     def __init__(self, workers, number):
         self.workers, self.number = workers, number
 
@@ -130,18 +135,31 @@ def test_shard_that_fails_three_times_is_named_and_the_rest_is_computed(run):
 
 
 @pytest.mark.parametrize(
-    ("progress", "name"), [(3, "worker 0"), ("stops in the write", "a worker")]
+    ("shard", "progress", "start_seconds", "seconds"),
+    [
+        (0, 3, math.inf, 0.2),
+        (0, "stops in the write", math.inf, 0.2),
+        (0, 0, 0.1, 0.2),
+        (0, 0, 0.3, 0.3),
+        (1, 0, math.inf, 0.2),
+    ],
+    ids=["in a shard", "in its write", "before it", "while it starts", "between two"],
 )
-def test_worker_without_progress_is_replaced(run, progress, name):
-    workers = Scripted(lambda worker, shard: GOOD if worker else (progress, None))
+def test_worker_without_progress_is_replaced(
+    run, monkeypatch, shard, progress, start_seconds, seconds
+):
+    monkeypatch.setattr(Told, "start_seconds", start_seconds)
+    workers = Scripted(lambda worker, n: GOOD if worker or n != shard else (progress, None))
     done, notes, tokens = run(workers, 3, size=1, timeout=0.2)
     assert (sorted(done), tokens) == ([0, 1, 2], 21)
-    assert notes == [f"shard 0, try 1 of 3, {name}: no progress for 0.2 s"]
+    name = "worker 0" if shard or progress == 3 else "a worker"
+    assert notes == [f"shard {shard}, try 1 of 3, {name}: no progress for {seconds} s"]
     assert workers.checks > 3
 
 
 def test_worker_that_waits_for_a_cpu_is_waited_for(run, monkeypatch):
     """A cluster that is busy: the first one has its CPU when the second one has ended."""
+    monkeypatch.setattr(Told, "start_seconds", math.inf)
     workers = Scripted(lambda worker, shard: GOOD if worker else (0, None))
     submit, futures = Told.submit, []
     monkeypatch.setattr(Told, "submit", lambda *a: futures.append(submit(*a)) or futures[-1])
@@ -197,6 +215,24 @@ def test_ctrl_c_while_a_worker_starts_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("multiprocessing.util.spawnv_passfds", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_shards([(0, None)], LocalWorkers(b"", 1), 1, tmp_path, tqdm(disable=True))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGSTOP")
+def test_worker_that_stops_while_it_starts_is_waited_for_by_nobody(monkeypatch):
+    """It never reads a job that is longer than a pipe's memory."""
+    spawn = multiprocessing.util.spawnv_passfds
+
+    def stopped(*arguments):
+        process = spawn(*arguments)
+        os.kill(process, signal.SIGSTOP)
+        return process
+
+    multiprocessing.resource_tracker.ensure_running()
+    monkeypatch.setattr("multiprocessing.util.spawnv_passfds", stopped)
+    worker = LocalWorkers(bytes(1 << 20), 1).start()
+    future = worker.submit(os.getpid)
+    worker.kill()
+    assert worker.describe(future.exception()) == "the process was killed by signal 9"
 
 
 # --- real processes ----------------------------------------------------------------------------
