@@ -46,6 +46,7 @@ from allennlp.models import archival
 from allennlp.models.model import Model
 from allennlp.modules.seq2vec_encoders import CnnHighwayEncoder
 from allennlp.modules.token_embedders import TokenCharactersEncoder
+from allennlp.nn import util as nn_util
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
@@ -75,6 +76,7 @@ def repair() -> None:
     """Apply all patches in this module. Later calls do nothing."""
     _reduce_on_plateau()
     _mixed_precision_names()
+    _bfloat16()
     _sparse_gradient_norm()
     _numpy_scalars_in_training_state()
     _moving_average_after_recover()
@@ -137,6 +139,15 @@ def _mixed_precision_names() -> None:
     )
     gradient_descent_trainer.amp = amp  # type: ignore[assignment]
     ddp_accelerator.amp = amp  # type: ignore[assignment]
+
+
+def _bfloat16() -> None:
+    """Let AllenNLP's masked softmax and losses take bfloat16, whose range is that of float32."""
+
+    def tiny_value_of_dtype(stock: Any, dtype: torch.dtype) -> float:
+        return stock(torch.float32 if dtype == torch.bfloat16 else dtype)
+
+    _wrap_in_place(nn_util.tiny_value_of_dtype, tiny_value_of_dtype)
 
 
 def _sparse_gradient_norm() -> None:

@@ -26,6 +26,7 @@ from allennlp.data import DatasetReader
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, SpacyTokenizer
 from allennlp.nn.parallel import ddp_accelerator
+from allennlp.nn.util import masked_softmax
 from allennlp.training import gradient_descent_trainer
 from allennlp.training import util as training_util
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
@@ -74,6 +75,11 @@ def sparse_gradient_norm():
     parameters = embedding_and_dense_gradients(sparse=True)
     norm = gradient_descent_trainer.clip_grad_norm_(parameters, 0.1).item()
     return [norm, [p.grad.to_dense().tolist() for p in parameters]]
+
+
+def masked_softmax_in_bfloat16():
+    vector, mask = torch.ones(1, 4, dtype=torch.bfloat16), torch.tensor([[True, False, True, True]])
+    return masked_softmax(vector, mask).double().tolist()
 
 
 NUMBERS = {
@@ -160,6 +166,10 @@ CASES = {
     reduce_on_plateau: ("TypeError: .*verbose", [1.0, 1.0, 0.5, 0.5]),
     autocast: ("FutureWarning: .*deprecated", False),
     ddp_grad_scaler: ("FutureWarning: .*deprecated", "GradScaler"),
+    masked_softmax_in_bfloat16: (
+        "TypeError: Does not support dtype torch.bfloat16",
+        [[torch.tensor(1 / 3).bfloat16().item() * one for one in (1, 0, 1, 1)]],
+    ),
     sparse_gradient_norm: ("NotImplementedError: .*SparseCPU", None),
     numpy_scalars: (
         "UnpicklingError: ",

@@ -266,12 +266,7 @@ class CrfTagger(Model):
             # The CRF's loss is per sentence, so leave out each sentence with a tag outside the
             # vocabulary, or without a tag that counts, which AllenNLP's CRF cannot index.
             known = seen.all(dim=1) & loss_mask.any(dim=1)
-            # AllenNLP needs a loss from every batch or from none.
-            output["loss"] = (
-                -self.crf(logits[known], tags[known], loss_mask[known])
-                if known.any()
-                else logits.new_zeros(())
-            )
+            output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)
         return output
 

@@ -105,7 +105,7 @@ def _run_layer(
     if layer.recurrent_dropout_probability > 0.0:
         # Like AllenNLP, draw the mask in evaluation too: a seed then gives the same random numbers.
         drawn = get_dropout_mask(layer.recurrent_dropout_probability, memory)
-        mask = drawn if layer.training else mask
+        mask = drawn.to(memory.dtype) if layer.training else mask
     steps = []
     with torch.autocast(inputs.device.type, enabled=False):
         # One matrix product projects the inputs of all steps.

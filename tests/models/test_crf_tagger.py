@@ -6,6 +6,7 @@ from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from elmo_plugin.models.crf_tagger import WEIGHTED_CRFS
 from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
 from tests.models.tasks import build, cases, instances, ner, outputs, tensors
 from tests.process_group import in_processes
@@ -44,13 +45,18 @@ def test_learns_its_training_sentences():
     assert model.get_metrics()["f1-measure-overall"] == 1.0
 
 
-def test_a_sentence_of_o_tags_has_no_loss_where_these_do_not_count():
-    model = build(ner(label_encoding="BIOUL", ignore_loss_on_o_tags=True))
+@pytest.mark.parametrize("strategy", [None, *WEIGHTED_CRFS])
+def test_a_sentence_of_o_tags_has_no_loss_where_these_do_not_count(strategy):
+    weights = {"label_weights": {"O": 0.5}, "weight_strategy": strategy} if strategy else {}
+    model = build(ner(label_encoding="BIOUL", ignore_loss_on_o_tags=True, **weights)).train()
     chosen = instances(BIOUL)
     expected = model(**tensors(model, chosen[:1]))["loss"].item()
     chosen[1]["tags"].labels = ["O"]
     assert model(**tensors(model, chosen[:2]))["loss"].item() == pytest.approx(expected)
-    assert model(**tensors(model, chosen[1:2]))["loss"] == 0
+    loss = model(**tensors(model, chosen[1:2]))["loss"]
+    loss.backward()  # as the trainer does
+    assert loss == 0
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
 def metrics_in_one_of_two_processes(rank, size, expected):

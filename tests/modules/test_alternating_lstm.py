@@ -1,3 +1,4 @@
+import copy
 import itertools
 
 import pytest
@@ -171,6 +172,18 @@ def test_autocast_runs_in_the_weights_precision():
     with torch.autocast("cpu", torch.bfloat16):
         outputs = module(packed)[0].data
     assert torch.equal(outputs, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_runs_in_half_precision(dtype):
+    module = AlternatingLstm(5, 3, num_layers=2, recurrent_dropout_probability=0.2)
+    packed = pack_padded_sequence(padded([4, 2]).to(dtype), [4, 2], batch_first=True)
+    torch.manual_seed(0)
+    expected = copy.deepcopy(module)(packed.to(torch.float32))[0].data
+    torch.manual_seed(0)
+    outputs = module.to(dtype)(packed)[0].data
+    assert outputs.dtype == dtype
+    torch.testing.assert_close(outputs.float(), expected, atol=0.02, rtol=0)
 
 
 def test_wrong_inputs_are_named():
