@@ -113,6 +113,7 @@ class WatchedParameter(torch.nn.Parameter):
         finally:
             if record is not None:
                 vars(self)[_RECORD] = record
+                record.checked = False  # what `copy.copy` returns is a view
 
 
 def _doubt(weight: torch.Tensor) -> None:
@@ -132,14 +133,16 @@ def _watched(member: Any) -> Any:
     return functools.wraps(member)(access) if callable(member) else property(access)
 
 
-# `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do.
+# `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do. The last
+# three write without the version counter.
 for _name in (
     "numpy", "untyped_storage", "__dlpack__", "__getitem__", "__iter__", "view", "view_as",
     "reshape", "reshape_as", "resize_as", "flatten", "unflatten", "ravel", "t", "transpose",
     "swapaxes", "swapdims", "movedim", "moveaxis", "permute", "adjoint", "T", "H", "mT", "mH",
     "narrow", "select", "unbind", "split", "split_with_sizes", "tensor_split", "hsplit", "vsplit",
     "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "squeeze", "unsqueeze",
-    "expand", "expand_as", "broadcast_to", "diagonal", "unfold", "as_strided",
+    "expand", "expand_as", "broadcast_to", "diagonal", "unfold", "as_strided", "as_subclass",
+    "rename", "refine_names", "resize", "slice_inverse", "apply_", "map_", "map2_",
 ):  # fmt: skip
     setattr(WatchedParameter, _name, _watched(getattr(torch.Tensor, _name)))
 
