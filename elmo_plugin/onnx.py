@@ -35,7 +35,7 @@ class OnnxBilm(torch.nn.Module):
     def __init__(self, bilm: BiLm) -> None:
         super().__init__()
         self.bilm = bilm
-        begin, end = bilm.batch_to_ids([bilm.token_class.boundaries])[0]
+        begin, end = bilm.char_cnn.boundary_ids
         self.register_buffer("begin", begin)
         self.register_buffer("end", end)
 

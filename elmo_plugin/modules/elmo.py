@@ -12,9 +12,11 @@ import inspect
 from typing import Any, Optional
 
 import torch
+from allennlp.modules.elmo import _ElmoCharacterEncoder
 from allennlp.modules.elmo_lstm import ElmoLstm
 
 from elmo_plugin.bilm.model.bilm import BiLm
+from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.use.elmo import Elmo as Elmo
@@ -88,15 +90,20 @@ def _draw_as_allennlp(options: ElmoOptions) -> None:
 
 
 Elmo.__bases__ = (_StockElmoType,)
-# Methods of AllenNLP's LSTM that programs call; they run our layers.
-for _name in (
-    "load_weights",
-    "sort_and_run_forward",
-    "_lstm_forward",
-    "_get_initial_states",
-    "_update_states",
-):
-    setattr(BiLstm, _name, getattr(ElmoLstm, _name))
+# Methods of AllenNLP's layers that programs call; they run and fill ours.
+_METHODS = {
+    (BiLstm, ElmoLstm): (
+        "load_weights", "sort_and_run_forward", "_lstm_forward", "_get_initial_states",
+        "_update_states",
+    ),
+    (CharCnn, _ElmoCharacterEncoder): (
+        "_load_weights", "_load_char_embedding", "_load_cnn_weights", "_load_highway",
+        "_load_projection",
+    ),
+}  # fmt: skip
+for (_ours, _theirs), _names in _METHODS.items():
+    for _name in _names:
+        setattr(_ours, _name, getattr(_theirs, _name))
 Elmo.__init__ = with_configuration_error(  # type: ignore[method-assign]
     _drawing_as_allennlp(Elmo.__init__)
 )

@@ -25,19 +25,16 @@ def layers_in_chunks(
     is the batch row whose carried LSTM state is used and replaced.
     """
     num_steps = len(sentence) + 2
-    begin, end = bilm.token_class.boundaries
+    begin, end = bilm.boundary_vectors().split(1)
     chunks = [
         range(start, min(start + chunk_size, num_steps))
         for start in range(0, num_steps, chunk_size)
     ]
 
     def vectors(chunk: range) -> torch.Tensor:
-        tokens = list(sentence[max(chunk.start - 1, 0) : chunk.stop - 1])
-        if chunk.start == 0:
-            tokens.insert(0, begin)
-        if chunk.stop == num_steps:
-            tokens.append(end)
-        return bilm.token_vectors(tokens)
+        tokens = bilm.token_vectors(sentence[max(chunk.start - 1, 0) : chunk.stop - 1])
+        first, last = [begin] * (chunk.start == 0), [end] * (chunk.stop == num_steps)
+        return torch.cat([*first, tokens, *last])
 
     check_no_hooks(bilm.lstm, BiLstm)
     forward_state, backward_state = bilm.start_states([row])

@@ -28,7 +28,7 @@ def fingerprint(bilm: BiLm) -> str:
     it must not change between versions. If the vectors depend on more, such as a hook or the mask
     of a pruned weight, every hash is another, so that nothing is resumed.
     """
-    sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm)]
+    sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm), *_boundaries(bilm)]
     # NumPy's numbers count as Python's.
     digest = hashlib.blake2b(json.dumps(sizes, default=float).encode(), digest_size=16)
     if not runs_as_defined(bilm, BiLm) or bilm.plain_weights is None:
@@ -67,7 +67,7 @@ def weights_digest(bilm: BiLm, certain: bool = False) -> bytes | None:
         in_doubt(parameters)
     return derived(
         parameters,
-        ("digest", about),
+        ("digest", about, str(_boundaries(bilm))),
         lambda: hashlib.blake2b(about.encode() + fingerprint(bilm).encode()).digest(),
     )
 
@@ -88,6 +88,13 @@ def _assigned(bilm: BiLm) -> list[tuple[str, str, Any]]:
         for name, usual in made.items()
         if (found := getattr(module, name, usual)) != usual
     ]
+
+
+def _boundaries(bilm: BiLm) -> list[list[int]]:
+    """Return the character ids of both sentence boundaries if a program changed them, else none."""
+    usual = bilm.batch_to_ids([bilm.token_class.boundaries])[0]
+    found = getattr(bilm.char_cnn, "boundary_ids", usual).to(usual)  # a wrapper may have none
+    return [] if torch.equal(found, usual) else found.tolist()
 
 
 def _settings(module: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -133,8 +133,8 @@ def _watched(member: Any) -> Any:
     return functools.wraps(member)(access) if callable(member) else property(access)
 
 
-# `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do. The last
-# three write without the version counter.
+# `data` and `numpy()` of a view, as in `weight[5].data`, write to the weight as its own do. The
+# version counter misses what the last three write.
 for _name in (
     "numpy", "untyped_storage", "__dlpack__", "__getitem__", "__iter__", "view", "view_as",
     "reshape", "reshape_as", "resize_as", "flatten", "unflatten", "ravel", "t", "transpose",

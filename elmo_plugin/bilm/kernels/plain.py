@@ -362,8 +362,8 @@ def _of_all_modules() -> str | None:
 def _functions() -> tuple[Any, ...]:
     """Return functions of PyTorch that layers call, which a program may have replaced."""
     return (
-        functional.linear, functional.conv1d, functional.embedding, torch.sigmoid, torch.tanh,
-        *torch_private.layer_calls(),
+        functional.linear, functional.conv1d, functional.embedding, functional.relu, torch.relu,
+        torch.sigmoid, torch.tanh, *torch_private.layer_calls(),
     )  # fmt: skip
 
 

@@ -219,7 +219,7 @@ class BiLm(WeightsModule):
             return [vector for vector, _ in known]
         # Without gradient, as in AllenNLP; computed at each use, because the weights may change.
         with torch.no_grad():
-            computed = self.token_vectors(self.token_class.boundaries)
+            computed = self.boundary_vectors()
         return [
             new if vector is None or (copy is not None and torch.equal(vector, copy)) else vector
             for new, (vector, copy) in zip(computed, known)
@@ -302,8 +302,7 @@ class BiLm(WeightsModule):
         """
         lengths, layer = self.check(inputs) + 2, self._token_embedder
         if runs_as_defined(layer, CharCnn):
-            begin, end = self.batch_to_ids([self.token_class.boundaries])[0].to(inputs)
-            ids, mask = with_boundaries(inputs, lengths, begin, end)
+            ids, mask = with_boundaries(inputs, lengths, *layer.boundary_ids.to(inputs))
             return [mask, layer(ids[mask])]
         found = layer(inputs)
         return [found["mask"], found["token_embedding"][found["mask"]]]
@@ -474,6 +473,7 @@ class BiLm(WeightsModule):
         settings = (
             tuple((cell.clips, cell.precision) for cell in cells),
             self.lstm.use_skip_connections,
+            tuple(self.char_cnn.boundary_ids.flatten().tolist()),
             self.char_cnn.activations,
             self.char_cnn.precision,
         )
@@ -488,6 +488,10 @@ class BiLm(WeightsModule):
         for line in WARM_UP_TEXT.splitlines():
             state = self.run(self.batch_to_ids([line.split()]).to(self.device), state).end
         return state
+
+    def boundary_vectors(self) -> torch.Tensor:
+        """Return the vectors of both sentence boundaries, shape `(2, projection_dim)`."""
+        return self._embedded(self.batch_to_ids([[]]).to(self.device)).pop()
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""

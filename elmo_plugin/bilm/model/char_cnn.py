@@ -53,7 +53,7 @@ class Highways(torch.nn.Module):
 
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
-        self._activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu
+        self._activation: Callable[[torch.Tensor], torch.Tensor] = functional.relu
         self._input_dim = dim
         self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(num_layers))
 
@@ -104,6 +104,10 @@ class CharCnn(WeightsModule):
         self._activation: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._options: dict[str, Any] = {"char_cnn": {"activation": options.activation}}
         self._weight_file: str | None = None
+        # AllenNLP's names: character ids of the two boundary tokens.
+        self._beginning_of_sentence_characters, self._end_of_sentence_characters = batch_to_ids(
+            [self.boundaries], options.num_characters, self.token_row
+        )[0]
         dim = options.char_embedding_dim
         # Row 0 belongs to padding tokens and stays zero.
         self._char_embedding_weights = torch.nn.Parameter(torch.zeros(num_embeddings + 1, dim))
@@ -138,9 +142,7 @@ class CharCnn(WeightsModule):
                 self._projection.bias.zero_()
 
     # AllenNLP's names, which programs written for its `_ElmoCharacterEncoder` read.
-    _convolutions = property(attrgetter("convolutions"))
-    _beginning_of_sentence_characters = property(lambda self: self.boundary_ids[0])
-    _end_of_sentence_characters = property(lambda self: self.boundary_ids[1])
+    _convolutions = property(attrgetter("convolutions"), lambda self, _: None)
     requires_grad = property(trains, lambda self, _: None)
 
     def get_output_dim(self) -> int:
@@ -164,7 +166,9 @@ class CharCnn(WeightsModule):
     @property
     def boundary_ids(self) -> torch.Tensor:
         """Character ids of the two boundary tokens, shape `(2, num_characters)`."""
-        return batch_to_ids([self.boundaries], self.num_characters, self.token_row)[0]
+        return torch.stack(
+            [self._beginning_of_sentence_characters, self._end_of_sentence_characters]
+        )
 
     @property
     def convolutions(self) -> list[torch.nn.Conv1d]:
@@ -226,7 +230,8 @@ class CharCnn(WeightsModule):
 
     def padding_vector(self) -> torch.Tensor:
         """Return AllenNLP's vector of a padding token, of which all character ids are 0."""
-        return self.rows(torch.zeros_like(self.boundary_ids[:1]).to(self.char_embedding.device))
+        device = self.char_embedding.device
+        return self.rows(torch.zeros(1, self.num_characters, dtype=torch.long, device=device))
 
     def forget_token_vectors(self) -> None:
         """Free the cached token vectors."""
@@ -271,8 +276,12 @@ class CharCnn(WeightsModule):
         weights = self.plain_weights
         if weights is not None:
             return backend().token_layer(character_ids.long(), weights, self.precision, widths)
+        activation = self.activation
         layers = TokenModules(
-            self._char_embedding_weights, self.convolutions, self.activation, self._highways,
+            self._char_embedding_weights,
+            self.convolutions,
+            functional.relu if activation is torch.relu else activation,  # as AllenNLP calls it
+            self._highways,
             self._projection,
-        )  # fmt: skip
+        )
         return call_token_modules(character_ids.long(), layers)

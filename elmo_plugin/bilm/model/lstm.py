@@ -276,8 +276,11 @@ class BiLstm(torch.nn.Module):
         found = [(one.plain_weights, other.plain_weights) for one, other in layers]
         return None if any(None in both for both in found) else found
 
+    def _keep_layers(self, layers: Sequence[torch.nn.Module]) -> None:
+        self._num_layers = len(layers)  # as in AllenNLP, only the number counts
+
     # AllenNLP's names, which programs written for its `ElmoLstm` read and set.
-    forward_layers = property(lambda self: self.layers("forward"))
+    forward_layers = property(lambda self: self.layers("forward"), _keep_layers)
     backward_layers = property(lambda self: self.layers("backward"))
     requires_grad = property(trains, lambda self, _: None)
 
@@ -306,11 +309,19 @@ class BiLstm(torch.nn.Module):
     def reset_states(self, mask: torch.Tensor | None = None) -> None:
         """
         Forget the carried state; with `mask`, bool, shape `(batch_size,)`, only that of these rows.
+
+        Raise a `ValueError` if `mask` has another dtype, or not one element for each carried row.
         """
-        if mask is None or self.policy.states is None:
+        states = self.policy.states
+        if mask is None or states is None:
             self.policy.states = None
-        else:
-            self.policy.states = tuple(one * ~mask.view(1, -1, 1) for one in self.policy.states)
+            return
+        if mask.dtype != torch.bool or mask.shape != states[0].shape[1:2]:
+            raise ValueError(
+                f"the mask of rows to reset is {mask.dtype} of shape {tuple(mask.shape)}, expected "
+                f"torch.bool of shape {tuple(states[0].shape[1:2])}, as states are carried"
+            )
+        self.policy.states = tuple(one * ~mask.view(1, -1, 1) for one in states)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLstm":
         """Convert the weights and the carried state; `.to()`, `.double()` and others call this."""

@@ -168,7 +168,7 @@ def _padded(
     bilm: BiLm, sentences: list[Any], lengths: torch.Tensor, inputs: torch.Tensor
 ) -> dict[str, Any]:
     options = bilm.options
-    widths = [options.projection_dim] + [options.embedding_dim] * options.num_layers
+    widths = [options.projection_dim] + [options.embedding_dim] * len(bilm.lstm.layers("forward"))
     padded = numpy.zeros((len(sentences), inputs.shape[1] + 2, sum(widths)), dtype="float32")
     for row, sentence in zip(padded, sentences):
         layers = numpy.frombuffer(sentence, dtype="<f4").reshape(-1, sum(widths))

@@ -11,7 +11,9 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import _ElmoBiLm
 from allennlp.modules.scalar_mix import ScalarMix
 
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.files import weights as checkpoint
+from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.use.elmo import Elmo
@@ -306,6 +308,20 @@ def test_methods_of_the_lstm_that_programs_call(files, tmp_path):
     assert bool(results[0][0].any())
 
 
+def test_methods_of_the_token_layer_that_programs_call(files, tmp_path):
+    import elmo_plugin.modules.elmo  # noqa: F401 (adds them)
+
+    pair, ids = elmo_pair(files), batch_to_ids(BATCHES[0])
+    before = pair[0](ids)["elmo_representations"][0]
+    for elmo in pair:
+        elmo._elmo_lstm._elmo_lstm._states = None
+        layer = elmo._elmo_lstm._token_embedder
+        layer._weight_file = write(tmp_path, random_bilm(seed=7)).weights
+        layer._load_weights()
+    assert_same_over_batches(*pair)
+    assert not torch.allclose(pair[0](ids)["elmo_representations"][0], before)
+
+
 def test_boundary_vectors_that_programs_set(files):
     ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
     for elmo in (ours, theirs):
@@ -353,6 +369,64 @@ def test_the_activation_that_programs_name_in_the_options(files):
         elmo._elmo_lstm._token_embedder._options["char_cnn"]["activation"] = "gelu"
         with pytest.raises((ValueError, ConfigurationError), match="activation"):
             elmo(ids)
+
+
+def assign_boundaries(layer):
+    layer._beginning_of_sentence_characters = 0 * layer._beginning_of_sentence_characters + 66
+    layer._end_of_sentence_characters = torch.arange(50) + 66
+
+
+def write_boundaries(layer):
+    layer._beginning_of_sentence_characters[1] = 70
+    layer._end_of_sentence_characters.numpy()[2:4] = 71
+
+
+@pytest.mark.parametrize("change", [assign_boundaries, write_boundaries])
+def test_characters_of_boundaries_that_programs_set(change, files, tmp_path):
+    ours, theirs = elmo_pair(files)
+    bilm, cache, ids = ours._elmo_lstm, LayerCache(str(tmp_path)), batch_to_ids(BATCHES[0])
+    usual, before = fingerprint(bilm), bilm(ids)["activations"][0]
+    bilm.reset_states()
+    for elmo in (ours, theirs):
+        change(elmo._elmo_lstm._token_embedder)
+    assert_same_over_batches(*(copy.deepcopy(one) for one in (ours, theirs)))
+    assert fingerprint(bilm) != usual
+    for state in ("reset", "primed"):
+        bilm.state = state
+        found = [cache.layers(one, ids)["activations"] for one in (load_bilm(*files), bilm, bilm)]
+        for one in found[1:]:
+            for our, expected in zip(one, bilm(ids)["activations"], strict=True):
+                assert torch.equal(our, expected)
+        changed = found[1][0] != before
+        assert changed[:, 0].any()
+        assert not changed[:, 1:4].all()
+    chunks = torch.cat(list(layers_in_chunks(bilm, BATCHES[0][1], 3)), dim=1)
+    torch.testing.assert_close(chunks, torch.stack(bilm(ids)["activations"])[:, 1, 1:7])
+
+
+def test_fewer_layers_that_programs_set(files):
+    ours, theirs = elmo_pair(files)
+    ids, results = batch_to_ids(BATCHES[0]), []
+    ours._elmo_lstm(ids)
+    ours._elmo_lstm.reset_states()
+    for elmo in (ours, theirs):
+        lstm = elmo._elmo_lstm._elmo_lstm
+        lstm.forward_layers = lstm.forward_layers[:1]
+        results.append([elmo._elmo_lstm(ids)["activations"] for _ in range(2)])
+    torch.testing.assert_close(*results)
+    assert len(results[0][0]) == 2
+    bilm = ours._elmo_lstm
+    for bilm.state in ("reset", "primed"):
+        found = LayerCache("memory").layers(bilm, ids)["activations"]
+        torch.testing.assert_close(found, bilm(ids)["activations"])
+
+
+@pytest.mark.parametrize("mask", [[True], [True, False], [[True], [False], [True]], [1, 0, 1]])
+def test_a_mask_of_rows_to_reset_that_does_not_fit(mask, files):
+    bilm = load_bilm(*files)
+    bilm(batch_to_ids(BATCHES[0]))
+    with pytest.raises(ValueError, match=r"expected torch.bool of shape \(3,\)"):
+        bilm.lstm.reset_states(torch.tensor(mask))
 
 
 @pytest.mark.parametrize(

@@ -617,6 +617,8 @@ def test_a_forward_that_takes_another_attributes_place_is_called(state):
         (torch.nn.Module, "_call_impl"),
         (torch.nn.Conv1d, "_conv_forward"),
         (torch.nn.functional, "embedding"),
+        (torch.nn.functional, "relu"),
+        (torch, "relu"),
         (torch, "sigmoid"),
         (torch, "tanh"),
     ],
