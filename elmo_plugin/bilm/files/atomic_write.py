@@ -15,6 +15,10 @@ from typing import Any
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}(?:\.\d+-\d+)?\.part")
 
 
+class _OnlyTriedError(Exception):
+    """Leaves the block of `atomic_write`, so that nothing is written."""
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """
@@ -87,10 +91,14 @@ def check_replaceable(path: Path) -> int | None:
 
 
 def check_output_path(path: Path) -> None:
-    """Raise a `FileNotFoundError` if `path` has no folder; see also `check_replaceable`."""
+    """
+    Raise a `FileNotFoundError` if `path` has no folder, and the errors of `atomic_write` if it
+    cannot write there, for example because a link leads nowhere or the name is too long.
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
-    check_replaceable(path)
+    with contextlib.suppress(_OnlyTriedError), atomic_write(path):
+        raise _OnlyTriedError
 
 
 def remove_temporary_files(folder: Path, name: str | None = None) -> None:

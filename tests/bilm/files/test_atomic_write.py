@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files
+from elmo_plugin.bilm.files.atomic_write import (
+    atomic_write,
+    check_output_path,
+    remove_temporary_files,
+)
 from elmo_plugin.bilm.files.weights import load_weights, save_weights
 from tests.fresh_process import run_core as run
 from tests.tiny_bilm import random_bilm
@@ -137,3 +141,16 @@ def test_errors_about_other_files_are_not_changed(tmp_path):
         atomic_write(missing),
     ):
         pass
+
+
+@pytest.mark.parametrize("name", ["x" * 240, "link", "folder/a"])
+def test_output_that_cannot_be_written_is_an_error_before_the_work(tmp_path, name):
+    """A name with no room for the temporary file's; a link to a missing folder; a locked folder."""
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "a")
+    (tmp_path / "folder").mkdir(mode=0o555)
+    if name == "folder/a" and os.access(tmp_path / "folder", os.W_OK):
+        pytest.skip("the superuser may write to any folder")
+    with pytest.raises(OSError, match="could not be written"):
+        check_output_path(tmp_path / name)
+    check_output_path(tmp_path / "a")
+    assert names(tmp_path) == ["folder", "link"]
