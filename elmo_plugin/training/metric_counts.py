@@ -1,5 +1,6 @@
 """Counts in a model's `Metric` objects, as numbers, tensors and containers of them."""
 
+from itertools import repeat
 from typing import Any, Dict, Iterator, Tuple
 
 import numpy
@@ -30,13 +31,8 @@ def set_counts(model: Model, counts: Dict[str, Any]) -> None:
     for name, value in counts.items():
         path, _, attribute = name.rpartition(".")
         if path in metrics:
-            current = getattr(metrics[path], attribute, None)
-            value = _copied(value, current.device if torch.is_tensor(current) else device)
-            if isinstance(current, dict):  # it may be a `defaultdict`
-                current.clear()
-                current.update(value)
-            else:
-                setattr(metrics[path], attribute, value)
+            own = getattr(metrics[path], attribute, None)
+            setattr(metrics[path], attribute, _restored(value, own, device))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -75,16 +71,38 @@ def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
         yield from _metrics_in(one, f"{path}.{key}")
 
 
-def _copied(value: Any, device: Any = "cpu") -> Any:
+def _copied(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (numpy.number, numpy.bool_)):
         return value.item()
+    if isinstance(value, numpy.ndarray):
+        return torch.from_numpy(value.copy())
     if isinstance(value, torch.Tensor):
-        return value.detach().to(device, copy=True)
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        return {_copied(key, device): _copied(one, device) for key, one in value.items()}
+        return {_copied(key): _copied(one) for key, one in value.items()}
     for kind in (list, tuple, set):
         if isinstance(value, kind):
-            return kind(_copied(one, device) for one in value)
+            return kind(map(_copied, value))
     raise TypeError(f"found a {type(value).__name__}, expected numbers, strings or tensors")
+
+
+def _restored(value: Any, like: Any, device: torch.device) -> Any:
+    """Return a copy of a value of `counts_of`, of the type of `like`: what the metric has now."""
+    if isinstance(value, torch.Tensor):
+        if isinstance(like, numpy.ndarray):
+            return value.numpy().copy()
+        return value.to(like.device if torch.is_tensor(like) else device, copy=True)
+    if isinstance(value, dict):
+        own, former = (like, dict(like)) if isinstance(like, dict) else ({}, {})
+        make = getattr(like, "default_factory", None) or (lambda: None)
+        own.clear()
+        for key, one in value.items():
+            own[key] = _restored(one, former[key] if key in former else make(), device)
+        return own
+    if isinstance(value, (list, tuple)):
+        likes = like if isinstance(like, type(value)) and len(like) == len(value) else repeat(None)
+        items = [_restored(one, other, device) for one, other in zip(value, likes)]
+        return type(like)(*items) if hasattr(like, "_fields") else type(value)(items)
+    return value

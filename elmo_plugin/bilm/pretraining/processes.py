@@ -97,11 +97,14 @@ class Processes:
         return gathered
 
     def check_same(self, **values: Any) -> None:
-        """Raise a `ValueError` if a named value is not equal in all processes."""
+        """
+        Raise a `ValueError` if a named value is not equal in all processes. Wait for them, however
+        long they read files.
+        """
         if self.size == 1:
             return
         everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, values)
+        dist.all_gather_object(everyone, values, group=self._patient)
         for rank, other in enumerate(everyone):
             for name, value in other.items():
                 if value != everyone[0][name]:

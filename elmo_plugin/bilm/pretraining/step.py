@@ -119,7 +119,8 @@ class Stepper:
         factor = 1.0 if schedule is None else schedule.factor(number, num_steps)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * factor
-        losses, norm = self._compute_gradients(pairs, number)
+        with torch.cuda.device_of(self.model.softmax.weight):  # graphs are of the current GPU
+            losses, norm = self._compute_gradients(pairs, number)
         if not (is_updated := norm is not None):
             norm = self._clip()
         self._taken.append(_Taken(number, torch.cat([losses, norm.view(1)]), pairs))

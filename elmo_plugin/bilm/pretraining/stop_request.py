@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -75,4 +76,5 @@ class StopRequest:
             signal.raise_signal(number)
             return
         self.number = number
-        logger.warning("Stopping when this batch is done and saved; once more to stop at once")
+        with suppress(RuntimeError):  # the signal has interrupted a write to stderr
+            logger.warning("Stopping when this batch is done and saved; once more to stop at once")

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -260,6 +261,18 @@ def fails_alone(rank, size, folder):
 
     with pytest.raises(ValueError, match="no text" if rank == 0 else "process 0 failed: no text"):
         processes.run_on_first(fail)
+
+
+def reads_for_long(rank, size):
+    processes = Processes(torch.device("cpu"))
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1))
+    time.sleep(2 * rank)
+    processes.check_same(start=0)
+
+
+def test_the_others_wait_for_one_that_reads_for_long():
+    """For instance the text, from a slow disk."""
+    in_processes(2, reads_for_long)
 
 
 def test_what_the_first_process_fails_at_is_said_in_all(tmp_path):
