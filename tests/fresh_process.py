@@ -19,7 +19,7 @@ ALL = (
     "tensorboardX", "cached_path", "fairscale", "transformers.models.auto", "_jsonnet",
 )  # fmt: skip
 SERVER = """
-import atexit, contextlib, importlib, json, os, signal, sys
+import atexit, contextlib, faulthandler, importlib, json, os, signal, sys
 
 for name in sys.argv[1:]:
     with contextlib.suppress(ImportError):
@@ -32,7 +32,8 @@ def run(program, arguments, folder, environment, output, errors):
     for number, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.alarm(600)
+    faulthandler.register(signal.SIGALRM, chain=True)
+    signal.alarm(200)  # it hangs: where is in `errors`
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import h5py
@@ -21,6 +20,7 @@ from elmo_plugin.commands import COMMANDS
 from tests.bilm.extraction.test_extract import datasets, names, text
 from tests.commands.test_registry import ALLENNLP_HIDDEN
 from tests.fresh_process import allennlp, run
+from tests.other_processes import wait_until
 from tests.tiny_bilm import write
 
 SENTENCES = ["The cat sat .", "Dogs bark at the moon", "Yes"]
@@ -269,12 +269,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, bilm, monkeypatch):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     part = tmp_path / "out.partial" / "part-000000"
-    while not part.exists():
-        assert child.poll() is None, child.stderr.read()
-        time.sleep(0.02)
+    wait_until(lambda: part.exists() or child.poll() is not None)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate()
-    assert child.returncode == 130
+    assert child.returncode == 130, errors
     assert errors.splitlines()[-1] == "interrupted; to resume, run the same command with --resume"
     assert (tmp_path / "out").read_text() == "precious"
     monkeypatch.setattr("elmo_plugin.bilm.extraction.parts.SHARD_STEPS", 0)

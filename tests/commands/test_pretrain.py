@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import _jsonnet
@@ -17,6 +16,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.pretraining.config import differences
 from elmo_plugin.commands.pretrain import read_config
+from tests.other_processes import wait_until
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
 
@@ -171,9 +171,7 @@ def test_two_runs_at_once_do_not_mix(config, tmp_path, repository):
     for number in range(5):
         out = tmp_path / f"out{number}"
         first = subprocess.Popen([*command, str(out)], cwd=repository)
-        while not (out / "vocabulary" / "words.txt").exists():
-            assert first.poll() is None
-            time.sleep(0.01)
+        wait_until((out / "vocabulary" / "words.txt").exists)
         first.send_signal(signal.SIGSTOP)
         if first.returncode is None:
             os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

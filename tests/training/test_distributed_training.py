@@ -6,15 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.other_processes import LIMIT, is_alive, wait_until
+
 pytestmark = pytest.mark.slow
 
-# Seconds after which something hangs, on however busy a machine.
-LIMIT = 400
-# At its second step rank 1 raises, or dies, or stands still, and rank 0 waits for it.
+# At its second step rank 1 raises, or dies, or stands still, and rank 0 waits for it. Both have
+# told their ids by then.
 RUN = """
 import os, signal, sys, time
 import elmo_plugin.plugin
@@ -26,16 +26,17 @@ from allennlp.training.callbacks import TrainerCallback
 class Disturb(TrainerCallback):
     def on_batch(self, trainer, inputs, outputs, metrics, epoch, batch_number, **kwargs):
         how = os.environ["HOW"]
-        if batch_number == 2:
+        if batch_number == 1:
             with open(os.environ["PIDS"], "a") as file:
                 file.write(f"{trainer._rank} {os.getpid()}\\n")
-            if trainer._rank == 1 and how == "raise":
+        elif batch_number == 2 and trainer._rank == 1:
+            if how == "raise":
                 raise ValueError("rank 1 fails")
-            if trainer._rank == 1 and how == "die":
+            if how == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if trainer._rank == 1 and how == "stand":
-                while True:
-                    time.sleep(0.1)
+            open(os.environ["PIDS"] + ".stands", "w").close()
+            while True:
+                time.sleep(0.1)
 
 if __name__ == "__main__":
     train_model_from_file(sys.argv[1], sys.argv[2], include_package=["elmo_plugin.plugin"])
@@ -77,40 +78,33 @@ def pids(folder):
     return {int(rank): int(pid) for rank, pid in map(str.split, lines)}
 
 
-def is_alive(pid):
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
-def wait_for(condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, "still waiting"
-        time.sleep(0.2)
-
-
 @pytest.mark.parametrize(("how", "said"), [("raise", "rank 1 fails"), ("die", "SIGKILL")])
 def test_a_process_that_fails_ends_the_other_with_its_name(run, tmp_path, how, said):
     child = run(how)
-    wait_for(lambda: len(pids(tmp_path)) == 2)
     _, errors = child.communicate(timeout=LIMIT)
     assert child.returncode != 0
     assert "process 1" in errors.lower()
     assert said in errors
-    wait_for(lambda: not any(map(is_alive, pids(tmp_path).values())))
+    assert len(pids(tmp_path)) == 2
+    wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))
 
 
-def test_ctrl_c_ends_processes_that_wait_for_each_other(run, tmp_path):
+@pytest.fixture
+def standing(run, tmp_path):
+    """A run whose rank 1 stands still."""
     child = run("stand")
-    wait_for(lambda: len(pids(tmp_path)) == 2)
-    time.sleep(1)
-    os.killpg(child.pid, signal.SIGINT)
-    child.communicate(timeout=LIMIT)
-    wait_for(lambda: not any(map(is_alive, pids(tmp_path).values())))
+    wait_until(lambda: (tmp_path / "pids.stands").exists() or child.poll() is not None)
+    assert len(pids(tmp_path)) == 2
+    return child
 
 
-def test_processes_end_with_the_one_that_started_them(run, tmp_path):
-    child = run("stand")
-    wait_for(lambda: len(pids(tmp_path)) == 2)
-    child.kill()
-    wait_for(lambda: not any(map(is_alive, pids(tmp_path).values())))
+def test_ctrl_c_ends_processes_that_wait_for_each_other(standing, tmp_path):
+    time.sleep(1)  # rank 0 waits by then, or soon
+    os.killpg(standing.pid, signal.SIGINT)
+    standing.communicate(timeout=LIMIT)
+    wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))
+
+
+def test_processes_end_with_the_one_that_started_them(standing, tmp_path):
+    standing.kill()
+    wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))

@@ -8,19 +8,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from allennlp.common import Params
 
+from tests.other_processes import LIMIT, is_alive, wait_until
+
 # One worker of pytest runs all: they share `whole`.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torchrun")]
 
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-# Seconds after which a launcher hangs, on however busy a machine.
-LIMIT = 400
 
 
 def free_port():
@@ -54,7 +53,7 @@ def launch():
     yield launch
     for process in started:
         for pid in [process.pid, *children(process.pid)]:
-            if Path(f"/proc/{pid}").exists():
+            if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -148,11 +147,9 @@ def steps(folder):
 
 def wait_for_steps(folder, number, launcher):
     """Waits until there are checkpoints of `number` more steps."""
-    limit, before = time.monotonic() + LIMIT, steps(folder)
-    while steps(folder) < before + number:
-        assert time.monotonic() < limit, "still waiting"
-        assert launcher.poll() is None, "ended too early"
-        time.sleep(0.01)
+    end = steps(folder) + number
+    wait_until(lambda: steps(folder) >= end or launcher.poll() is not None)
+    assert launcher.poll() is None, "ended too early"
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +218,7 @@ def test_ctrl_c_and_sigterm_save_and_end_all_and_recover_resumes(tmp_path, start
         output, _ = launcher.communicate(timeout=LIMIT)
         assert launcher.returncode != 0
         assert "stopped, and saved" in output
-        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+        assert not any(map(is_alive, workers))
         assert not (out / "weights.hdf5").exists()
         arguments = ["--recover"]
     end(start("--recover"))

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction import engine
 from elmo_plugin.bilm.extraction.engine import LocalWorkers, run_shards
+from tests.other_processes import is_alive, wait_until
 
 
 class Scripted:
@@ -301,9 +302,4 @@ def test_worker_ends_with_its_parent(tmp_path):
     worker = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    for _ in range(500):
-        if not Path(f"/proc/{worker}").exists():
-            return
-        time.sleep(0.02)
-    os.kill(worker, signal.SIGKILL)
-    raise AssertionError("the worker outlived its parent")
+    wait_until(lambda: not is_alive(worker))
