@@ -104,7 +104,7 @@ def _interrupt(number: int, frame: Any) -> None:
     while frame is not None:
         module = frame.f_globals.get("__name__", "").partition(".")[0]
         if frame.f_code.co_name == "<module>" and module in ("numpy", "torch"):
-            threading.Timer(0.05, signal.raise_signal, (number,)).start()
+            _interrupt_soon()
             return
         frame = frame.f_back
     raise KeyboardInterrupt
@@ -116,9 +116,21 @@ def _interrupt_again(unraisable: Any) -> None:
     Python drops every exception there, and the command would go on.
     """
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,)).start()  # out of the callback
+        _interrupt_soon()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_soon() -> None:
+    """Repeat a Ctrl-C out of the code that drops it; the main thread may wait for input by then."""
+
+    def interrupt() -> None:
+        if hasattr(signal, "pthread_kill"):  # not on Windows
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    threading.Timer(0.05, interrupt).start()
 
 
 def _say(text: str, status: int) -> int:
