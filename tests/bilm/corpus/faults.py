@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -25,6 +26,7 @@ import time
 from pathlib import Path
 
 from tests.bilm.extraction.test_extract import text
+from tests.other_processes import LIMIT
 from tests.tiny_bilm import write
 
 FAULTS = {
@@ -36,7 +38,6 @@ RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 # Seconds without a message that are allowed while a worker is to be stopped, and otherwise: on a
 # busy machine it takes long to import PyTorch.
 TIMEOUT, NEVER = 25, 900
-MOST_SECONDS = 900
 
 
 class Corpus:
@@ -50,7 +51,7 @@ class Corpus:
         write(folder)
         for seed in range(3):
             (folder / f"{seed}.txt").write_text("".join(f"{x}\n" for x in text(lines, seed, 30)))
-        self.start("local", "expected").wait(MOST_SECONDS)
+        self.end(self.start("local", "expected"), "expected")
         self.expected = digests(folder / "expected")
         assert len(self.expected) > 20
 
@@ -64,10 +65,19 @@ class Corpus:
         return subprocess.Popen(
             [sys.executable, "-m", "elmo_plugin", *command.split()],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.package), **RAY},
+            env={**os.environ, "PYTHONPATH": str(self.package), "PYTHONFAULTHANDLER": "1", **RAY},
             stdout=log,
             stderr=log,
         )
+
+    def end(self, driver, output):
+        """The status with which a run ends; one that hangs fails with where it does."""
+        try:
+            return driver.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            driver.send_signal(signal.SIGABRT)
+            driver.wait()
+            raise AssertionError(self.log(output)) from None
 
     def log(self, output):
         return (self.folder / f"{output}.log").read_text()
@@ -101,15 +111,28 @@ def processes(root, name):
     return [one for one, line in command_lines(root).items() if any(mark in line for mark in marks)]
 
 
-def inject(fault, driver, generator):
+def in_a_shard(folder):
+    """Worker processes that compute: one that stops while it starts is waited for much longer."""
+    found = set()
+    for path in folder.glob(".*.progress"):
+        with contextlib.suppress(OSError):  # the shard is done
+            found.update(map(int, re.findall(r"process (\d+) on", path.read_text())))
+    return found
+
+
+def inject(fault, driver, folder, generator):
     """Does it, once there is somebody to do it to; `None` if the run ends before."""
     if fault == "driver":
         driver.kill()
         return f"driver {driver.pid}"
-    while not (found := processes(driver.pid, "raylet" if fault == "raylet" else "worker")):
+    found = set()
+    while not found:
         if driver.poll() is not None:
             return None
-        time.sleep(0.05)
+        time.sleep(0.01)
+        found = set(processes(driver.pid, "raylet" if fault == "raylet" else "worker"))
+        if fault == "stop":
+            found &= in_a_shard(folder)
     process = generator.choice(sorted(found))
     try:
         if fault == "stop":
@@ -171,15 +194,15 @@ def run_with_faults(corpus, engine, faults, output, generator):
             wait_for_parts(folder, num_parts(folder) + generator.randrange(steps), driver)
             time.sleep(generator.random() * 0.5)
         there = num_parts(folder)
-        whom = inject(left[0], driver, generator) if driver.poll() is None else None
+        whom = inject(left[0], driver, folder, generator) if driver.poll() is None else None
         if whom is None:
             continue
         waits, fault = True, left.pop(0)
         said.append(f"{fault}: {whom} after {there} parts")
         if fault in ("driver", "raylet"):
-            driver.wait(MOST_SECONDS)
-    said.append(f"status {driver.wait(MOST_SECONDS)}, {num_parts(folder)} parts")
-    assert corpus.start(engine, output).wait(MOST_SECONDS) == 0, corpus.log(output)
+            corpus.end(driver, output)
+    said.append(f"status {corpus.end(driver, output)}, {num_parts(folder)} parts")
+    assert corpus.end(corpus.start(engine, output), output) == 0, corpus.log(output)
     assert digests(folder) == corpus.expected, corpus.log(output)
     end_orphans(corpus.folder)
     names = {path.name for path in folder.iterdir()} - corpus.expected.keys()

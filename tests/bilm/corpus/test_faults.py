@@ -53,7 +53,7 @@ def test_two_raylets_lose_one_and_finish(corpus, monkeypatch):
         wait_for_parts(corpus.folder / "two", 4, driver)
         assert driver.poll() is None
         cluster.remove_node(other, allow_graceful=False)
-        assert driver.wait(400) == 0, corpus.log("two")
+        assert corpus.end(driver, "two") == 0, corpus.log("two")
     finally:
         cluster.shutdown()
     assert digests(corpus.folder / "two") == corpus.expected
