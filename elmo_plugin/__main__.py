@@ -31,7 +31,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     # Import here, because `main` reports a Ctrl-C during this import in one line.
-    from elmo_plugin.commands import COMMANDS
+    from elmo_plugin.commands import COMMANDS, standard_streams
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
@@ -55,12 +55,13 @@ def _parsed(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
                 help="a module to import first; may be given several times",
             )
             subparser.set_defaults(run=command.run)
-    if not given:
-        parser.print_help(sys.stderr)
-        parser.exit(
-            2, f"\n{parser.prog}: error: there is no command, expected one of those above\n"
-        )
-    return parser.parse_args(given)
+    with standard_streams():
+        if not given:
+            parser.print_help(sys.stderr)
+            parser.exit(
+                2, f"\n{parser.prog}: error: there is no command, expected one of those above\n"
+            )
+        return parser.parse_args(given)
 
 
 class _Version(argparse.Action):

@@ -13,7 +13,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,32 +61,34 @@ class Command(NamedTuple):
         Run the command. Wrong input or a missing optional package prints one line to stderr and
         exits with status 1, Ctrl-C with status 130.
         """
-        _open_missing_streams()
         sys.unraisablehook = _interrupt_again
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
         keep_freed_memory()
         keep_to_cpu_quota()
-        try:
-            import_module(self.module).run(args)
-        except KeyboardInterrupt as interrupt:
-            sys.exit(_say(str(interrupt) or "interrupted", status=130))
-        except BrokenPipeError:  # the reader of stdout, such as `head`, wants no more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)  # as a shell reports SIGPIPE
-        except (ValueError, OSError) as error:
-            sys.exit(_say(f"error: {described(error)}", status=1))
-        except ModuleNotFoundError as error:
-            if error.name not in MISSING:
+        with standard_streams():
+            try:
+                import_module(self.module).run(args)
+            except KeyboardInterrupt as interrupt:
+                sys.exit(_say(str(interrupt) or "interrupted", status=130))
+            except BrokenPipeError:
                 raise
-            sys.exit(_say(f"error: {error.name} is not installed; {MISSING[error.name]}", status=1))
+            except (ValueError, OSError) as error:
+                sys.exit(_say(f"error: {described(error)}", status=1))
+            except ModuleNotFoundError as error:
+                if error.name not in MISSING:
+                    raise
+                text = f"error: {error.name} is not installed; {MISSING[error.name]}"
+                sys.exit(_say(text, status=1))
 
 
-def _open_missing_streams() -> None:
+@contextmanager
+def standard_streams() -> Iterator[None]:
     """
-    Open what a shell's `2>&-` closed, in the order of descriptors, so that no output file gets
-    number 2. Let stdout take names that UTF-8 cannot encode, and stderr be on a full disk.
+    Context manager that opens what a shell's `2>&-` closed, in the order of descriptors, so that no
+    output file gets number 2. Stdout takes names that UTF-8 cannot encode, and stderr may be on a
+    full disk. At the end stdout is flushed: Python would do so after the exit status is set.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -94,6 +97,16 @@ def _open_missing_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stderr = stderr()
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, wants no more
+            sys.exit(141)  # as a shell reports SIGPIPE
+        sys.exit(_say(f"error: {described(error)}", status=1))
 
 
 def _interrupt(number: int, frame: Any) -> None:

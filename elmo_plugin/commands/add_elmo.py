@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     source = Path(args.config)
     output = Path(args.output or source.with_name(f"{source.stem}_elmo{source.suffix}"))
-    check_output(output, [source], args.force)
+    check_output(output, [source, args.weights], args.force)
     from allennlp.common.checks import ConfigurationError
     from allennlp.common.util import import_module_and_submodules
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from elmo_plugin.commands.arguments import add_shared, add_state, load
+from elmo_plugin.commands.arguments import add_shared, add_state, bilm_files, load
 from elmo_plugin.commands.outputs import check_output
 
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     if args.count < 1:
         raise ValueError(f"--count is {args.count}, expected 1 or more")
     if args.page:
-        check_output(args.page, [args.text], args.force)
+        check_output(args.page, [args.text, *bilm_files(args)], args.force)
     position = places[args.occurrence - 1]
     lines = (line for _, line in read_lines(args.text, keep_bad_bytes=True))
     bilm = load(args, args.state)

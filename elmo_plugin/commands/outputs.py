@@ -10,9 +10,11 @@ def check_output(output: Union[str, Path], inputs: Iterable[Union[str, Path]], f
     """
     Raise a `ValueError` if the file `output` exists and `force` is false. With `force`, raise it if
     the file is one of the command's `inputs`, or is in a folder among them. URLs are ignored. Raise
-    an error too if `output` is a folder or a device, or its folder is missing.
+    an error too if `output` is `-`, a folder or a device, or its folder is missing.
     """
     output = Path(output)
+    if str(output) == "-":
+        raise ValueError("the output is -, expected a file's name: it is not written to stdout")
     check_output_path(output)
     if not output.exists():
         return

@@ -59,6 +59,10 @@ def test_it_prints_what_it_writes_and_the_result_trains(capsys, tmp_path):
     [
         (["mine.jsonnet", "-o", "texts.jsonl"], "texts.jsonl exists"),
         (["mine.jsonnet", "-o", "mine.jsonnet", "--force"], "mine.jsonnet is an input too"),
+        (
+            ["mine.jsonnet", "--weights", "texts.jsonl", "-o", "texts.jsonl", "--force"],
+            "texts.jsonl is an input too",
+        ),
         (["none.jsonnet"], "there is no config none.jsonnet"),
         (["mine.jsonnet", "--weights", "no_such"], "there is no file no_such"),
         (["mine.jsonnet", "-o", "no/folder.jsonnet"], "no"),

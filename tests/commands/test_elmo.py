@@ -127,13 +127,15 @@ def test_gzip_input_and_a_single_sentence(tmp_path, bilm, capsys):
     assert capsys.readouterr().err.endswith(f"1 sentence in {tmp_path / 'out'}\n")
 
 
-@pytest.mark.parametrize("command", ["elmo", "token-vectors"])
+@pytest.mark.parametrize(
+    "command", ["elmo IN", "token-vectors IN", "neighbours IN word word --page"]
+)
 def test_force_replaces_no_file_of_the_bilm(tmp_path, inputs, error_line, command):
     files = write(tmp_path)
     before = Path(files.weights).read_bytes()
-    arguments = [command, inputs, files.weights, "--options-file", files.options]
-    arguments += ["--weight-file", files.weights, "--force"]
-    error = error_line(*arguments, *["--top"] * (command == "elmo"))
+    arguments = [*command.replace("IN", str(inputs)).split(), files.weights]
+    arguments += ["--options-file", files.options, "--weight-file", files.weights, "--force"]
+    error = error_line(*arguments)
     assert "weights.hdf5 is an input too" in error
     assert Path(files.weights).read_bytes() == before
 

@@ -1,6 +1,7 @@
 """`python -m elmo_plugin`: the registry, errors as one line, what needs no AllenNLP."""
 
 import argparse
+import os
 import shlex
 import signal
 import subprocess
@@ -146,6 +147,7 @@ def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(
         ("elmo in in", "in exists, expected a new file; --force replaces it"),
         ("export-bilm . in", "in is a file, expected a folder"),
         ("convert-checkpoint . in", "in is a file, expected a folder"),
+        ("vocabulary in -", "the output is -, expected a file's name"),
         ("vocabulary *.text out", "there is no text file *.text"),
         ("vocabulary in out --min-count -1", "min_count is -1, expected at least 1"),
         ("vocabulary in out --max-size 0", "max_size is 0, expected at least 3"),
@@ -214,21 +216,43 @@ main(["show", "none", "none"])
 """
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error():
-    command = [sys.executable, "-c", SHOWS.format("print('x' * 100_000, flush=True)")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
+
+
+# More than the buffer of stdout, and less, which is written at the end.
+@pytest.mark.parametrize(
+    "program",
+    [
+        SHOWS.format("print('x' * 100_000, flush=True)"),
+        SHOWS.format("print('x')"),
+        "from elmo_plugin.__main__ import main; main(['--version'])",
+        "from elmo_plugin.__main__ import main; main(['show', '--help'])",
+    ],
+)
+def test_a_reader_that_closes_the_pipe_is_no_error(program):
+    command = [sys.executable, "-c", program]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, env=BUFFERED) as child:
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 141
 
 
-def test_stderr_on_a_full_disk_ends_no_command():
+@pytest.mark.parametrize(
+    ("stream", "status", "text"),
+    [
+        ("stderr", 0, "done\n"),
+        ("stdout", 1, "error: [Errno 28] No space left on device\n"),
+    ],
+)
+def test_a_stream_on_a_full_disk(stream, status, text):
     program = SHOWS.format("[print('x' * 9000, file=sys.stderr), print('done')]")
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Path("/dev/full").open("w") as full:
-        child = subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, text=True
-        )
-    assert (child.returncode, child.stdout) == (0, "done\n")
+        streams[stream] = full
+        child = subprocess.run([sys.executable, "-c", program], text=True, env=BUFFERED, **streams)
+    assert child.returncode == status
+    assert (child.stdout or child.stderr).removeprefix("x" * 9000 + "\n") == text
 
 
 def test_an_interrupt_while_a_package_loads_is_one_line(tmp_path, monkeypatch, capsys):
