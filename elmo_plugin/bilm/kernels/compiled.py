@@ -127,6 +127,15 @@ def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
     )
 
 
+def check_shapes(
+    what: str, tensors: Sequence[torch.Tensor | None], *expected: tuple[int, ...]
+) -> None:
+    """Raise a `ValueError` unless the tensors have these shapes: kernels read memory by them."""
+    found = [None if one is None else tuple(one.shape) for one in tensors]
+    if any(one not in (None, shape) for one, shape in zip(found, expected, strict=True)):
+        raise ValueError(f"{what} have shapes {found}, expected {[*expected]}")
+
+
 def fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
     """Return the fields of a C struct, given the names of its pointers, counts and floats."""
     kinds = (pointers, ctypes.c_void_p), (counts, ctypes.c_int64), (floats, ctypes.c_float)
@@ -157,11 +166,14 @@ class CompiledAffine:
     ) -> None:
         self._is_highway = kind == "highway"
         blocks = 2 if self._is_highway else 1
+        output_dim, self._input_dim = affine.weight.shape
+        num_rows = 2 * self._input_dim if self._is_highway else output_dim
+        check_shapes("a layer's weights", affine, (num_rows, self._input_dim), (num_rows,))
         self.weight = PackedWeight(
             affine.weight, in_place(number_format) if packs else None, blocks
         )
         self.bias = None if affine.bias is None else padded_vector(affine.bias, blocks)
-        self._output_dim = len(affine.weight) // blocks
+        self._output_dim = output_dim // blocks
         self.arguments = (
             self.weight.pointer, self.weight.input_dim, self.weight.row_major,
             None if self.bias is None else pointer(self.bias),
@@ -173,7 +185,7 @@ class CompiledAffine:
         Map rows, shape `(num_rows, input_dim)`, to outputs, shape `(num_rows, output_dim)`. `saved`
         gets what the gradient of a highway layer needs, two values for each output.
         """
-        rows = padded_rows(rows, self.weight.input_dim).contiguous()
+        rows = padded_rows(rows, self._input_dim, self.weight.input_dim)
         outputs = rows.new_empty(len(rows), self.weight.output_dim // (1 + self._is_highway))
         results = [outputs.data_ptr()]
         if self._is_highway:
@@ -193,6 +205,10 @@ class Convolutions:
     """
 
     def __init__(self, weights: TokenWeights, number_format: str | None) -> None:
+        dim = weights.embedding.shape[1]
+        for one in weights.convolutions:
+            number, *_, width = one.weight.shape
+            check_shapes("a convolution's weights", one, (number, dim, width), (number,))
         with torch.inference_mode(False), torch.no_grad():
             matrix = filter_matrix(weights)
             filters = PackedWeight(matrix, number_format)
@@ -203,12 +219,13 @@ class Convolutions:
             widths[: len(matrix)] = torch.cat([
                 torch.full((len(one),), one.shape[2], device="cpu") for one in convolutions
             ])  # fmt: skip
+        self.num_filters = len(matrix)
         self.output_dim, self.depth = filters.output_dim, filters.input_dim
         self._embedding = embedding
         self._owners = filters, bias, widths
         struct = _Convolution(
             filters.pointer, pointer(bias), pointer(embedding), widths.data_ptr(),
-            self.output_dim, self.depth, embedding.shape[1],
+            self.output_dim, self.depth, dim,
             max(one.shape[2] for one in convolutions), weights.padding_id,
             (torch.relu, torch.tanh).index(weights.activation),
         )  # fmt: skip
@@ -255,8 +272,6 @@ class CompiledTokenLayer:
         projection = weights.projection
         if projection is not None:
             self._layers.append(CompiledAffine(projection, precise_format))
-        affine = weights.convolutions if projection is None else [projection]
-        self._output_dim = sum(len(bias) for _, bias in affine)
 
     def __call__(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
@@ -269,10 +284,10 @@ class CompiledTokenLayer:
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        rows = self._convolutions(character_ids)
+        rows = narrowed(self._convolutions(character_ids), self._convolutions.num_filters)
         for layer in self._layers:
             rows = layer(rows)
-        return rows[:, : self._output_dim]
+        return rows
 
 
 # --- the LSTM ------------------------------------------------------------------------------------
@@ -293,6 +308,10 @@ class LstmOperands:
     """
 
     def __init__(self, weights: LstmWeights, *formats: str | None) -> None:
+        gates, (dim, cell_size) = len(weights.input), weights.projection.shape
+        self.widths = weights.input.shape[1], dim, cell_size
+        shapes = (gates, self.widths[0]), (gates, dim), (gates,), (dim, gates // 4)
+        check_shapes("an LSTM layer's weights", weights.tensors, *shapes)
         self.weights = inputs, state, projection = (
             PackedWeight(weights.input, formats[0], blocks=4),
             PackedWeight(weights.state, formats[1], blocks=4),
@@ -310,9 +329,8 @@ class LstmOperands:
         self, inputs: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
     ) -> list[torch.Tensor]:
         """Return contiguous inputs and states, padded with zeros."""
-        widths = self.layer.input_dim, self.layer.dim, self.layer.width
-        rows = zip((inputs, hidden, cell), widths)
-        return [padded_rows(one, width).contiguous() for one, width in rows]
+        padded_widths = self.layer.input_dim, self.layer.dim, self.layer.width
+        return list(map(padded_rows, (inputs, hidden, cell), self.widths, padded_widths))
 
     def run(
         self,
@@ -327,7 +345,18 @@ class LstmOperands:
         Return whether an output is NaN, and the results of `Backend.lstm_layer`. `saved` are the
         activations and cells that the gradient needs, or `None` twice.
         """
-        dim, cell_size = hidden.shape[1], cell.shape[1]
+        _, dim, cell_size = self.widths
+        counts = [one.shape[0] for one in (inputs, hidden, cell)]
+        largest = max(batch_sizes, default=0)
+        if (
+            sum(batch_sizes) != counts[0]
+            or min(counts[1:]) < largest
+            or sorted(batch_sizes, reverse=True) != [*batch_sizes]
+        ):
+            raise ValueError(
+                f"batch sizes are {batch_sizes} for {counts[0]} rows and {counts[1:]} states; "
+                "expected falling sizes with this sum, and a state for each row of the first"
+            )
         inputs, *states = self.padded(inputs, hidden, cell)
         # Cloned, because the kernel overwrites them with the final state.
         hidden, cell = (one.clone() for one in states)
@@ -368,10 +397,12 @@ def steps_of(batch_sizes: Sequence[int]) -> tuple[Any, int]:
     return (ctypes.c_int64 * len(batch_sizes))(*batch_sizes), len(batch_sizes)
 
 
-def padded_rows(rows: torch.Tensor, width: int) -> torch.Tensor:
-    """Return rows with `width` columns, the missing ones filled with zeros."""
-    missing = width - rows.shape[1]
-    return functional.pad(rows, (0, missing)) if missing else rows
+def padded_rows(rows: torch.Tensor, width: int, padded_width: int) -> torch.Tensor:
+    """Return contiguous rows, of shape `(num_rows, width)`, with zeros up to `padded_width`."""
+    if rows.shape[1] != width:
+        check_shapes("a layer's rows", [rows], (len(rows), width))
+    missing = padded_width - width
+    return (functional.pad(rows, (0, missing)) if missing else rows).contiguous()
 
 
 def narrowed(rows: torch.Tensor, width: int) -> torch.Tensor:

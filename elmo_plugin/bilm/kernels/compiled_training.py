@@ -15,6 +15,7 @@ from elmo_plugin.bilm.kernels.compiled import (
     CompiledAffine,
     Convolutions,
     LstmOperands,
+    check_shapes,
     fields,
     narrowed,
     on_large_pages,
@@ -64,8 +65,9 @@ class CompiledLstmTraining(torch.autograd.Function):
         *tensors, outputs, activations, cells = ctx.saved_tensors
         one = _operands(ctx, tensors)
         layer, rows = one.layer, one.padded(tensors[0], *tensors[5:])
+        dim = one.widths[1]
         outputs, grad_outputs = (
-            padded_rows(each, layer.dim).contiguous() for each in (outputs, grad_outputs)
+            padded_rows(each, dim, layer.dim) for each in (outputs, grad_outputs)
         )
         by_input, by_state, project = (weight.data for weight in one.weights)
         operands = rows[0], by_input, by_state, one.bias, project
@@ -185,9 +187,10 @@ class CompiledAffineTraining(torch.autograd.Function):
         saved = ctx.saved_tensors  # with gradient checkpointing they can be read only once
         tensors, gates = saved[:3], saved[3:]
         layer = _affine(ctx, tensors)
-        rows = padded_rows(tensors[0], layer.weight.input_dim).contiguous()
-        width = layer.weight.input_dim if gates else layer.weight.output_dim
-        grad_outputs = padded_rows(grad_outputs, width).contiguous()
+        rows, width = tensors[0], layer.weight.input_dim
+        rows = padded_rows(rows, rows.shape[1], width)
+        width = width if gates else layer.weight.output_dim
+        grad_outputs = padded_rows(grad_outputs, grad_outputs.shape[1], width)
         gradients = _memory_of((rows, layer.weight.data, layer.bias), ctx.needs_input_grad)
         library.function(f"{ctx.kind}_backward", ctx.number_format)(
             *layer.arguments[:2], *map(pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
@@ -252,8 +255,10 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
 
 def _padded_logits(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     rows, weight, bias, ids, targets = tensors
+    (number, dim), count = weight.shape, len(rows)
+    check_shapes("a softmax's", (bias, ids, targets), (number,), (number,), (count,))
     weight = padded(weight.detach())
-    rows = padded_rows(rows, weight.shape[1]).contiguous()
+    rows = padded_rows(rows, dim, weight.shape[1])
     ids = functional.pad(ids.to(torch.int32), (0, len(weight) - len(ids)), value=-1)
     return rows, weight, padded_vector(bias), ids, targets.to(torch.int32)
 
@@ -306,7 +311,7 @@ class CompiledConvolutionTraining(torch.autograd.Function):
         places = ids.new_empty(len(ids), convolutions.output_dim, dtype=torch.int32)
         outputs = convolutions(ids, places)
         ctx.save_for_backward(*tensors, ids, outputs, places)
-        return narrowed(outputs, sum(map(len, tensors[2::2])))
+        return narrowed(outputs, convolutions.num_filters)
 
     @staticmethod
     @hand_written(lambda ctx, saved: _convolutions_definition(ctx, saved))
@@ -314,7 +319,7 @@ class CompiledConvolutionTraining(torch.autograd.Function):
         """Return the gradients of the embedding, and of each convolution's weight and bias."""
         *tensors, ids, outputs, places = ctx.saved_tensors
         one = Convolutions(_token_weights(ctx, tensors), None)
-        grad_outputs = padded_rows(grad_outputs, one.output_dim).contiguous()
+        grad_outputs = padded_rows(grad_outputs, one.num_filters, one.output_dim)
         needs = ctx.needs_input_grad
         shapes = (one.output_dim, one.depth), (one.output_dim,), tensors[0].shape
         wanted = any(needs[1 : len(tensors) : 2]), any(needs[2 : len(tensors) : 2]), needs[0]

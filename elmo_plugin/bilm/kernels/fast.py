@@ -200,9 +200,7 @@ def _lstm_layer(
                     )
                 )  # fmt: skip
             else:
-                devices = {one.device for one in (inputs, *tensors)}
-                if len(devices) > 1:  # PyTorch multiplies by a tensor on "meta" without an error
-                    raise ValueError(f"a layer's weights and inputs are on devices {devices}")
+                _check_devices([inputs, *tensors])
                 found = reference.lstm_layer(inputs, batch_sizes, hidden, cell, weights)
             checked = found[1]  # once NaN, a sentence's state stays NaN
         else:
@@ -219,6 +217,13 @@ def _lstm_layer(
             return found
         wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
         return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
+
+
+def _check_devices(tensors: Iterable[torch.Tensor]) -> None:
+    """Raise a `ValueError` unless all are on one device: to one on "meta", PyTorch says nothing."""
+    devices = {one.device for one in tensors}
+    if len(devices) > 1:
+        raise ValueError(f"a layer's weights and inputs are on devices {devices}")
 
 
 def frozen_bilstm(
@@ -349,6 +354,7 @@ def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
     bias = weights.bias
     if number_format is not None:
         return CompiledLstm(weights, number_format)
+    _check_devices(weights.tensors)
     elements = (
         tuning.INPUT_PRODUCT_ELEMENTS_ON_GPU if bias.is_cuda else tuning.INPUT_PRODUCT_ELEMENTS
     )
@@ -364,6 +370,7 @@ def frozen_token_layer(
     """
     weights, dtype = _widened(weights, dtype)
     if not runs_in_library(weights.embedding):
+        _check_devices(weights.tensors)
         linears = prepacked_linears(
             weights, lambda weight, precise: linear_kernel(weight, dtype, precise)
         )

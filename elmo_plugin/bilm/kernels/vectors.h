@@ -178,8 +178,8 @@ inline float exponential(float x) {
   // Comparisons keep a NaN; `fmin` and `fmax` would drop it.
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
-  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
-  const float n = __builtin_fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f;
+  // Adding 1.5 * 2^23 rounds to the nearest integer, and moves it into the low bits.
+  const float moved = __builtin_fmaf(x, 1.44269504f, 12582912.0f), n = moved - 12582912.0f;
   float r = __builtin_fmaf(n, -0.693359375f, x);
   r = __builtin_fmaf(n, 2.12194440e-4f, r);
   float p = __builtin_fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
@@ -188,7 +188,7 @@ inline float exponential(float x) {
   p = __builtin_fmaf(p, r, 1.6666665459e-1f);
   p = __builtin_fmaf(p, r, 5.0000001201e-1f);
   p = __builtin_fmaf(p, r * r, r + 1.0f);
-  return p * with_bits((static_cast<int32_t>(n) + 127) << 23);
+  return p * with_bits(static_cast<int32_t>((static_cast<uint32_t>(bits_of(moved)) + 127) << 23));
 }
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }

@@ -22,6 +22,7 @@ def other_library(monkeypatch, tmp_path):
     """A copy of the library's files, which is loaded anew: their folder."""
     if not library.runnable_variants():
         pytest.skip("no library of kernels")
+    monkeypatch.delenv(library.VARIABLE, raising=False)
     for path in (library.PATH, library.MANIFEST):
         shutil.copy(path, tmp_path)
     monkeypatch.setattr(library, "PATH", tmp_path / library.PATH.name)

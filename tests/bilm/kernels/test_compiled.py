@@ -9,7 +9,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import fast, library, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight, in_place
-from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.quantized import weight_in_int8, weight_in_int16
 from tests.bilm.kernels import number_formats
 from tests.cases import first_quick
@@ -195,6 +195,51 @@ def test_float32_inputs_have_no_second_weight():
     packed = PackedWeight(weights.input, in_place("float32"), blocks=4)
     assert packed.row_major
     assert packed.pointer == weights.input.data_ptr()
+
+
+# Shapes of an LSTM layer's arguments that do not fit the others: memory beyond would be read.
+MISFITS = [
+    {"input": (192, 33)}, {"input": (256, 40)}, {"input": (194, 40)}, {"state": (192, 64)},
+    {"state": (256, 40)}, {"bias": (160,)}, {"bias": (256,)}, {"bias": (190,)},
+    {"projection": (40, 64)}, {"projection": (64, 48)}, {"inputs": (5, 33)}, {"inputs": (5, 48)},
+    {"inputs": (4, 40)}, {"inputs": (9, 40)}, {"hidden": (3, 33)}, {"hidden": (2, 40)},
+    {"cell": (3, 64)}, {"cell": (2, 48)}, {"sizes": [2, 3]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("misfit", MISFITS, ids=str)
+def test_an_lstm_layer_whose_shapes_do_not_fit_is_refused(misfit, trains):
+    shapes = {
+        "inputs": (5, 40), "hidden": (3, 40), "cell": (3, 48), "input": (192, 40),
+        "state": (192, 40), "bias": (192,), "projection": (40, 48), "sizes": [3, 2], **misfit,
+    }  # fmt: skip
+    sizes = shapes.pop("sizes")
+    inputs, hidden, cell, *weights = (torch.randn(shape) for shape in shapes.values())
+    weights = LstmWeights(*(one.requires_grad_(trains) for one in weights), 3.0, 3.0)
+    with pytest.raises(ValueError, match=r"shapes \[.*, expected \[|batch sizes are"):
+        fast.lstm_layer(inputs, sizes, hidden, cell, weights, Precision())
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [
+        ("embedding", (20, 5)), ("filter", (64, 5, 2)), ("filter_bias", (60,)),
+        ("highway", (128, 60)), ("highway", (136, 68)), ("highway_bias", (96,)),
+        ("projection", (16, 60)), ("projection_bias", (12,)),
+    ],
+)  # fmt: skip
+def test_a_token_layer_whose_shapes_do_not_fit_is_refused(part, shape, trains):
+    shapes = {
+        "embedding": (20, 4), "filter": (64, 4, 2), "filter_bias": (64,), "highway": (128, 64),
+        "highway_bias": (128,), "projection": (16, 64), "projection_bias": (16,), part: shape,
+    }  # fmt: skip
+    embedding, *rest = (torch.randn(one, requires_grad=trains) for one in shapes.values())
+    filters, highway, projection = map(Affine, rest[::2], rest[1::2])
+    weights = TokenWeights(embedding, [filters], torch.relu, [highway], projection, 0)
+    with pytest.raises(ValueError, match=r"shapes \[.*, expected \["):
+        fast.token_layer(torch.ones(3, 6, dtype=torch.int64), weights, Precision())
 
 
 # --- quantized weights ---------------------------------------------------------------------------
