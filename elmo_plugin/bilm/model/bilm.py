@@ -34,7 +34,7 @@ from elmo_plugin.bilm.kernels.backend import (
 )
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids, sentence_lengths, with_boundaries
-from elmo_plugin.bilm.model.lstm import BiLstm
+from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.model.state import WARM_UP_TEXT
 
@@ -147,7 +147,12 @@ class BiLm(WeightsModule):
     @property
     def _own_lstm(self) -> BiLstm:
         """The LSTM, also if a program wrapped it."""
-        return next(one for one in all_modules(self._elmo_lstm) if isinstance(one, BiLstm))
+        for one in all_modules(self._elmo_lstm):
+            if isinstance(one, BiLstm):
+                return one
+        raise ValueError(
+            f"the biLM's LSTM is {type(self._elmo_lstm)}, expected a BiLstm or a module around one"
+        )
 
     @property
     def device(self) -> torch.device:
@@ -165,11 +170,13 @@ class BiLm(WeightsModule):
     def _find_weights(self) -> dict[Any, Any] | None:
         if not depends_on_parameters_alone(self):
             return None
-        layers = [self.char_cnn, *self.lstm.layers("forward"), *self.lstm.layers("backward")]
-        found: dict[Any, Any] = {one: one.plain_weights for one in layers}
-        if any(one is None for one in found.values()):
+        tokens, lstm = self.char_cnn.plain_weights, self.lstm.plain_weights
+        if tokens is None or lstm is None:
             return None
-        return found | {self.lstm: (), "parameters": all_parameters(self)}
+        found: dict[Any, Any] = {self.char_cnn: tokens, self.lstm: lstm}
+        for direction, weights in zip(DIRECTIONS, zip(*lstm)):
+            found.update(zip(self.lstm.layers(direction), weights))
+        return found | {"parameters": all_parameters(self)}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the last check of `plain_weights`."""
@@ -277,7 +284,7 @@ class BiLm(WeightsModule):
             bounds = word_inputs.aminmax() if word_inputs.numel() else ()
             if all(0 <= int(one) < known for one in bounds):
                 return self._run_words(self._word_embedding, word_inputs.long(), start)
-        found = self._embedded(inputs)
+        found = self.embedded(inputs)
         # Taken out of the list, the vectors are freed before the LSTM runs.
         return self.run_vectors(found.pop(), found.pop(), start)
 
@@ -294,7 +301,7 @@ class BiLm(WeightsModule):
         mask = steps < lengths.unsqueeze(1)
         return self.run_vectors(vectors[mask], mask, start)
 
-    def _embedded(self, inputs: torch.Tensor) -> list[torch.Tensor]:
+    def embedded(self, inputs: torch.Tensor) -> list[torch.Tensor]:
         """
         Return the mask of a batch's tokens and boundaries, and their vectors, for `run_vectors`.
 
@@ -491,12 +498,12 @@ class BiLm(WeightsModule):
 
     def boundary_vectors(self) -> torch.Tensor:
         """Return the vectors of both sentence boundaries, shape `(2, projection_dim)`."""
-        return self._embedded(self.batch_to_ids([[]]).to(self.device)).pop()
+        return self.embedded(self.batch_to_ids([[]]).to(self.device)).pop()
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""
         vectors = []
         for start in range(0, max(len(tokens), 1), batch_size):
             ids = self.batch_to_ids([tokens[start : start + batch_size]])
-            vectors.append(self._embedded(ids.to(self.device)).pop()[1:-1])
+            vectors.append(self.embedded(ids.to(self.device)).pop()[1:-1])
         return torch.cat(vectors)

@@ -254,7 +254,7 @@ class BiLstm(torch.nn.Module):
         self._state_sizes = projection_dim, cell_size
         self._num_layers = self.num_layers = num_layers  # one for programs to set, as above
         self.use_skip_connections = use_skip_connections
-        self.policy = StatePolicy("carry")
+        self._policy = StatePolicy("carry")
         for layer in range(num_layers):
             for direction in DIRECTIONS:
                 cell = LstmCellWithProjection(
@@ -262,6 +262,9 @@ class BiLstm(torch.nn.Module):
                     go_forward=direction == "forward",
                 )  # fmt: skip
                 self.add_module(f"{direction}_layer_{layer}", cell)
+
+    # The `StatePolicy` of this thread.
+    policy = property(attrgetter("_policy.here"))
 
     def layers(self, direction: str) -> list[LstmCellWithProjection]:
         """Return the layers of `"forward"` or `"backward"`, lowest first."""
@@ -271,7 +274,9 @@ class BiLstm(torch.nn.Module):
     def plain_weights(self) -> list[tuple[LstmWeights, LstmWeights]] | None:
         """Weights of each layer's two directions; `None` if a layer is not plain."""
         layers = list(zip(*map(self.layers, DIRECTIONS)))
-        if not all(runs_as_defined(one, LstmCellWithProjection) for both in layers for one in both):
+        if not all(
+            _takes_rows(one, name) for both in layers for one, name in zip(both, DIRECTIONS)
+        ):
             return None
         found = [(one.plain_weights, other.plain_weights) for one, other in layers]
         return None if any(None in both for both in found) else found
@@ -332,7 +337,7 @@ class BiLstm(torch.nn.Module):
     def _replicate_for_data_parallel(self) -> "BiLstm":
         """Give the replica a carried state of its own: replicas run in parallel on other GPUs."""
         replica = super()._replicate_for_data_parallel()
-        replica.policy = StatePolicy(self.policy.name)
+        replica._policy = StatePolicy(self.policy.name)
         return replica
 
     def initial_state(self, batch_size: int) -> LstmState:
@@ -465,7 +470,7 @@ class BiLstm(torch.nn.Module):
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
-            takes_rows = not learns_state and runs_as_defined(cell, LstmCellWithProjection)
+            takes_rows = not learns_state and _takes_rows(cell, direction)
             run = cell if takes_rows else functools.partial(_call_as_allennlp, cell, direction)
             output, final_hidden, final_cell = run(
                 inputs, batch_sizes, state.hidden[layer], state.cell[layer]
@@ -479,6 +484,12 @@ class BiLstm(torch.nn.Module):
         return outputs, LstmState(torch.stack(hiddens), torch.stack(cells))
 
 
+def _takes_rows(layer: torch.nn.Module, direction: str) -> bool:
+    """Return whether a layer may run over packed rows of this direction."""
+    is_own = runs_as_defined(layer, LstmCellWithProjection)
+    return is_own and DIRECTIONS[not layer.go_forward] == direction
+
+
 def _call_as_allennlp(
     layer: torch.nn.Module,
     direction: str,
@@ -488,7 +499,7 @@ def _call_as_allennlp(
     cell: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Call a layer with padded sentences, as AllenNLP does."""
-    say_slower("an LSTM layer was replaced or hooked, or its initial state is learned")
+    say_slower("an LSTM layer was replaced, hooked or moved, or its initial state is learned")
     steps = torch.tensor(batch_sizes, dtype=torch.long, device="cpu")
     lengths = (steps > torch.arange(len(hidden), device="cpu").unsqueeze(1)).sum(dim=1)
     packing = Packing(lengths.to(inputs.device), len(batch_sizes))

@@ -1,12 +1,13 @@
 """Initial LSTM state of a sentence: carried over, zero, or primed."""
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch.nn import functional
 
-from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState, fork_safe_lock
+from elmo_plugin.bilm.kernels.backend import BiLstmState, LstmState
 
 STATE_MODES = ("carry", "reset", "primed")
 # In these, a sentence's vectors do not depend on the sentences before it.
@@ -25,7 +26,14 @@ If the weather holds , we shall reach the coast by the end of the month .
 It was a small room , with one window , a table , two chairs and a great many books .
 """
 
-_one_at_a_time = fork_safe_lock()
+
+class _StandIns(threading.local):
+    """Policies that take the place of others in this thread."""
+
+    policies: Mapping["StatePolicy", "StatePolicy"] = {}
+
+
+_stand_ins = _StandIns()
 
 
 class StatePolicy:
@@ -114,16 +122,22 @@ class StatePolicy:
             )
         self.states = new
 
+    @property
+    def here(self) -> "StatePolicy":
+        """The policy that counts in this thread, which is another within `carrying`."""
+        other = _stand_ins.policies.get(self)
+        return self if other is None else other.here
+
     @contextmanager
     def carrying(self, start: BiLstmState) -> Iterator["StatePolicy"]:
-        """Within the block, one of a thread at a time, carry only a batch's initial states."""
-        with _one_at_a_time:
-            before = self.name, self.states
-            self.name, self.states = "carry", _joined(start)
-            try:
-                yield self
-            finally:
-                self.name, self.states = before
+        """Within the block, and in its thread alone, carry only a batch's initial states."""
+        before, other = _stand_ins.policies, StatePolicy("carry")
+        other.carried = start
+        _stand_ins.policies = {**before, self: other}
+        try:
+            yield other
+        finally:
+            _stand_ins.policies = before
 
     def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Apply `function`, such as a change of device or dtype, to the carried state."""

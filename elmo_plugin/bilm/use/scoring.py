@@ -12,8 +12,10 @@ from elmo_plugin.bilm.extraction.batches import WINDOW_BATCHES, Sentence, batche
 from elmo_plugin.bilm.files.folders import MODEL, is_folder, unpacked
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS
+from elmo_plugin.bilm.kernels.backend import check_no_hooks
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import BEGIN_OF_SENTENCE, END_OF_SENTENCE
+from elmo_plugin.bilm.model.lstm import BiLstm
 from elmo_plugin.bilm.model.tokens import check_batch, tokenized_sentence
 from elmo_plugin.bilm.pretraining.export import SOFTMAX_FILE, VOCABULARY_FILE
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, full_cross_entropy, load_softmax
@@ -270,7 +272,10 @@ class LanguageScorer:
         1, projection_dim)`, and the mask `(batch_size, num_tokens + 1)`.
         """
         bilm, rows = self.bilm, range(len(sentences))
-        tokens, mask = bilm.char_cnn.padded(bilm.batch_to_ids(sentences).to(bilm.device))
+        check_no_hooks(bilm.lstm, BiLstm)
+        mask, vectors = bilm.embedded(bilm.batch_to_ids(sentences).to(bilm.device))
+        tokens = vectors.new_zeros(*mask.shape, vectors.shape[1])
+        tokens[mask] = vectors
         start = bilm.start_states(rows)
         layers, ends = bilm.lstm(tokens[:, :-1], mask.sum(dim=1) - 1, start, tokens[:, 1:])
         bilm.keep_states(rows, *ends)

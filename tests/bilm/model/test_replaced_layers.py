@@ -2,7 +2,9 @@
 
 import copy
 import logging
+import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -822,6 +824,79 @@ def test_hooks_of_one_lstm_layer_see_padded_sentences_as_in_allennlp(files, chan
     assert len(seen[0]) == 5 + 7 + 7
 
 
+@pytest.mark.parametrize("state", ["reset", "primed"])
+def test_a_hooked_lstm_in_several_threads(state):
+    """Each thread has an initial state of its own."""
+    bilm = random_bilm().requires_grad_(False).eval()
+    bilm.state = state
+    arrived = threading.Barrier(2)
+
+    def meet(*_):
+        arrived.wait(300)
+
+    bilm.lstm.register_forward_hook(meet)
+    bilm.lstm.register_forward_pre_hook(meet)
+    outputs = []
+    for ids in (IDS[:2], IDS[2:]):
+        alone = copy.deepcopy(bilm)
+        alone.lstm._forward_hooks.clear()
+        alone.lstm._forward_pre_hooks.clear()
+        outputs.append(torch.stack(alone(ids)["activations"]))
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(bilm, ids) for ids in (IDS[:2], IDS[2:])]
+        for one, expected in zip(found, outputs, strict=True):
+            torch.testing.assert_close(torch.stack(one.result()["activations"]), expected)
+    assert bilm.state == state
+    assert bilm.carried is None
+
+
+def exchange(lstm):
+    lstm.forward_layer_1, lstm.backward_layer_1 = lstm.backward_layer_1, lstm.forward_layer_1
+
+
+def share(lstm):
+    lstm.backward_layer_0 = lstm.forward_layer_0
+
+
+@pytest.mark.parametrize("change", [exchange, share])
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_layer_keeps_its_direction_in_another_place(files, change, trains):
+    ours, theirs = elmo_pair(files, requires_grad=trains)
+    before = layers_of(ours)
+    ours._elmo_lstm.reset_states()
+    for elmo in (ours, theirs):
+        change(elmo._elmo_lstm._elmo_lstm)
+    for _ in range(2):  # the second time, from the carried state
+        found = layers_of(ours)
+        torch.testing.assert_close(found, layers_of(theirs), atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+
+
+def test_an_lstm_of_another_class_is_named():
+    bilm = random_bilm()
+    bilm._elmo_lstm = torch.nn.LSTM(6, 6)
+    with pytest.raises(ValueError, match=r"LSTM is <class 'torch\.nn.*, expected a BiLstm"):
+        bilm(IDS)
+
+
+def halve_projection(bilm, name):
+    for parameter in getattr(bilm, name).projection.parameters():
+        parameter.data *= 0.5
+
+
+@pytest.mark.parametrize("change", [wrap_tokens, assign_forward])
+def test_scoring_calls_the_token_layer(change):
+    results = []
+    for halve in (change, halve_projection, lambda *_: None):
+        torch.manual_seed(4)
+        bilm, words = random_bilm(), WordVocabulary(["<S>", "</S>", "<UNK>", "cat"])
+        scorer = LanguageScorer(bilm, WordSoftmax(4, 6), words)
+        halve(bilm, "_token_embedder")
+        results.append([number for one in scorer.score(BATCHES[2]) for number in one.forward])
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
+    assert results[0] != pytest.approx(results[2], abs=1e-5)
+
+
 @pytest.mark.parametrize("name", ["_token_embedder", "_elmo_lstm.backward_layer_1"])
 def test_a_wrapped_layer_of_ours(name):
     """The wrapper has none of the attributes of what it wraps."""
@@ -884,7 +959,7 @@ def in_pretraining(bilm):
     ("use", "name"),
     [
         (in_extraction, ""), (in_extraction, "_elmo_lstm"), (in_scoring, ""),
-        (in_pretraining, ""), (in_pretraining, "_elmo_lstm"),
+        (in_scoring, "_elmo_lstm"), (in_pretraining, ""), (in_pretraining, "_elmo_lstm"),
     ],
 )  # fmt: skip
 def test_what_calls_the_layers_refuses_hooks_on_the_whole(use, name, change):
