@@ -24,7 +24,6 @@ from elmo_plugin.bilm.kernels import fast, reference, torch_private
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
 from elmo_plugin.bilm.kernels.derived import in_doubt
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype, frozen_bilstm, wants_gradient
-from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,

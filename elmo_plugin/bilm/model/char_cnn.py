@@ -142,7 +142,10 @@ class CharCnn(WeightsModule):
                 self._projection.bias.zero_()
 
     # AllenNLP's names, which programs written for its `_ElmoCharacterEncoder` read.
-    _convolutions = property(attrgetter("convolutions"), lambda self, _: None)
+    _convolutions = property(  # as there, only the number of those assigned counts
+        attrgetter("convolutions"),
+        lambda self, layers: setattr(self, "num_convolutions", len(layers)),
+    )
     requires_grad = property(trains, lambda self, _: None)
 
     def get_output_dim(self) -> int:
@@ -216,18 +219,6 @@ class CharCnn(WeightsModule):
             self.padding_id,
         )
 
-    def padded(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """
-        Return token vectors with sentence boundaries, `padding_vector` at padding, shape
-        `(batch_size, num_tokens + 2, projection_dim)`, and their bool mask. `inputs` are those of
-        `BiLm.run`.
-        """
-        lengths = sentence_lengths((inputs > 0).any(dim=-1)) + 2
-        ids, mask = with_boundaries(inputs, lengths, *self.boundary_ids.to(inputs))
-        vectors = self.padding_vector().expand(*mask.shape, -1).clone()
-        vectors[mask] = self.rows(ids[mask])
-        return vectors, mask
-
     def padding_vector(self) -> torch.Tensor:
         """Return AllenNLP's vector of a padding token, of which all character ids are 0."""
         device = self.char_embedding.device
@@ -260,9 +251,13 @@ class CharCnn(WeightsModule):
         `ValueError`
             If `num_characters` is smaller than the width of the widest filter.
         """
-        if character_ids.dim() == 3:
-            return dict(zip(("token_embedding", "mask"), self.padded(character_ids)))
-        return self.rows(character_ids, widths)
+        if character_ids.dim() == 2:
+            return self.rows(character_ids, widths)
+        lengths = sentence_lengths((character_ids > 0).any(dim=-1)) + 2
+        ids, mask = with_boundaries(character_ids, lengths, *self.boundary_ids.to(character_ids))
+        vectors = self.padding_vector().expand(*mask.shape, -1).clone()
+        vectors[mask] = self.rows(ids[mask])
+        return {"token_embedding": vectors, "mask": mask}
 
     def rows(
         self, character_ids: torch.Tensor, widths: Sequence[int] | None = None
