@@ -330,25 +330,25 @@ class BiLm(WeightsModule):
             As in `run`.
         """
         # Both halves of the first layer are the token's vector.
-        projection_dim = self.options.projection_dim
-        dtype = any_weight(self).dtype
-        first = vectors.new_zeros(*mask.shape, 2 * projection_dim, dtype=dtype)
-        tokens = first[..., :projection_dim]
+        width, dtype = vectors.shape[1], any_weight(self).dtype
+        first = vectors.new_zeros(*mask.shape, 2 * width, dtype=dtype)
+        tokens = first[..., :width]
         tokens[mask] = vectors.to(first.dtype)
-        first[..., projection_dim:] = tokens
+        first[..., width:] = tokens
         del vectors, tokens  # free memory for the LSTM
         return self._run_lstm(first, mask, start)
 
     @checked_once
     def _run_lstm(self, first: torch.Tensor, mask: torch.Tensor, start: BiLstmState) -> BiLmOutput:
         """Run the LSTM over the first layer of a batch, whose halves are both the token layer."""
-        tokens = first[..., : self.options.projection_dim]
+        tokens = first[..., : first.shape[-1] // 2]
         if runs_as_defined(self._elmo_lstm, BiLstm):
             upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
         else:  # called as AllenNLP calls its own
             with self._own_lstm.policy.carrying(start) as policy:
                 upper = self._elmo_lstm(tokens, mask)
                 end = policy.carried
+            first = torch.cat([tokens] * 2, dim=-1)  # as a hook may have written to them
         return BiLmOutput([first, *upper], mask, end)
 
     def check(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -750,6 +750,31 @@ def test_what_embeds_tokens_is_called_as_in_allennlp(files, change, cached):
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
 
 
+class Widened(torch.nn.Module):
+    """Token vectors twice as wide, as with features of one's own."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs):
+        found = self.layer(inputs)
+        return found | {"token_embedding": found["token_embedding"].repeat(1, 1, 2)}
+
+
+def test_a_token_layer_of_another_width(files):
+    outputs = []
+    for elmo in elmo_pair(files):
+        bilm = elmo._elmo_lstm
+        bilm._token_embedder = Widened(bilm._token_embedder)
+        torch.manual_seed(4)
+        for layer in (bilm._elmo_lstm.forward_layer_0, bilm._elmo_lstm.backward_layer_0):
+            layer.input_linearity = torch.nn.Linear(12, 40, bias=False)
+        found = bilm(IDS)
+        outputs.append([one * found["mask"].unsqueeze(-1) for one in found["activations"]])
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
+
+
 def halved_outputs(lstm, inputs, outputs):
     assert outputs.shape[1:3] == inputs[1].shape  # of all layers, as AllenNLP stacks them
     return 0.5 * outputs
@@ -757,6 +782,7 @@ def halved_outputs(lstm, inputs, outputs):
 
 def halved_inputs(lstm, inputs):
     tokens, mask = inputs
+    tokens[:, 0] += 0.1
     return 0.5 * tokens, mask
 
 
