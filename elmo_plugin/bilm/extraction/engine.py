@@ -175,11 +175,11 @@ class LocalWorker:
         return self._executor.submit(_start_and_call, *start, function, *arguments)
 
     def kill(self) -> None:
-        """End the process at once, and wait for its end."""
+        """End the process at once. The wait for its end could be interrupted by a second Ctrl-C."""
         process = self._context.process
         if process is not None and process.pid is not None:  # `None` if Ctrl-C came at its start
             process.kill()
-        self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def describe(self, error: BaseException) -> str:
         """Return an error's type and message, or how the process ended."""

@@ -236,6 +236,26 @@ def test_worker_that_stops_while_it_starts_is_waited_for_by_nobody(monkeypatch):
     assert worker.describe(future.exception()) == "the process was killed by signal 9"
 
 
+def test_second_ctrl_c_leaves_no_worker(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def shards():
+        yield from enumerate(["hang", "hang"])
+        raise KeyboardInterrupt
+
+    workers = LocalWorkers(pickle.dumps((None, functools.partial(misbehave, folder=tmp_path))), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("concurrent.futures.process._ExecutorManagerThread.join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_shards(shards(), workers, 3, tmp_path, tqdm(disable=True))
+    for _ in range(6000):
+        if all(one.name != engine.WORKER for one in multiprocessing.active_children()):
+            return
+        time.sleep(0.01)
+    raise AssertionError("a worker is left")
+
+
 # --- real processes ----------------------------------------------------------------------------
 
 
