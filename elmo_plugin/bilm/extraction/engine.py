@@ -116,10 +116,11 @@ def start_worker(job: bytes, threads: int) -> None:
 def _obey_parent() -> None:
     """Leave Ctrl-C to the parent, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait for the process that started this one, and end this one too."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
+from elmo_plugin.bilm.extraction.engine import end_with_parent
 from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
 from elmo_plugin.bilm.pretraining.streams import (
     StreamBatch,
@@ -179,8 +181,10 @@ def _leave_process_group(_: int) -> None:
     """
     Begin a session of this worker's own. Ctrl-C and torchrun's SIGTERM, which go to the whole
     process group, must not end it, nor a scheduler's warning to all processes: the run needs its
-    next batch, to save a checkpoint.
+    next batch, to save a checkpoint. If the run is killed, a worker that has a batch to send would
+    wait for ever.
     """
+    threading.Thread(target=end_with_parent, daemon=True).start()
     if hasattr(os, "setsid"):  # not on Windows
         os.setsid()
         for number in WARNINGS:

@@ -1,5 +1,6 @@
 import itertools
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -133,6 +134,26 @@ def test_a_worker_outlives_a_signal_to_the_process_group(text):
     command = [sys.executable, "-c", SIGNALLED, *text("a a a\n" * 40)]
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr[-2000:]
+
+
+KILLED = """
+import os, signal, sys
+from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
+
+words = WordVocabulary([*SPECIAL_WORDS, "a"])
+loader = StreamLoader([sys.argv[1]], 2, num_steps=20_000, num_workers=2)
+pairs = loader.pairs(words, endless=True)
+next(pairs)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_a_run_that_is_killed(text):
+    """They have batches to send, larger than a pipe holds. Until they end, so does not the pipe."""
+    command = [sys.executable, "-c", KILLED, *text("a a a\n" * 40)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
 
 
 def test_a_line_of_a_megabyte_is_one_sentence(text):
