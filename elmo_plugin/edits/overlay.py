@@ -8,6 +8,7 @@ from typing import Any
 
 from allennlp.common import Params
 
+from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.edits import components
 from elmo_plugin.edits.elmo_edits import Edit
 
@@ -50,27 +51,40 @@ def evaluate(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
 def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit]) -> None:
     """
     Write the edited config of `source` to `output`. The written file evaluates to `config`.
+
+    # Raises
+
+    `ValueError`
+        If a jsonnet config cannot be imported and edited: a function, an `assert` about a width.
     """
-    if source.suffix == ".json":
-        try:
-            config = json.loads(source.read_text("utf-8"))  # keeps the order of keys
-        except ValueError:  # comments or trailing commas, which jsonnet reads
-            config = evaluate(source)[0]
-        for edit in edits:
-            config = components.replaced(config, edit.path, edit.new)
-        output.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        return
-    original = evaluate(source)[0]
-    imported = os.path.relpath(source.resolve(), output.resolve().parent).replace(os.sep, "/")
-    head = f"// {source.name} with ELMo\n(import {_json(imported)}) + "
-    for relative in (True, False):
-        output.write_text(f"{head}{_object(original, edits, 0, relative)}\n", "utf-8")
-        found = evaluate(output)[0]
-        if found == config:
+    with atomic_write(output) as temporary:
+        if source.suffix == ".json":
+            try:
+                config = json.loads(source.read_text("utf-8"))  # keeps the order of keys
+            except ValueError:  # comments or trailing commas, which jsonnet reads
+                config = evaluate(source)[0]
+            for edit in edits:
+                config = components.replaced(config, edit.path, edit.new)
+            temporary.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
             return
-    # Values that depend on edited ones (`self`, `$`) have followed them, and are set back.
-    edits = [*edits, *_differences(found, config)]
-    output.write_text(f"{head}{_object(original, edits, 0, False)}\n", "utf-8")
+        original = evaluate(source)[0]
+        imported = os.path.relpath(source.resolve(), output.resolve().parent).replace(os.sep, "/")
+        head = f"// {source.name} with ELMo\n(import {_json(imported)}) + "
+        for relative in (True, False):
+            temporary.write_text(f"{head}{_object(original, edits, 0, relative)}\n", "utf-8")
+            try:
+                found = evaluate(temporary)[0]
+            except ValueError as error:
+                reason = str(error.__cause__).splitlines()[0]
+                raise ValueError(
+                    f"{source} cannot be imported with these edits ({reason}), expected an object "
+                    "without assertions about them; its value as JSON can be edited"
+                ) from error
+            if found == config:
+                return
+        # Values that depend on edited ones (`self`, `$`) have followed them, and are set back.
+        edits = [*edits, *_differences(found, config)]
+        temporary.write_text(f"{head}{_object(original, edits, 0, False)}\n", "utf-8")
 
 
 def _differences(old: Any, new: Any, path: components.Path = ()) -> list[Edit]:

@@ -50,14 +50,15 @@ def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:
     try:
         return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), None
     except Exception as error:  # such as of a tokenizer's download
-        tokenizers = [one for one in walk(DatasetReader, config) if one.builds(Tokenizer)]
-        for one in tokenizers:
-            config = replaced(config, one.path, {"type": "just_spaces"})
-        if not tokenizers:
-            raise
+        for one in list(walk(DatasetReader, config)):
+            if one.builds(Tokenizer):
+                config = replaced(config, one.path, {"type": "just_spaces"})
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         note = f"{part} was tried with words between spaces as tokens ({reason})"
-        return DatasetReader.from_params(Params(copy.deepcopy(config))), note
+        try:
+            return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), note
+        except Exception:
+            raise ValueError(f"{part} cannot be built: {reason}") from error
 
 
 def vocabulary(config: dict[str, Any], found: list[Instance], is_real: bool) -> Vocabulary:

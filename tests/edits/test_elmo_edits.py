@@ -292,6 +292,11 @@ def test_a_width_that_a_layer_refuses_is_named():
         ("model", {"type": "no such model"}, "no such model"),
         ("model", {"type": "a_model_of_two_embedders"}, "no token_embedders"),
         ("iterator", {"type": "basic"}, "AllenNLP 0.9"),
+        (
+            "dataset_reader",
+            {"type": "text_classification_json", "manual_distributed_sharding": True},
+            "dataset_reader cannot be built: TypeError: .* multiple values",
+        ),
     ],
 )
 def test_what_cannot_have_elmo_is_said(part, value, message):
@@ -331,6 +336,23 @@ def test_values_that_depend_on_edited_ones_stay():
     assert overlay.evaluate("out.jsonnet")[0] == added.config
     assert added.config["model"]["seq2seq_encoder"]["hidden_size"] == 20
     assert elmo_plugin.plugin
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ("function(n=1) {", "got function and object"),
+        ("{ assert self.model.seq2vec_encoder.embedding_dim == 10 : 'ten',", "ten"),
+    ],
+)
+def test_jsonnet_that_cannot_be_edited_is_said_and_nothing_written(start, reason):
+    config = classifier(seq2vec_encoder=BAG)
+    Path("it.jsonnet").write_text(start + json.dumps(config)[1:])
+    added = AddedElmo(overlay.evaluate("it.jsonnet")[0], "embedded")
+    Path("out.jsonnet").write_text("before")
+    with pytest.raises(ValueError, match=rf"^it.jsonnet cannot be imported .*{reason}"):
+        overlay.write(Path("it.jsonnet"), Path("out.jsonnet"), added.config, added.edits)
+    assert Path("out.jsonnet").read_text() == "before"
 
 
 @pytest.mark.parametrize("end", ["}", ",}  // a comment"])
