@@ -68,7 +68,10 @@ class ElmoTokens(InputModule):
             for number, text in enumerate(inputs)
         ]
         ids = self.hub.bilm.batch_to_ids(tokens)
-        return {"character_ids": ids, "attention_mask": (ids > 0).any(dim=-1).long()}
+        ids = torch.nn.functional.pad(ids, (0, 0, 0, int(ids.shape[1] == 0)))
+        mask = (ids > 0).any(dim=-1).long()
+        mask[:, 0] = 1  # `Pooling` takes maxima: an empty text counts as a token of zeros
+        return {"character_ids": ids, "attention_mask": mask}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """

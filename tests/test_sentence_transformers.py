@@ -36,6 +36,13 @@ def test_mean_pooling_is_the_mean(model, bilm_files):
     assert model.get_embedding_dimension() == 12
 
 
+@pytest.mark.parametrize("mode", ["mean", "max", "cls", "lasttoken"])
+def test_an_empty_text_has_a_vector_of_zeros(model, mode):
+    model[1].pooling_mode = mode
+    assert not model.encode([""]).any()
+    assert not model.encode([*TEXTS, ""])[-1].any()
+
+
 def test_what_is_derived_of_weights_is_kept_from_one_call_to_the_next(model, monkeypatch):
     model.encode(TEXTS)
     assert cached_names(model[0].hub.bilm)

@@ -168,6 +168,7 @@ def test_a_text_has_the_same_logits_alone_and_in_a_batch(bilm_files):
 
 
 def test_losses(bilm_files):
+    loss_of_classes = torch.nn.functional.cross_entropy
     batch = encoded(["a b c", "d"])
     tagger = ElmoForTokenClassification.from_bilm(**bilm_files, num_labels=3).eval()
     labels = torch.tensor([[0, 1, 2], [2, -100, -100]])
@@ -178,9 +179,10 @@ def test_losses(bilm_files):
     found.loss.backward()
     assert tagger.elmo.scalar_mix_0.gamma.grad.abs() > 0
     for num_labels, labels, loss in (
-        (3, torch.tensor([2, 0]), torch.nn.functional.cross_entropy),
+        (3, torch.tensor([2, 0]), loss_of_classes),
         (1, torch.tensor([[0.5], [2.0]]), torch.nn.functional.mse_loss),
         (2, torch.rand(2, 2), torch.nn.functional.binary_cross_entropy_with_logits),
+        (3, torch.tensor([[2], [0]]), lambda logits, gold: loss_of_classes(logits, gold[:, 0])),
     ):
         model = ElmoForSequenceClassification.from_bilm(**bilm_files, num_labels=num_labels).eval()
         found = model(**batch, labels=labels)
@@ -211,6 +213,8 @@ def test_what_is_refused(bilm_files):
     for given in ({"token_type_ids": batch["attention_mask"]}, {"output_attentions": True}):
         with pytest.raises(ValueError, match="expected none: ELMo reads characters"):
             model(**batch, **given)
+    with pytest.raises(ValueError, match="are on the device meta"):
+        model.to("meta")(**batch)
     with pytest.raises(ValueError, match="expected 'right'"):
         ElmoTokenizer(padding_side="left")
     with pytest.raises(NotImplementedError, match="computes each word from its characters"):

@@ -204,12 +204,17 @@ class ElmoModel(ElmoPreTrainedModel):
         # Raises
 
         `ValueError`
-            If an argument that ELMo has no use for is given.
+            If an argument that ELMo has no use for is given, or the weights are offloaded.
         """
         if token_type_ids is not None or inputs_embeds is not None or output_attentions:
             raise ValueError(
                 "token_type_ids, inputs_embeds or output_attentions was given, expected none: ELMo "
                 "reads characters and has no attention"
+            )
+        if self._elmo_lstm.device.type == "meta":
+            raise ValueError(
+                "the biLM's weights are on the device meta (offloaded by device_map, or not "
+                "loaded), expected a device that computes: ELMo is small"
             )
         output = BiLmOutput.of(self._elmo_lstm(input_ids * _real(input_ids, attention_mask)))
         (mixed,), *_ = BiLmOutput([self.scalar_mix_0(*output[:2])], output.mask).tokens()
@@ -317,9 +322,11 @@ class ElmoForSequenceClassification(_ElmoWithHead):
         problem = self.config.problem_type
         if problem == "regression" or (problem is None and logits.shape[1] == 1):
             return functional.mse_loss(logits, labels.view_as(logits).float())
-        if problem == "multi_label_classification" or (problem is None and labels.dim() == 2):
+        is_row = problem is None and labels.shape == logits.shape
+        if problem == "multi_label_classification" or is_row:
             return functional.binary_cross_entropy_with_logits(logits, labels.float())
-        return functional.cross_entropy(logits, labels)
+        one_a_text = labels.flatten() if labels.numel() == len(logits) else labels
+        return functional.cross_entropy(logits, one_a_text)
 
 
 def _real(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
