@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 
 import pytest
 from allennlp.common import Registrable
@@ -63,7 +64,10 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_docstrings_name_the_arguments(module):
+def test_docstrings_name_the_arguments(module, monkeypatch):
+    if module == "elmo_plugin.as_allennlp":  # it would replace AllenNLP's classes in other tests
+        monkeypatch.delitem(sys.modules, "allennlp.modules.elmo", raising=False)
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     if module == "elmo_plugin.sentence_transformers":
         pytest.importorskip(
             "sentence_transformers", reason="sentence-transformers is not installed"
