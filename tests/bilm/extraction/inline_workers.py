@@ -9,6 +9,8 @@ from elmo_plugin.bilm.extraction import engine
 
 
 class InlineWorker:
+    start_seconds = 0.0
+
     def __init__(self, workers):
         self.workers = workers
 
