@@ -27,7 +27,8 @@ class SnliReader(ShardingReader):
     line with the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis).
 
     Skips blank lines, and pairs whose `gold_label` is `-` because the annotators did not agree. A
-    pair without a `gold_label`, or with MultiNLI's `hidden`, becomes an instance without a label.
+    pair without a `gold_label`, or with an empty one or MultiNLI's `hidden`, becomes an instance
+    without a label.
 
     # Parameters
 
@@ -103,7 +104,7 @@ class SnliReader(ShardingReader):
             pair["gold_label"] = label = label_text(found)
             if label == HIDDEN and HIDDEN not in self._labels:
                 del pair["gold_label"]
-            elif label not in (*self._labels, "-", None):
+            elif label not in (*self._labels, "-", "", None):
                 raise ValueError(
                     f"{where}: gold_label is {quoted(found)}, expected one of {self._labels} or "
                     "'-'; the reader's argument `labels` names others"

@@ -84,7 +84,7 @@ def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus,
 
 def test_labels_may_be_whole_numbers(tmp_path):
     path = tmp_path / "numbers.jsonl"
-    pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "-", 1.0, True)]
+    pairs = [{**PAIRS[0], "gold_label": name} for name in (0, 1, "1", None, "", "-", 1.0, True)]
     path.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
     for reader in (
         SnliReader(tokenizer=WhitespaceTokenizer(), labels=[0, 1]),
@@ -97,7 +97,7 @@ def test_labels_may_be_whole_numbers(tmp_path):
         ),
     ):
         found = list(reader.read(path))
-        assert list(map(label, found)) == ["0", "1", "1", None, "1", "1"]
+        assert list(map(label, found)) == ["0", "1", "1", None, None, "1", "1"]
         Vocabulary.from_instances(found)
     for number in (0, 0.0, numpy.int64(0), numpy.float32(0), numpy.bool_(0), torch.tensor(0)):
         assert label(reader.text_to_instance("A", "B", number)) == "0"
