@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError, check_dimensions_match
@@ -15,11 +15,11 @@ from allennlp.modules import (
     TextFieldEmbedder,
     TimeDistributed,
 )
-from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
+from allennlp.modules.span_extractors import EndpointSpanExtractor
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
-from elmo_plugin.bilm.kernels.plain import has_hooks
+from elmo_plugin.bilm.kernels.plain import is_plain, plain_class
 from elmo_plugin.metrics.conll_coref import ConllCorefScores, antecedents_to_clusters
 from elmo_plugin.metrics.mention_recall import MentionRecall
 from elmo_plugin.modules.coref.pairs import (
@@ -31,13 +31,19 @@ from elmo_plugin.modules.coref.pairs import (
     pair_scores,
 )
 from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metadata, random_window
-from elmo_plugin.modules.coref.spans import SpanParts, kept_spans, mention_scores
+from elmo_plugin.modules.coref.spans import (
+    HeadExtractor,
+    SpanParts,
+    SpanVectors,
+    kept_spans,
+    mention_scores,
+)
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 NUM_DISTANCE_BUCKETS = 10
-# As they are defined: a program may replace them.
-ENDPOINTS, ATTENTION = EndpointSpanExtractor.forward, SelfAttentiveSpanExtractor.forward
+
+plain_class(EndpointSpanExtractor)
 
 
 @Model.register("coref", exist_ok=True)
@@ -168,14 +174,15 @@ class CoreferenceResolver(Model):
         self._antecedent_scorer = TimeDistributed(
             torch.nn.Linear(antecedent_feedforward.get_output_dim(), 1)
         )
-        # The two extractors hold parameters, named as in allennlp-models, that `_span_parts` uses.
+        # The extractors hold parameters, named as in allennlp-models. They are called if they are
+        # not plain; see `_span_vectors`.
         self._endpoint_span_extractor = EndpointSpanExtractor(
             context_layer.get_output_dim(),
             num_width_embeddings=max_span_width,
             span_width_embedding_dim=feature_size,
         )
         self._head_scores_from_context = head_scores_from_context
-        self._attentive_span_extractor = SelfAttentiveSpanExtractor(
+        self._attentive_span_extractor = HeadExtractor(
             (context_layer if head_scores_from_context else text_field_embedder).get_output_dim()
         )
         self._distance_embedding = Embedding(feature_size, NUM_DISTANCE_BUCKETS)
@@ -184,6 +191,7 @@ class CoreferenceResolver(Model):
         self._genre_embedding = Embedding(feature_size, len(genres)) if genres else None
 
         self._encode_by_sentence = encode_by_sentence
+        self._max_span_width = max_span_width
         self._spans_per_word = spans_per_word
         self._allow_crossing_spans = allow_crossing_spans
         self._max_antecedents = max_antecedents
@@ -270,7 +278,7 @@ class CoreferenceResolver(Model):
                 Documents(text, spans, span_labels, metadata or []), self._max_training_sentences
             )
         embedded, context = self._encode(text, metadata)
-        candidates = self._span_parts(spans.clamp(min=0), context, embedded)
+        candidates = self._span_vectors(spans.clamp(min=0), context, embedded)
         candidate_scores = mention_scores(
             candidates, self._mention_feedforward, self._mention_scorer
         )
@@ -332,36 +340,30 @@ class CoreferenceResolver(Model):
             return embedded, context
         return sentences.join_vectors(embedded), sentences.join_vectors(context)
 
-    def _span_parts(
+    def _span_vectors(
         self, spans: torch.Tensor, context: torch.Tensor, embedded: torch.Tensor
-    ) -> SpanParts:
+    ) -> Union[SpanParts, SpanVectors]:
         """Embed the spans' widths, and compute the attention weights of their tokens."""
-        endpoints, attentive = self._endpoint_span_extractor, self._attentive_span_extractor
-        for extractor, kind, forward in (
-            (endpoints, EndpointSpanExtractor, ENDPOINTS),
-            (attentive, SelfAttentiveSpanExtractor, ATTENTION),
-        ):
-            if type(extractor) is not kind or has_hooks(extractor) or kind.forward is not forward:
-                raise ConfigurationError(
-                    f"a {kind.__name__} was replaced or hooked, expected it as the model made it: "
-                    "its parameters are used here, and it is not called"
-                )
-        width_embedding: Any = endpoints._span_width_embedding
-        max_width: Any = endpoints._num_width_embeddings
+        endpoints, heads = self._endpoint_span_extractor, self._attentive_span_extractor
         widths = spans[..., 1] - spans[..., 0]
         widest = int(widths.max())
-        if widest >= max_width:
+        if widest >= self._max_span_width:
             raise ConfigurationError(
-                f"found a span of {widest + 1} tokens, expected at most {max_width}, the "
-                "model's max_span_width; the reader's must be equal"
+                f"found a span of {widest + 1} tokens, expected at most {self._max_span_width}, "
+                "the model's max_span_width; the reader's must be equal"
             )
-        scored = context if self._head_scores_from_context else embedded
-        scores = attentive._global_attention(scored).squeeze(-1)
+        from_context = {"scored": context} if self._head_scores_from_context else {}
+        if not (is_plain(endpoints, EndpointSpanExtractor) and is_plain(heads, HeadExtractor)):
+            ends, width = endpoints(context, spans).tensor_split([2 * context.size(-1)], dim=-1)
+            head = heads(embedded, spans, **from_context)
+            return SpanVectors(spans, torch.cat([ends, self._feature_dropout(width), head], dim=-1))
+        scores = heads._global_attention(from_context.get("scored", embedded)).squeeze(-1)
         steps = torch.arange(widest + 1, device=spans.device)
         index = (spans[..., :1] + steps).clamp(max=scores.size(1) - 1)
         # Shape: (batch_size, num_spans, widest + 1)
         scores = scores.gather(1, index.flatten(1)).view_as(index)
         attention = scores.masked_fill(steps > widths.unsqueeze(-1), -math.inf).softmax(dim=-1)
+        width_embedding: Any = endpoints._span_width_embedding
         embedded_widths = self._feature_dropout(width_embedding(widths))
         return SpanParts(spans, context, embedded, embedded_widths, attention)
 

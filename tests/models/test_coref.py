@@ -5,6 +5,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.predictors import Predictor
 from torch.utils.flop_counter import FlopCounterMode
 
 import elmo_plugin.plugin  # noqa: F401
@@ -383,19 +384,35 @@ def test_changed_layers_are_called(name):
     assert called
 
 
-def test_span_extractors_that_are_not_called_may_not_be_changed(monkeypatch):
+@pytest.mark.parametrize("arguments", [{}, {"head_scores_from_context": False}])
+@pytest.mark.parametrize("name", ["_endpoint_span_extractor", "_attentive_span_extractor"])
+def test_span_extractors_are_called_where_they_were_changed(name, arguments, monkeypatch):
     one = instance()
-    for name in ("_endpoint_span_extractor", "_attentive_span_extractor"):
-        model = build_paper(one)
-        model.get_submodule(name).register_forward_hook(lambda m, i, out: 0 * out)
-        with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
-            run(model, one)
-        model = build_paper(one)
-        kind = type(model.get_submodule(name))
-        with monkeypatch.context() as patch:
-            patch.setattr(kind, "forward", lambda *_: None)
-            with pytest.raises(ConfigurationError, match="SpanExtractor was replaced or hooked"):
-                run(model, one)
+    plain, hooked = build_paper(one, **arguments).train(), build_paper(one, **arguments).train()
+    extractor, called = hooked.get_submodule(name), []
+    handle = extractor.register_forward_hook(lambda m, i, out: called.append(out.shape))
+    for model in (plain, hooked):
+        torch.manual_seed(3)
+        model(**tensors(model, [one, one]))["loss"].backward()
+    assert called
+    for expected, found in zip(plain.parameters(), hooked.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-9, atol=1e-9)
+    handle.remove()
+    before = run(hooked.eval(), one)["loss"].item()
+    forward = type(extractor).forward
+    with monkeypatch.context() as patch:
+        patch.setattr(type(extractor), "forward", lambda *a, **n: 0 * forward(*a, **n))
+        assert run(hooked, one)["loss"].item() != pytest.approx(before, abs=1e-3)
+    assert run(hooked, one)["loss"].item() == before
+
+
+def test_a_predictor_captures_all_modules():
+    predictor = Predictor.by_name("coreference_resolution")(build_paper(instance()), reader())
+    expected = predictor.predict("Anna lost the dog . She saw it .")
+    with predictor.capture_model_internals() as internals:
+        assert predictor.predict("Anna lost the dog . She saw it .") == expected
+    names = {one["name"].partition("(")[0] for one in internals.values()}
+    assert {"EndpointSpanExtractor", "HeadExtractor"} <= names
 
 
 def test_a_mode_changes_no_scores():
