@@ -19,22 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elmo_plugin.bilm.files.optional_packages import MISSING
 from elmo_plugin.bilm.files.stderr import stderr
 from elmo_plugin.bilm.files.text import described
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory, keep_to_cpu_quota
-
-# Maps optional packages to advice on how to install them, shown if one is missing.
-MISSING = {
-    "matplotlib": "pip install 'elmo_plugin[plot]'",
-    "pyarrow": "pip install 'elmo_plugin[parquet]'",
-    "ray": "pip install 'elmo_plugin[ray]'",
-    "spacy": "pip install 'elmo_plugin[spacy]'",
-    "tensorflow": "pip install 'elmo_plugin[tensorflow]'",
-    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
-    "onnx": "pip install 'elmo_plugin[onnx]'",
-    "onnxscript": "pip install 'elmo_plugin[onnx]'",
-    "allennlp": 'docs/getting_started.md, "With AllenNLP", says how to install it',
-}
 
 
 class Command(NamedTuple):

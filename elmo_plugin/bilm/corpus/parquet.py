@@ -40,7 +40,7 @@ class CorpusLine(NamedTuple):
 
 def pyarrow_modules() -> tuple[Any, Any]:
     """Import `pyarrow` and `pyarrow.parquet`, or raise a `ModuleNotFoundError` with advice."""
-    return import_optional("pyarrow", "parquet"), import_optional("pyarrow.parquet", "parquet")
+    return import_optional("pyarrow"), import_optional("pyarrow.parquet")
 
 
 def part_metadata(plan: Plan, number: int) -> dict[str, Any]:

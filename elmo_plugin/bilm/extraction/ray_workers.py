@@ -12,7 +12,7 @@ from elmo_plugin.bilm.files.optional_packages import import_optional
 
 def ray_module() -> Any:
     """Import `ray`; raise a `ModuleNotFoundError` that says how to install it if it is missing."""
-    return import_optional("ray", "ray")
+    return import_optional("ray")
 
 
 class ShardActor:

@@ -137,7 +137,7 @@ class _Variables:
                 f"{', '.join(others[:10]) or 'no checkpoints'}"
             )
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs only errors
-        self._tensorflow = import_optional("tensorflow", "tensorflow")
+        self._tensorflow = import_optional("tensorflow")
         with self._errors():
             self._reader = self._tensorflow.train.load_checkpoint(str(prefix))
             shapes = self._reader.get_variable_to_shape_map()

@@ -3,10 +3,24 @@
 from importlib import import_module
 from typing import Any
 
+# Maps optional modules to advice on how to install them, shown if one is missing.
+MISSING = {
+    "matplotlib": "pip install 'elmo_plugin[plot]'",
+    "pyarrow": "pip install 'elmo_plugin[parquet]'",
+    "ray": "pip install 'elmo_plugin[ray]'",
+    "safetensors": "pip install 'elmo_plugin[transformers]'",
+    "spacy": "pip install 'elmo_plugin[spacy]'",
+    "tensorflow": "pip install 'elmo_plugin[tensorflow]'",
+    "_jsonnet": "pip install 'elmo_plugin[jsonnet]', or give the config as JSON",
+    "onnx": "pip install 'elmo_plugin[onnx]'",
+    "onnxscript": "pip install 'elmo_plugin[onnx]'",
+    "allennlp": 'docs/getting_started.md, "With AllenNLP", says how to install it',
+}
 
-def import_optional(name: str, extra: str) -> Any:
+
+def import_optional(name: str) -> Any:
     """
-    Import and return the module `name`, which the extra `extra` of this package installs.
+    Import and return the module `name`, which an extra of this package installs.
 
     Raise a `ModuleNotFoundError` with the `pip install` command if the module is missing.
     """
@@ -14,6 +28,5 @@ def import_optional(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ModuleNotFoundError(
-            f"{package} is not installed; pip install 'elmo_plugin[{extra}]'", name=package
-        ) from error
+        text = f"{package} is not installed; {MISSING[package]}"
+        raise ModuleNotFoundError(text, name=package) from error

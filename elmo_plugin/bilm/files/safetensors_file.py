@@ -43,7 +43,7 @@ def save_safetensors(bilm: BiLm, path: str | Path, dtype: str = "float32") -> No
     plain(bilm.plain_weights)
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no safetensors, expected bilm-tf's kind")
-    library = import_optional("safetensors.torch", "transformers")
+    library = import_optional("safetensors.torch")
     stored = getattr(torch, dtype)
     tensors = {
         PREFIX + name: value.detach().to("cpu", stored).contiguous()
@@ -61,7 +61,7 @@ def read_safetensors(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tenso
     Raise a `FileNotFoundError` if there is no file, and a `ValueError` if it does not hold exactly
     this biLM.
     """
-    library = import_optional("safetensors", "transformers")
+    library = import_optional("safetensors")
     with whole_file(path, "weight file", "safetensors file"):
         try:
             file = library.safe_open(str(path), framework="pt")
