@@ -413,7 +413,7 @@ def test_a_run_that_committed_nothing_is_not_in_the_way(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 @pytest.mark.parametrize(
     ("state", "dtype", "wanted"),
     [
@@ -430,7 +430,7 @@ def test_a_later_line_that_fails_leaves_what_was_computed(tmp_path, state, dtype
     resume_and_compare(tmp_path, lines, wanted, state, dtype)
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path):
     lines, wanted = text(40), Extraction(max_tokens=10)
     stop(tmp_path, lines, 35, wanted)
@@ -447,7 +447,7 @@ def test_a_run_is_resumed_only_with_the_same_settings_weights_and_input(tmp_path
     resume_and_compare(tmp_path, lines, wanted)
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 @pytest.mark.parametrize("left", [0, 10, 300, -1])
 @pytest.mark.parametrize("state", ["primed", "carry"])
 def test_damaged_part_is_computed_again(tmp_path, state, left):
@@ -525,7 +525,7 @@ def inline(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.usefixtures("small_shards", "inline")
+@pytest.mark.usefixtures("small_shards", "same_bits", "inline")
 @pytest.mark.parametrize("layout", ["sentences", "ragged"])
 def test_workers_write_the_same_bytes(tmp_path, layout):
     wanted = Extraction(max_tokens=10, batch_size=2, layout=layout)
@@ -539,7 +539,7 @@ def test_workers_write_the_same_bytes(tmp_path, layout):
     assert sorted(workers.given) == list(range(len(workers.given)))
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 def test_runs_that_share_the_shards_write_the_same_bytes(tmp_path):
     lines, wanted = text(40), Extraction(max_tokens=10)
     extract(bilm_of(), lines, tmp_path / "one", wanted)
@@ -551,7 +551,7 @@ def test_runs_that_share_the_shards_write_the_same_bytes(tmp_path):
     assert names(tmp_path) == ["one", "out"]
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 def test_runs_that_share_at_the_same_time(tmp_path):
     lines, wanted = text(200), Extraction(max_tokens=10)
     extract(bilm_of(), lines, tmp_path / "one", wanted)
@@ -739,7 +739,7 @@ def test_killed_while_the_folder_is_removed_the_same_command_ends(tmp_path, monk
     assert names(tmp_path) == ["out", "undisturbed"]
 
 
-@pytest.mark.usefixtures("small_shards")
+@pytest.mark.usefixtures("small_shards", "same_bits")
 def test_a_full_disk_leaves_what_was_there_and_the_run_goes_on(tmp_path):
     wanted, lines = Extraction(max_tokens=30), [*text(300), " ".join(["moon"] * 1500)]
     extract(bilm_of(), lines, tmp_path / "undisturbed", wanted)

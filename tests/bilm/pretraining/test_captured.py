@@ -337,5 +337,5 @@ def test_updates_of_the_recipe_are_those_that_made_the_embedded_bilm(
         assert found.norm == pytest.approx(float(stored[f"{step}/norm"]), rel=1e-5)
     for name, tensor in model.state_dict().items():
         after = torch.from_numpy(stored[f"after/{name}"])
-        torch.testing.assert_close(tensor, after, atol=2e-7, rtol=2e-7, msg=name)
+        torch.testing.assert_close(tensor, after, atol=5e-7, rtol=2e-7, msg=name)
         assert not torch.equal(tensor, torch.from_numpy(stored[f"before/{name}"]))

@@ -10,6 +10,7 @@ WORDS = ["@@PADDING@@", "a", "b"]
 IDS, WORD_IDS = batch_to_ids([["a", "b"], ["b"]]), torch.tensor([[1, 2], [2, 0]])
 
 
+@pytest.mark.usefixtures("same_bits")
 def test_a_cache_follows_new_weights():
     """Its words are parameters; the boundaries are computed from the characters."""
     one, other = (random_bilm(seed=seed) for seed in (1, 2))
