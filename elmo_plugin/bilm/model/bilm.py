@@ -211,11 +211,6 @@ class BiLm(WeightsModule):
         """AllenNLP's name for `cache_vocabulary`; the vectors are trained if the biLM is."""
         self.cache_vocabulary(tokens, any(one.requires_grad for one in self.parameters()))
 
-    @property
-    def word_embedding(self) -> torch.nn.Embedding | None:
-        """Stored token vectors by word id; `None` before `cache_vocabulary`."""
-        return self._word_embedding
-
     def _boundary_vectors(self) -> Sequence[Any]:
         """
         Return the vectors of both boundaries: those that a program assigned or wrote to, else of a

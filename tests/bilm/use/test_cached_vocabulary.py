@@ -25,10 +25,10 @@ def test_a_cache_follows_new_weights():
 def test_cached_words_train_only_where_the_bilm_does():
     bilm = random_bilm()
     bilm.cache_vocabulary(WORDS)
-    assert not bilm.word_embedding.weight.requires_grad
+    assert not bilm._word_embedding.weight.requires_grad
     bilm.create_cached_cnn_embeddings(WORDS)
-    assert bilm.word_embedding.weight.requires_grad
-    assert not bilm.word_embedding.weight[0].any()
+    assert bilm._word_embedding.weight.requires_grad
+    assert not bilm._word_embedding.weight[0].any()
 
 
 def test_with_cached_words_the_token_layer_gets_no_gradient(files):
