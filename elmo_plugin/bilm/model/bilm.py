@@ -128,6 +128,7 @@ class BiLm(WeightsModule):
             projection_clip=options.projection_clip,
             use_skip_connections=options.use_skip_connections,
         )
+        self._made_lstm = [self._elmo_lstm]  # in a list, which registers no module
         for module in self.modules():
             if isinstance(module, WeightsModule):
                 module.dtype = dtype
@@ -144,15 +145,13 @@ class BiLm(WeightsModule):
         """LSTM layers of both directions."""
         return self._elmo_lstm
 
+    def _registered_lstm(self) -> BiLstm | None:
+        return next((one for one in all_modules(self._elmo_lstm) if isinstance(one, BiLstm)), None)
+
     @property
     def _own_lstm(self) -> BiLstm:
-        """The LSTM, also if a program wrapped it."""
-        for one in all_modules(self._elmo_lstm):
-            if isinstance(one, BiLstm):
-                return one
-        raise ValueError(
-            f"the biLM's LSTM is {type(self._elmo_lstm)}, expected a BiLstm or a module around one"
-        )
+        """The LSTM, also if a program wrapped it, or one of another class takes its place."""
+        return self._registered_lstm() or self._made_lstm[0]
 
     @property
     def device(self) -> torch.device:
@@ -341,8 +340,14 @@ class BiLm(WeightsModule):
             upper, end = self._elmo_lstm(tokens, mask.sum(dim=1), start)
         else:  # called as AllenNLP calls its own
             with self._own_lstm.policy.carrying(start) as policy:
+                given = policy.states
                 upper = self._elmo_lstm(tokens, mask)
                 end = policy.carried
+            if self.state != "carry" and self._registered_lstm() is None and policy.states is given:
+                raise ValueError(
+                    f"the state is {self.state!r}, expected 'carry': the LSTM was replaced by "
+                    f"{type(self._elmo_lstm)}, which has states of its own"
+                )
             first = torch.cat([tokens] * 2, dim=-1)  # as a hook may have written to them
         return BiLmOutput([first, *upper], mask, end)
 
@@ -461,7 +466,7 @@ class BiLm(WeightsModule):
 
     def reset_states(self) -> None:
         """Forget the carried state, so that the next batch starts with zeros."""
-        self._own_lstm.reset_states()
+        getattr(self._elmo_lstm, "reset_states", self._own_lstm.reset_states)()  # or a wrapper
 
     def _primed_state(self) -> BiLstmState:
         """

@@ -883,11 +883,43 @@ def test_a_layer_keeps_its_direction_in_another_place(files, change, trains):
     assert not torch.allclose(found, before, atol=1e-3)
 
 
-def test_an_lstm_of_another_class_is_named():
-    bilm = random_bilm()
-    bilm._elmo_lstm = torch.nn.LSTM(6, 6)
-    with pytest.raises(ValueError, match=r"LSTM is <class 'torch\.nn.*, expected a BiLstm"):
-        bilm(IDS)
+def test_an_lstm_of_another_class_is_called(files):
+    """It has states of its own."""
+    ours, theirs, other = *elmo_pair(files), elmo_pair(files)[1]
+    ours._elmo_lstm._elmo_lstm = other._elmo_lstm._elmo_lstm
+    for _ in range(2):  # the second time, from the carried state
+        found = layers_of(ours)
+        torch.testing.assert_close(found, layers_of(theirs), atol=1e-6, rtol=1e-5)
+    ours.reset_states()
+    assert not torch.allclose(layers_of(ours), found, atol=1e-3)
+    ours._elmo_lstm.state = "primed"
+    with pytest.raises(ValueError, match=r"expected 'carry': the LSTM was replaced by <class 'all"):
+        ours(IDS)
+
+
+class Hides(torch.nn.Module):
+    """Wrapper that does not register what it wraps."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.hidden = [layer]
+
+    def forward(self, *inputs):
+        return 0.5 * self.hidden[0](*inputs)
+
+
+@pytest.mark.parametrize("state", ["carry", "reset", "primed"])
+def test_an_lstm_that_a_wrapper_hides_is_called(state):
+    bilms = [random_bilm().requires_grad_(False).eval() for _ in range(2)]
+    for bilm in bilms:
+        bilm.state = state
+    bilms[0]._elmo_lstm = Hides(bilms[0]._elmo_lstm)
+    bilms[1].lstm.register_forward_hook(lambda lstm, inputs, outputs: 0.5 * outputs)
+    for _ in range(2):  # the second time, from the carried state
+        found, expected = (copy.deepcopy(one)(IDS)["activations"] for one in bilms)
+        torch.testing.assert_close(found, expected)
+        for bilm in bilms:
+            bilm(IDS)
 
 
 def halve_projection(bilm, name):
