@@ -153,7 +153,6 @@ def test_the_default_is_primed_and_embedded(tmp_path, inputs, capsys):
     ("arguments", "message"),
     [
         (["{in}", "no/out", "--all"], "there is no folder no to write out to"),
-        (["{in}", "{in}", "--all"], "in.txt exists, expected a new file; --force replaces it"),
         (["{in}", "out.parquet"], "out.parquet, expected an HDF5 file; embed-corpus writes"),
         (["{in}", "out", "--all", "--weight-file", "w"], "was given without options_file"),
         (["{in}", "out", "--all", "--options-file", "o"], "there is no file o"),
@@ -191,16 +190,6 @@ def test_a_mark_or_other_line_ends_change_nothing(tmp_path, bilm, content):
     main(["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm])
     with h5py.File(tmp_path / "out") as file:
         assert list(json.loads(file["sentence_to_index"][0])) == ["Yes", "no"]
-
-
-@pytest.mark.parametrize("extra", ["--force", "--resume"])
-def test_the_input_is_not_the_output(tmp_path, bilm, error_line, extra):
-    (tmp_path / "in").write_text("Yes\n")
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    for output in ("in", "link"):
-        error = error_line("elmo", tmp_path / "in", tmp_path / output, "--all", extra, *bilm)
-        assert "is an input too, expected another file" in error
-    assert (tmp_path / "in").read_text() == "Yes\n"
 
 
 def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs, bilm, capsys):

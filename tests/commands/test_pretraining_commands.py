@@ -34,16 +34,6 @@ def test_the_vocabulary_is_the_most_frequent_words(shards, tmp_path, options):
     assert expected.words[3:5] == ["a", "b"]
 
 
-def test_the_vocabulary_command_replaces_nothing_unasked(shards, tmp_path, error_line):
-    out = tmp_path / "vocabulary.txt"
-    out.write_text("mine")
-    error = error_line("vocabulary", shards[0], out)
-    assert "vocabulary.txt exists, expected a new file" in error
-    assert out.read_text() == "mine"
-    main(["vocabulary", str(shards[0]), str(out), "--force"])
-    assert out.read_text().startswith("<S>\n</S>\n<UNK>\nb\n")
-
-
 @pytest.fixture(scope="module")
 def run(repository, tmp_path_factory):
     params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()

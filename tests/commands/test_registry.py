@@ -163,11 +163,19 @@ def test_a_bad_argument_is_said_in_words(arguments, message, tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-@pytest.mark.parametrize("command", ["sentences", "show", "vocabulary", "token-vectors"])
-def test_an_input_is_no_output(command, tmp_path, error_line):
-    (tmp_path / "in").write_text("Yes\n")
-    assert "is an input too" in error_line(command, tmp_path / "in", tmp_path / "in", "--force")
-    assert (tmp_path / "in").read_text() == "Yes\n"
+@pytest.mark.parametrize(
+    "command", ["elmo", "elmo --resume", "sentences", "show", "vocabulary", "token-vectors"]
+)
+def test_no_file_is_replaced_unasked_and_an_input_is_no_output(command, tmp_path, error_line):
+    name, replaces = (*command.split(), "--force")[:2]
+    text, other, link = (tmp_path / file for file in ("in", "other", "link"))
+    text.write_text("Yes\n")
+    other.write_text("mine")
+    link.symlink_to(text)
+    assert "other exists, expected a new file; --force replaces" in error_line(name, text, other)
+    for output in (text, link):
+        assert "is an input too, expected" in error_line(name, text, output, replaces)
+    assert (text.read_text(), other.read_text()) == ("Yes\n", "mine")
 
 
 def test_an_output_is_refused_before_the_work(tmp_path, error_line):
