@@ -45,7 +45,11 @@ from elmo_plugin.bilm.extraction.engine import (
 from elmo_plugin.bilm.extraction.parts import PART_FILES
 from elmo_plugin.bilm.extraction.ray_workers import RayWorkers, ray_module
 from elmo_plugin.bilm.extraction.vectors import window_vectors
-from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
+from elmo_plugin.bilm.files.atomic_write import (
+    atomic_write,
+    remove_temporary_files,
+    write_json,
+)
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.load import load_bilm
@@ -277,10 +281,12 @@ def embed_corpus(
                     f"shard {one[0]} ({describe(plan.shards[one[0]], plan.names)})"
                 ),
             )
-        if share and not all(
-            is_complete(output / part_name(n), plan, n) for n in range(len(plan.shards))
-        ):
-            return None
+        if share:
+            if not all(
+                is_complete(output / part_name(n), plan, n) for n in range(len(plan.shards))
+            ):
+                return None
+            stack.enter_context(locked_folder(output, wait=True))
         return _complete(plan, output)
 
 
@@ -307,10 +313,9 @@ def _show(progress: tqdm, text: str) -> None:
 
 
 def _complete(plan: Plan, output: Path) -> dict[str, Any]:
-    """Remove temporary files of killed workers, write `complete.json`, and return its content."""
-    for pattern in (".part-*.parquet.*.part", PROGRESS_FILES):
-        for path in output.glob(pattern):
-            path.unlink(missing_ok=True)
+    """Remove what killed runs left, write `complete.json`, and return its content."""
+    remove_temporary_files(output)
+    remove_files(output.glob(PROGRESS_FILES))
     content = {
         "lines": sum(shard.lines for shard in plan.shards),
         "tokens": sum(shard.tokens for shard in plan.shards),

@@ -161,7 +161,8 @@ def test_what_is_whole_is_not_made_again(tmp_path, corpus, monkeypatch):
     damaged = (folder / "part-000005.parquet").read_bytes()
     (folder / "part-000005.parquet").write_bytes(damaged[: len(damaged) // 2])
     (folder / "part-000001.parquet").write_bytes(b"")
-    (folder / ".part-000006.parquet.host.1-0.part").touch()
+    for name in ("part-000006.parquet", "plan.json", "complete.json"):
+        (folder / f".{name}.0123456789ab.part").touch()
     (folder / ".000006.progress").touch()
     make(corpus)
     assert sorted(engines[1].given) == [1, 2, 3, 5]
