@@ -57,7 +57,7 @@ def config(repository):
         for key in ("train_data_path", "validation_data_path"):
             params[key] = str(repository / params[key])
         params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
-        params["model"]["dropout"] = 0.1
+        params["model"] |= {"dropout": 0.1, "dropout_free_steps": 2, "reset_probability": 0.4}
         params["data_loader"] |= {"batches_per_epoch": NUM_BATCHES, "num_steps": 5, **data_loader}
         params["validation_data_loader"] |= {"batch_size": 16}
         params["trainer"] |= {

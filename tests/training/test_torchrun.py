@@ -196,18 +196,6 @@ def test_torchrun_starts_again_what_was_killed(tmp_path, start, whole):
     assert_same(tmp_path / "out", whole)
 
 
-def test_a_killed_process_ends_the_run_with_its_name_and_recover_resumes(tmp_path, start, whole):
-    launcher = start()
-    wait_for_steps(tmp_path / "out", 30, launcher)
-    killed = children(launcher.pid)[-1]
-    os.kill(killed, signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=LIMIT)  # a step's time limit is 100 s
-    assert launcher.returncode != 0
-    assert f"Signal 9 (SIGKILL) received by PID {killed}" in output
-    end(start("--recover"))
-    assert_same(tmp_path / "out", whole)
-
-
 def test_ctrl_c_and_sigterm_save_and_end_all_and_recover_resumes(tmp_path, start, whole):
     out, arguments = tmp_path / "out", []
     for number, stop in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):

@@ -223,7 +223,7 @@ class Pretraining:
             step = step._replace(epoch=progress.epochs, batch=batch)
             progress.losses[0] += step.forward_loss * step.num_batches
             progress.losses[1] += step.backward_loss * step.num_batches
-            self.report.step(step, self.stepper.rate)
+            self.report.step(step, self.stepper.optimizer.param_groups[0]["lr"])
             if self.on_step is not None:
                 self.on_step(step)
         if flags[0] > 0 or (results and self.processes.size == 1 and self.stop.number is not None):

@@ -173,22 +173,13 @@ def check_schedule(schedule: WarmupCosine | None, frozen_steps: int, num_steps: 
 
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
     """Clip gradients, dense or sparse, like `torch.nn.utils.clip_grad_norm_`; return their norm."""
-    parameters = list(parameters)
-    if not any(p.grad is not None and p.grad.is_sparse for p in parameters):
-        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-    gradients: list[torch.Tensor] = []
+    dense: list[torch.Tensor] = []
     for parameter in parameters:
-        if parameter.grad is not None:
-            if parameter.grad.is_sparse:
-                # A row that was looked up twice has two entries, which must be summed first.
-                parameter.grad = parameter.grad.coalesce()
-                gradients.append(parameter.grad.values())
-            else:
-                gradients.append(parameter.grad)
-    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
-    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
-    # `torch.nn.utils.clip_grad_norm_` adds the same 1e-6, against division by zero.
-    scale = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
-    for gradient in gradients:
-        gradient.detach().mul_(scale.to(gradient.device))
-    return norm
+        dense.append(parameter)
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            # A row that was looked up twice has two entries, which must be summed first.
+            parameter.grad = parameter.grad.coalesce()
+            values = parameter.grad.values()
+            dense[-1] = torch.empty_like(values)
+            dense[-1].grad = values
+    return torch.nn.utils.clip_grad_norm_(dense, max_norm)

@@ -119,12 +119,9 @@ def epoch_line(progress: Progress, num_epochs: int) -> str:
     """Return the log line after an epoch: its perplexities and its speed."""
     metrics = progress.metrics
     parts = []
-    if "training_perplexity" in metrics:
-        parts.append(f"training perplexity {metrics['training_perplexity']:.2f}")
-    elif "training_sampled_perplexity" in metrics:
-        parts.append(
-            f"training perplexity {metrics['training_sampled_perplexity']:.2f} (sampled softmax)"
-        )
+    for name, note in (("perplexity", ""), ("sampled_perplexity", " (sampled softmax)")):
+        if (found := metrics.get(f"training_{name}")) is not None:
+            parts.append(f"training perplexity {found:.2f}{note}")
     if "validation_perplexity" in metrics:
         best = "the best so far" if progress.epochs_since_best == 0 else "not better"
         parts.append(

@@ -268,11 +268,6 @@ class Stepper:
             ids = torch.cat([softmax.word_ids(one) for one in negatives])
             all_reduce_rows(softmax, ids, self.processes, self.own_weight)
 
-    @property
-    def rate(self) -> float:
-        """Learning rate of the last step, for the first parameter group."""
-        return float(self.optimizer.param_groups[0]["lr"])
-
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the model's weights, keyed by their names in checkpoints."""
         return {PREFIX + name: tensor for name, tensor in self.model.state_dict().items()}

@@ -192,37 +192,6 @@ def test_gradients_of_accumulated_batches_are_their_mean(pretraining):
         torch.testing.assert_close(parameter.detach(), before[name] - 0.1 * mean)
 
 
-def test_a_run_with_resets_resumes_bit_for_bit(pretraining):
-    settings = {
-        "reset_probability": 0.4,
-        "dropout_free_steps": 2,
-        "checkpointer": CheckpointSettings(save_every_num_batches=1),
-    }
-    weights = []
-    for stop in (None, 3, 6):
-        run = pretraining(f"stopped at {stop}", settings)
-        if stop is not None:
-            step = run.stepper.step
-
-            def stopping(pairs, number, *others, stop=stop, step=step, **more):
-                if number == stop:
-                    raise KeyboardInterrupt
-                return step(pairs, number, *others, **more)
-
-            run.stepper.step = stopping
-            with pytest.raises(KeyboardInterrupt):
-                run.run()
-            run = pretraining(f"stopped at {stop}", settings)
-        run.run()
-        weights.append(run.model.state_dict())
-    for found in weights[1:]:
-        assert all(torch.equal(found[name], one) for name, one in weights[0].items())
-    other = pretraining("without", {**settings, "reset_probability": 0.0})
-    other.run()
-    found = other.model.state_dict()
-    assert any(not torch.equal(found[name], one) for name, one in weights[0].items())
-
-
 def test_a_run_ends_when_epochs_no_longer_help(pretraining):
     settings = {"optimizer": {"type": "sgd", "lr": 0.0}, "num_epochs": 9, "patience": 2}
     metrics = pretraining(settings=settings).run()
