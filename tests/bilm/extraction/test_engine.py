@@ -317,7 +317,10 @@ if __name__ == "__main__":
 def test_worker_ends_with_its_parent(tmp_path):
     (tmp_path / "script.py").write_text(ENDS)
     parent = subprocess.Popen(
-        [sys.executable, tmp_path / "script.py"], stdout=subprocess.PIPE, text=True
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     worker = int(parent.stdout.readline())
     parent.kill()
