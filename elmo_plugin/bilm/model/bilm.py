@@ -183,7 +183,8 @@ class BiLm(WeightsModule):
 
     def get_output_dim(self) -> int:
         """Return the width of a layer, `embedding_dim`."""
-        return 2 * getattr(self._token_embedder, "output_dim", self.options.projection_dim)
+        of_tokens = getattr(self._token_embedder, "get_output_dim", None)  # a wrapper may have none
+        return 2 * (self.options.projection_dim if of_tokens is None else of_tokens())
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> torch.Tensor:
         """Convert tokenized sentences to character ids, which `run` takes as `inputs`."""

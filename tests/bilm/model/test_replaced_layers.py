@@ -746,6 +746,9 @@ class Widened(torch.nn.Module):
         found = self.layer(inputs)
         return found | {"token_embedding": found["token_embedding"].repeat(1, 1, 2)}
 
+    def get_output_dim(self):
+        return 2 * self.layer.get_output_dim()
+
 
 def test_a_token_layer_of_another_width(files):
     outputs = []
@@ -755,6 +758,7 @@ def test_a_token_layer_of_another_width(files):
         torch.manual_seed(4)
         for layer in (bilm._elmo_lstm.forward_layer_0, bilm._elmo_lstm.backward_layer_0):
             layer.input_linearity = torch.nn.Linear(12, 40, bias=False)
+        assert bilm.get_output_dim() == 24
         found = bilm(IDS)
         outputs.append([one * found["mask"].unsqueeze(-1) for one in found["activations"]])
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
