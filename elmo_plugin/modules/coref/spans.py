@@ -118,21 +118,15 @@ class SpanParts(NamedTuple):
 
 class SpanVectors(NamedTuple):
     """
-    Spans' vectors from AllenNLP's extractors, which are called where they were replaced or hooked.
-
-    # Parameters
-
-    spans : `torch.Tensor`
-        First and last token, shape `(batch_size, num_spans, 2)`.
-    vectors : `torch.Tensor`
-        Shape `(batch_size, num_spans, vector_dim)`.
+    Vectors of spans, shape `(batch_size, num_spans, vector_dim)`, from the extractors, which are
+    called where they were replaced or hooked. `spans` and methods are those of `SpanParts`.
     """
 
     spans: torch.Tensor
     vectors: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "SpanVectors":
-        """Return the `SpanVectors` of the spans at `indices`; see `SpanParts.select`."""
+        """Return the `SpanVectors` of the spans at `indices`."""
         return SpanVectors(_rows(self.spans, indices), _rows(self.vectors, indices))
 
     def embeddings(self) -> torch.Tensor:
