@@ -15,7 +15,7 @@ from allennlp.modules import (
     TextFieldEmbedder,
     TimeDistributed,
 )
-from allennlp.modules.span_extractors import EndpointSpanExtractor
+from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiveSpanExtractor
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn import InitializerApplicator, util
 
@@ -31,19 +31,26 @@ from elmo_plugin.modules.coref.pairs import (
     pair_scores,
 )
 from elmo_plugin.modules.coref.sentences import Documents, Sentences, from_metadata, random_window
-from elmo_plugin.modules.coref.spans import (
-    HeadExtractor,
-    SpanParts,
-    SpanVectors,
-    kept_spans,
-    mention_scores,
-)
+from elmo_plugin.modules.coref.spans import SpanParts, SpanVectors, kept_spans, mention_scores
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 
 NUM_DISTANCE_BUCKETS = 10
 
 plain_class(EndpointSpanExtractor)
+
+
+@plain_class
+class _HeadExtractor(SelfAttentiveSpanExtractor):
+    """Extractor that can compute the scores from other vectors, `scored`, than those it sums."""
+
+    def forward(self, tokens: Any, spans: Any, *masks: Any, scored: Any = None) -> torch.Tensor:
+        if scored is None:
+            return super().forward(tokens, spans, *masks)
+        with_scores = torch.cat([tokens, self._global_attention(scored)], dim=-1)
+        selected, mask = util.batched_span_select(with_scores, spans)
+        weights = util.masked_softmax(selected[..., -1], mask)
+        return util.weighted_sum(selected[..., :-1], weights)
 
 
 @Model.register("coref", exist_ok=True)
@@ -182,7 +189,7 @@ class CoreferenceResolver(Model):
             span_width_embedding_dim=feature_size,
         )
         self._head_scores_from_context = head_scores_from_context
-        self._attentive_span_extractor = HeadExtractor(
+        self._attentive_span_extractor = _HeadExtractor(
             (context_layer if head_scores_from_context else text_field_embedder).get_output_dim()
         )
         self._distance_embedding = Embedding(feature_size, NUM_DISTANCE_BUCKETS)
@@ -353,7 +360,7 @@ class CoreferenceResolver(Model):
                 "the model's max_span_width; the reader's must be equal"
             )
         from_context = {"scored": context} if self._head_scores_from_context else {}
-        if not (is_plain(endpoints, EndpointSpanExtractor) and is_plain(heads, HeadExtractor)):
+        if not (is_plain(endpoints, EndpointSpanExtractor) and is_plain(heads, _HeadExtractor)):
             ends, width = endpoints(context, spans).tensor_split([2 * context.size(-1)], dim=-1)
             head = heads(embedded, spans, **from_context)
             return SpanVectors(spans, torch.cat([ends, self._feature_dropout(width), head], dim=-1))

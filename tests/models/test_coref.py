@@ -412,7 +412,7 @@ def test_a_predictor_captures_all_modules():
     with predictor.capture_model_internals() as internals:
         assert predictor.predict("Anna lost the dog . She saw it .") == expected
     names = {one["name"].partition("(")[0] for one in internals.values()}
-    assert {"EndpointSpanExtractor", "HeadExtractor"} <= names
+    assert {"EndpointSpanExtractor", "_HeadExtractor"} <= names
 
 
 def test_a_mode_changes_no_scores():

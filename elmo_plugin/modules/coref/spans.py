@@ -5,7 +5,6 @@ from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from allennlp.modules import FeedForward, TimeDistributed
-from allennlp.modules.span_extractors import SelfAttentiveSpanExtractor
 from allennlp.nn import util
 
 from elmo_plugin.bilm.kernels.interface import Affine
@@ -132,40 +131,6 @@ class SpanVectors(NamedTuple):
     def embeddings(self) -> torch.Tensor:
         """Return `vectors`."""
         return self.vectors
-
-
-@plain_class
-class HeadExtractor(SelfAttentiveSpanExtractor):
-    """
-    AllenNLP's extractor of the spans' heads, which can compute the attention scores from other
-    vectors than those that it sums.
-    """
-
-    def forward(
-        self, sequence_tensor: Any, span_indices: Any, *masks: Any, scored: Any = None
-    ) -> torch.Tensor:
-        """
-        Embed the heads of a batch of documents. AllenNLP's masks are not used with `scored`.
-
-        # Parameters
-
-        sequence_tensor : `torch.Tensor`
-            Token vectors that the heads sum, shape `(batch_size, num_tokens, value_dim)`.
-        span_indices : `torch.Tensor`
-            First and last token, shape `(batch_size, num_spans, 2)`.
-        scored : `torch.Tensor`, optional (default = `sequence_tensor`)
-            Token vectors to compute the scores from, shape `(batch_size, num_tokens, scored_dim)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, num_spans, value_dim)`.
-        """
-        if scored is None:
-            return super().forward(sequence_tensor, span_indices, *masks)
-        tokens = torch.cat([sequence_tensor, self._global_attention(scored)], dim=-1)
-        tokens, mask = util.batched_span_select(tokens, span_indices)
-        return util.weighted_sum(tokens[..., :-1], util.masked_softmax(tokens[..., -1], mask))
 
 
 def mention_scores(
