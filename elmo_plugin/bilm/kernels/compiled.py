@@ -106,7 +106,7 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
-        raise MemoryError(f"no memory for {size} bytes of a packed weight: {error}") from error
+        raise MemoryError(f"no memory for {size} bytes of a layer: {error}") from error
     with contextlib.suppress(OSError):  # Linux may be built without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     # The tensor keeps the memory alive.

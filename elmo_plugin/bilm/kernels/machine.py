@@ -134,7 +134,7 @@ def cpu_quota(root: Path = CGROUP) -> int | None:
 
 def keep_freed_memory() -> None:
     """
-    Make glibc keep freed memory for later tensors, and let kernels process more rows at a time.
+    Make glibc keep freed memory for later tensors.
 
     By default glibc returns large blocks to the system at once, and new memory is slow at first.
     Only programs should call this, not libraries: the process will never return memory to the
@@ -146,8 +146,6 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
         mallopt(_M_TOP_PAD, 64 << 20)
-        tuning.INPUT_PRODUCT_ELEMENTS = tuning.INPUT_PRODUCT_ELEMENTS_KEPT
-        tuning.TOKENS_AT_ONCE = tuning.TOKENS_AT_ONCE_KEPT
 
 
 @functools.cache

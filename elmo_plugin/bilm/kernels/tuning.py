@@ -9,9 +9,6 @@ torch 2.11 in 2026-11 (`benchmarks/reports/`).
 # Number of tokens that PyTorch's token layer computes at a time. They have similar lengths, so that
 # few windows hold only padding.
 TOKENS_AT_ONCE = 64
-# `TOKENS_AT_ONCE` if the process keeps freed memory (`machine.keep_freed_memory`). This size and
-# `INPUT_PRODUCT_ELEMENTS_KEPT` were chosen by measurement on an Intel CPU with AMX.
-TOKENS_AT_ONCE_KEPT = 256
 # `TOKENS_AT_ONCE` in training, where the gradients of each group must be summed.
 TRAINED_TOKENS_AT_ONCE = 256
 # Number of tokens that the C++ library computes at a time. The limit saves memory.
@@ -27,8 +24,6 @@ FEW_TOKENS_ON_GPU = 128
 # Number of elements of input projections `W x + b` that an LSTM layer computes at a time: enough
 # for a fast GEMM, but few enough to fit the cache and let the allocator reuse the memory.
 INPUT_PRODUCT_ELEMENTS = 1 << 22
-# `INPUT_PRODUCT_ELEMENTS` if the process keeps freed memory.
-INPUT_PRODUCT_ELEMENTS_KEPT = 1 << 24
 # `INPUT_PRODUCT_ELEMENTS` on a GPU: 134 MB. An estimate, not measured.
 INPUT_PRODUCT_ELEMENTS_ON_GPU = 1 << 25
 

@@ -1,9 +1,7 @@
 import ctypes
-from types import SimpleNamespace
 
 import pytest
 
-from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.machine import keep_freed_memory
 from tests.fresh_process import run_core as run
 
@@ -44,24 +42,6 @@ def test_no_page_comes_twice(which, count):
     assert kept < 1000
 
 
-NUMBERS = "INPUT_PRODUCT_ELEMENTS", "TOKENS_AT_ONCE"
-
-
-@pytest.fixture
-def numbers(monkeypatch):
-    """Restored at the end."""
-    for name in NUMBERS:
-        monkeypatch.setattr(tuning, name, 7)
-    return lambda: [getattr(tuning, name) for name in NUMBERS]
-
-
-def test_products_of_more_rows(numbers, monkeypatch):
-    monkeypatch.setattr(ctypes, "pythonapi", SimpleNamespace(mallopt=lambda *_: 1))
-    keep_freed_memory()
-    assert numbers() == [tuning.INPUT_PRODUCT_ELEMENTS_KEPT, tuning.TOKENS_AT_ONCE_KEPT]
-
-
-def test_without_glibc(numbers, monkeypatch):
+def test_without_glibc(monkeypatch):
     monkeypatch.setattr(ctypes, "pythonapi", object())
     keep_freed_memory()
-    assert numbers() == [7, 7]
