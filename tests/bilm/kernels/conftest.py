@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.kernels.gpu import lstm_fused
@@ -15,6 +16,14 @@ from elmo_plugin.bilm.kernels.gpu import lstm_fused
 def no_library(monkeypatch):
     """PyTorch's operators run."""
     monkeypatch.setenv(library.VARIABLE, library.NONE)
+
+
+@pytest.fixture
+def set_threads():
+    """`torch.set_num_threads`; the number is restored at the end."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

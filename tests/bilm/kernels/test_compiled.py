@@ -126,25 +126,23 @@ def test_a_nan_stays_in_its_row(variant, number_format):
 
 
 @each_format_of_each_variant
-def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(variant, number_format):
+def test_a_row_does_not_depend_on_the_rows_beside_it_or_on_threads(
+    variant, number_format, set_threads
+):
     """Nor on how many steps' input products are taken at a time."""
     torch.manual_seed(0)
     weights = random_weights(dim=256)
     inputs, sizes, hidden, memory = random_start([37] * 8, weights)  # seven steps, then one
-    threads = torch.get_num_threads()
     with library.use_variant(variant):
         cell = CompiledLstm(weights, number_format)
     together = cell(inputs, sizes, hidden, memory)
-    try:
-        for count, row in zip(itertools.cycle([1, 2, 3, 5]), range(37)):
-            torch.set_num_threads(count)
-            one = slice(row, row + 1)
-            alone = cell(inputs[row::37], [1] * 8, hidden[one], memory[one])
-            assert torch.equal(alone[0], together[0][row::37])
-            assert torch.equal(alone[1], together[1][one])
-            assert torch.equal(alone[2], together[2][one])
-    finally:
-        torch.set_num_threads(threads)
+    for count, row in zip(itertools.cycle([1, 2, 3, 5]), range(37)):
+        set_threads(count)
+        one = slice(row, row + 1)
+        alone = cell(inputs[row::37], [1] * 8, hidden[one], memory[one])
+        assert torch.equal(alone[0], together[0][row::37])
+        assert torch.equal(alone[1], together[1][one])
+        assert torch.equal(alone[2], together[2][one])
 
 
 def test_all_variants_give_the_same_bits():

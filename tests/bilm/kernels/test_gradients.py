@@ -76,7 +76,7 @@ SHAPES = [(300, 40, 77, 7), (1, 32, 64, 5), (0, 8, 3, 2), (9, 8, 3, 1)]
 
 @pytest.mark.parametrize(("dtype", "error"), [(None, 1e-5), ("bfloat16", 2e-2)])
 @pytest.mark.parametrize(("num_rows", "dim", "num_words", "num_ids"), SHAPES)
-def test_log_sum_exp(dtype, error, num_rows, dim, num_words, num_ids):
+def test_log_sum_exp(dtype, error, num_rows, dim, num_words, num_ids, set_threads):
     """Rows leave out words with their target's id: none, several, or (with one id) all of them."""
     tensors = operands(num_rows=num_rows, input_dim=dim, output_dim=num_words)
     tensors[2].data.mul_(30)  # some words count next to nothing
@@ -94,14 +94,10 @@ def test_log_sum_exp(dtype, error, num_rows, dim, num_words, num_ids):
         logits = functional.linear(*own).masked_fill(targets.unsqueeze(1) == ids, -torch.inf)
         return logits.logsumexp(dim=1)
 
-    threads = torch.get_num_threads()
-    try:
-        found = {}
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            found[count] = derivatives(log_sum_exp(*tensors, ids, targets, dtype))
-    finally:
-        torch.set_num_threads(threads)
+    found = {}
+    for count in (1, 2, 3):
+        set_threads(count)
+        found[count] = derivatives(log_sum_exp(*tensors, ids, targets, dtype))
     for number, (ours, theirs) in enumerate(zip(found[1], derivatives(definition(*tensors)))):
         if library.variant() and number <= 3:
             assert all(torch.equal(one[number], ours) for one in found.values())

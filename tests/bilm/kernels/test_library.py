@@ -202,17 +202,6 @@ print(*set(found), len(found))
 
 
 @needs_library
-def test_two_processes_at_once():
-    """Both load the library and compute at the same time."""
-    program = """
-if child == 0:
-    os._exit(0 if same() else 1)
-print(same(), os.waitpid(child, 0)[1])
-"""
-    assert run("import os\nchild = os.fork()\n" + LAYER + program) == ["True", "0"]
-
-
-@needs_library
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_missing_memory_is_an_error():
     """For scratch space and for a packed weight; afterwards the layer works."""

@@ -80,16 +80,12 @@ def test_only_needed_gradients(needed):
 
 @pytest.mark.skipif(library.variant() is None, reason="no library of kernels")
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
-def test_bitwise_identical_for_any_number_of_threads(training_dtype):
+def test_bitwise_identical_for_any_number_of_threads(training_dtype, set_threads):
     arguments = operands(SHAPES["wide"], CLIPS[0])
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            precision = Precision(None, training_dtype)
-            results.append(run(fast.lstm_layer, *arguments, precision=precision))
-    finally:
-        torch.set_num_threads(before)
+    results, precision = [], Precision(None, training_dtype)
+    for threads in (1, 2, 5):
+        set_threads(threads)
+        results.append(run(fast.lstm_layer, *arguments, precision=precision))
     for other in results[1:]:
         assert all(torch.equal(*both) for both in zip(results[0], other, strict=True))
 

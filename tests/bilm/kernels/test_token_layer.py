@@ -114,21 +114,17 @@ def test_extreme_weights(variant, dtype, scale, monkeypatch):
 @needs_library
 @each_variant
 @each_dtype
-def test_a_token_does_not_depend_on_the_tokens_beside_it_or_on_threads(variant, dtype):
+def test_a_token_does_not_depend_on_the_tokens_beside_it_or_on_threads(variant, dtype, set_threads):
     torch.manual_seed(0)
     weights = random_weights(((1, 32), (2, 70), (5, 64)), 2, 40)
     ids = random_ids(70)
-    threads = torch.get_num_threads()
     with library.use_variant(variant):
         layer = fast.frozen_token_layer(weights, dtype)
         together = layer(ids)
-        try:
-            for count, part in itertools.product((1, 2, 3, 5), (1, 2, 13)):
-                torch.set_num_threads(count)
-                found = torch.cat([layer(some) for some in ids.split(part)])
-                assert torch.equal(found, together)
-        finally:
-            torch.set_num_threads(threads)
+        for count, part in itertools.product((1, 2, 3, 5), (1, 2, 13)):
+            set_threads(count)
+            found = torch.cat([layer(some) for some in ids.split(part)])
+            assert torch.equal(found, together)
 
 
 @needs_library
@@ -229,19 +225,15 @@ def test_only_needed_gradients(needed):
 
 @needs_library
 @pytest.mark.parametrize("training_dtype", [None, "bfloat16"])
-def test_gradients_are_bitwise_identical_for_any_number_of_threads(training_dtype):
+def test_gradients_are_bitwise_identical_for_any_number_of_threads(training_dtype, set_threads):
     if (training_dtype or "float32") not in library.trained_formats():
         pytest.skip("no bfloat16 products here")
     torch.manual_seed(0)
     weights, ids = random_weights(*SHAPES[4]), random_ids(150)
-    threads, results = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 5):
-            torch.set_num_threads(count)
-            precision = Precision(None, training_dtype)
-            results.append(gradients(fast.token_layer, ids, weights, precision=precision))
-    finally:
-        torch.set_num_threads(threads)
+    results, precision = [], Precision(None, training_dtype)
+    for count in (1, 2, 5):
+        set_threads(count)
+        results.append(gradients(fast.token_layer, ids, weights, precision=precision))
     for other in results[1:]:
         assert all(torch.equal(*both) for both in zip(results[0], other, strict=True))
 
