@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     except Exception as error:  # anything that a model's code may raise
         raise ValueError(f"{output} does not run: {type(error).__name__}: {error}") from error
     print(f"checked: {checked}")
-    packages = "".join(
-        f" --include-package {one}" for one in ("elmo_plugin", *args.include_package)
-    )
-    print(f"to train it: allennlp train {output} -s FOLDER{packages}")
+    command = ["allennlp", "train", str(output), "-s", "FOLDER"]
+    for package in ("elmo_plugin", *args.include_package):
+        command += ["--include-package", package]
+    print("to train it:", shlex.join(command))

@@ -7,6 +7,7 @@ dimensions. The directory has the same layout as the repository. It also gets `r
 """
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Iterator
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
             temporary.write_bytes(content)
     print(
         f"{len(contents)} files in {directory}; with AllenNLP installed:\n"
-        f"  cd {directory} && allennlp train training_config/ner_elmo.jsonnet -s out/ner"
+        f"  cd {shlex.quote(args.directory)} && "
+        "allennlp train training_config/ner_elmo.jsonnet -s out/ner"
     )
 
 

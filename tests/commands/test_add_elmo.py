@@ -28,8 +28,8 @@ def config(tmp_path, monkeypatch):
     return config
 
 
-PRINTED = """--- mine.jsonnet
-+++ mine_elmo.jsonnet
+PRINTED = """--- my own.jsonnet
++++ my own_elmo.jsonnet
 @@ dataset_reader.token_indexers: READER
 + {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
 @@ model.text_field_embedder.token_embedders.elmo: ELMo adds 512 elements to each token's vector
@@ -38,7 +38,7 @@ PRINTED = """--- mine.jsonnet
 - 10
 + 522
 checked: one batch of the data's first instances was run with embedded: FINITE
-to train it: allennlp train mine_elmo.jsonnet -s FOLDER --include-package elmo_plugin
+to train it: allennlp train 'my own_elmo.jsonnet' -s FOLDER --include-package elmo_plugin
 """.replace("FINITE", "loss and gradients are finite").replace(
     "READER", "the reader also gives each token's characters, beside its own indexers"
 )
@@ -47,10 +47,11 @@ to train it: allennlp train mine_elmo.jsonnet -s FOLDER --include-package elmo_p
 def test_it_prints_what_it_writes_and_the_result_trains(capsys, tmp_path):
     from allennlp.commands.train import train_model_from_file
 
-    main(["add-elmo", "mine.jsonnet"])
+    Path("mine.jsonnet").rename("my own.jsonnet")
+    main(["add-elmo", "my own.jsonnet"])
     assert capsys.readouterr() == (PRINTED, "")
-    assert '"input_size"+: 512' in Path("mine_elmo.jsonnet").read_text()
-    model = train_model_from_file("mine_elmo.jsonnet", tmp_path / "run")
+    assert '"input_size"+: 512' in Path("my own_elmo.jsonnet").read_text()
+    model = train_model_from_file("my own_elmo.jsonnet", tmp_path / "run")
     assert model._seq2vec_encoder.get_input_dim() == 522
 
 

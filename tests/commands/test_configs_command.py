@@ -39,12 +39,14 @@ def test_every_config_is_written_and_evaluates_to_the_same(tmp_path, capsys, mon
     assert not list(out.rglob("*.py"))
 
 
-def test_a_file_that_differs_is_kept_without_force(tmp_path, error_line):
-    changed = tmp_path / "training_config" / "ner.jsonnet"
-    changed.parent.mkdir()
+def test_a_file_that_differs_is_kept_without_force(tmp_path, capsys, error_line):
+    folder = tmp_path / "my configs"
+    changed = folder / "training_config" / "ner.jsonnet"
+    changed.parent.mkdir(parents=True)
     changed.write_text("{}")
-    assert f"{changed} exists and differs" in error_line("configs", tmp_path)
+    assert f"{changed} exists and differs" in error_line("configs", folder)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [changed]
-    main(["configs", str(tmp_path), "--force"])
+    main(["configs", str(folder), "--force"])
     assert changed.read_text() == (ROOT / "training_config" / "ner.jsonnet").read_text()
-    main(["configs", str(tmp_path)])  # the same again is no error
+    main(["configs", str(folder)])  # the same again is no error
+    assert f"  cd '{folder}' && allennlp train " in capsys.readouterr().out
