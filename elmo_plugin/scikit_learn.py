@@ -78,15 +78,11 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
 
 def _texts(X: Any) -> Iterable[Any]:
     """Return the items of `X`, or of its only column if it is a DataFrame or a 2-D array."""
-    if isinstance(X, str) or getattr(X, "ndim", 1) == 0:
+    shape: Any = getattr(X, "shape", (None,))
+    if isinstance(X, str) or shape == ():
         raise ValueError(f"found the string {str(X)[:80]!r} for a list of texts, expected [text]")
-    columns = getattr(X, "columns", None)
-    if columns is not None:  # iterating over a DataFrame would give column names
-        if len(columns) != 1:
-            raise ValueError(f"X has the columns {list(columns)}, expected a single one of texts")
-        return X[columns[0]]
-    if isinstance(X, numpy.ndarray) and X.ndim == 2:
-        if X.shape[1] != 1:
-            raise ValueError(f"X has {X.shape[1]} columns, expected a single one of texts")
-        return X[:, 0]
-    return X
+    if len(shape) < 2:
+        return X
+    if shape[1] != 1:
+        raise ValueError(f"X has {shape[1]} columns, expected a single one of texts")
+    return numpy.asarray(X)[:, 0]  # iterating over a DataFrame would give column names

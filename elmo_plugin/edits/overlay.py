@@ -41,7 +41,8 @@ def evaluate(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
             else:
                 raise ValueError(f"{path}: {str(error).strip()}") from error
             continue
-        if not isinstance(config.get("model"), (dict, str)) or "dataset_reader" not in config:
+        model = components.get(config, ("model",))
+        if not isinstance(model, (dict, str)) or "dataset_reader" not in config:
             raise ValueError(
                 f"{path} has no model or no dataset_reader, expected a training config"
             )

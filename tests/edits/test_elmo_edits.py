@@ -309,6 +309,13 @@ def test_what_cannot_have_elmo_is_said(part, value, message):
         AddedElmo({**config, part: value}, "embedded")
 
 
+@pytest.mark.parametrize("text", ["[1]", "{}", "3"])
+def test_what_is_no_config_is_said(text):
+    Path("it.json").write_text(text)
+    with pytest.raises(ValueError, match=r"it\.json has no model or no dataset_reader"):
+        overlay.evaluate("it.json")
+
+
 LATE = """
 local embedding(width) = { type: 'embedding', embedding_dim: width };
 {
