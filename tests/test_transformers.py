@@ -246,6 +246,9 @@ def test_tokens_are_words():
     assert numpy.array_equal(found["input_ids"], batch_to_ids([words])[0])
     assert tokenizer.decode(found["input_ids"]) == " ".join(words)
     assert ElmoTokenizer(split_punctuation=False)("The end.").tokens() == ["The", "end."]
+    broken = "\ud83d The\ud83d end"
+    offsets = tokenizer(broken, return_offsets_mapping=True)["offset_mapping"]
+    assert [broken[slice(*one)] for one in offsets] == ["\ud83d", "The", "\ud83d", "end"]
 
 
 def test_words_are_not_split():

@@ -1,5 +1,6 @@
 """Tokenizer of Hugging Face transformers whose tokens are words."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from elmo_plugin.bilm.model.tokens import check_batch, tokenized_batch
 WORD_OR_MARK = r"\w+(?:[-'’.,]\w+)*|[^\w\s]"
 # Stands for an empty word, which Rust's tokenizers drop: no text has this code point.
 EMPTY_WORD = "\U0010ffff"
+LONE = re.compile("[\ud800-\udfff]")
 
 
 class ElmoTokenizer(PreTrainedTokenizerBase):
@@ -161,9 +163,12 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         Return the encoding of each text, and the rows of characters that its ids stand for. The
         last row is padding's.
         """
-        # Rust has no strings with lone surrogates, which `token_row` drops, too.
+        # Rust has no strings with lone surrogates, which `token_row` drops, too. Offsets in a text
+        # count them.
         texts = [
-            [_whole(word) or EMPTY_WORD for word in one] if is_split else _whole(one)
+            [LONE.sub("", word) or EMPTY_WORD for word in one]
+            if is_split
+            else LONE.sub("\ufffd", one)
             for one in texts
         ]
         backend = Tokenizer(WordLevel({"": 0}, unk_token=""))
@@ -296,10 +301,6 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
 def _check_side(side: str | None) -> None:
     if side not in (None, "right"):
         raise ValueError(f"padding_side is {side!r}, expected 'right': padding follows the tokens")
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-8", "ignore").decode("utf-8")
 
 
 def _padded_length(lengths: list[int], padding: str, max_length: int, multiple: int | None) -> int:
