@@ -91,12 +91,18 @@ class ProbeVocabulary(Vocabulary):
 
 
 def read(reader: DatasetReader, path: Any) -> list[Instance]:
-    """Read the first instances of a data path, from each task of a multi-task reader."""
+    """
+    Read the first instances of a data path, from each task of a multi-task reader: a batch of them,
+    however long that takes, and what else can be read in a few seconds.
+    """
     if isinstance(reader, MultiTaskDatasetReader):
         return [one for task, inner in reader.readers.items() for one in read(inner, path[task])]
-    end = time.monotonic() + MOST_SECONDS
-    instances = itertools.takewhile(lambda _: time.monotonic() < end, reader.read(path))
-    return list(itertools.islice(instances, MOST_INSTANCES))
+    end, found = time.monotonic() + MOST_SECONDS, []
+    for instance in itertools.islice(reader.read(path), MOST_INSTANCES):
+        found.append(instance)
+        if len(found) >= BATCH_SIZE and time.monotonic() >= end:
+            break
+    return found
 
 
 def invent(reader: DatasetReader) -> Iterator[list[Instance]]:

@@ -16,7 +16,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
 
 import elmo_plugin.plugin
-from elmo_plugin.edits import overlay
+from elmo_plugin.edits import overlay, trial_data
 from elmo_plugin.edits.components import get, shown
 from elmo_plugin.edits.elmo_edits import AddedElmo
 
@@ -238,6 +238,13 @@ def test_without_data_a_sentence_is_invented():
     assert "an invented sentence was run with embedded: loss and gradients are finite" in (
         added.check()
     )
+
+
+def test_data_that_is_read_slowly_is_no_missing_data(monkeypatch):
+    monkeypatch.setattr(trial_data, "MOST_SECONDS", -1.0)  # the first instance comes later
+    added = AddedElmo(classifier(seq2vec_encoder=BAG), "embedded")
+    assert added.notes == []
+    assert "the data's first instances" in added.check()
 
 
 def test_initializers_keep_off_the_bilm():
