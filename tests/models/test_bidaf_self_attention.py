@@ -96,7 +96,8 @@ def test_every_weight_matters_to_the_loss(bilm):
 
 @pytest.mark.parametrize("placement", [(False, False), (True, True)])
 def test_padding_and_the_rest_of_the_batch_change_nothing(bilm, placement):
-    model = elmo_model(bilm, *placement)
+    # In float64, for rounding in float32 depends on the processor.
+    model = elmo_model(bilm, *placement, torch.float64)
     alone = [model(**batch_of(model, [question])) for question in QUESTIONS]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 2, 0]):
         together = model(**batch_of(model, [QUESTIONS[i] for i in order]))

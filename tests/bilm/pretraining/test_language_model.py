@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
@@ -166,11 +167,13 @@ def test_dtype_is_of_the_training_step_alone(text):
         losses.append(output.loss.item())
         gradients.append({name: one.grad for name, one in language_model.named_parameters()})
         assert {state.dtype for pair in output.states for state in pair} == {torch.float32}
-    assert losses[0] != losses[1]
+    # Variants of the library for processors without bfloat16 products train in float32.
+    rounds = library.variant() is None or "bfloat16" in library.trained_formats()
+    assert (losses[0] != losses[1]) == rounds
     assert losses[0] == pytest.approx(losses[1], abs=0.01)
     for name, gradient in gradients[0].items():
         assert gradient.dtype == torch.float32
-        assert not torch.equal(gradient, gradients[1][name]), name
+        assert torch.equal(gradient, gradients[1][name]) != rounds, name
         torch.testing.assert_close(gradient, gradients[1][name], atol=5e-3, rtol=0.1)
 
 

@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 
+from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.pretraining.softmax import (
     FrequencySampler,
     LogUniformSampler,
@@ -222,7 +223,11 @@ def test_bfloat16_is_for_training_alone():
     evaluated = float(softmax.eval()(outputs, targets)[0])
     softmax.train().training_dtype = "bfloat16"
     rounded = float(softmax(outputs, targets)[0])
-    assert evaluated == exact != rounded == pytest.approx(exact, abs=0.05)
+    assert evaluated == exact
+    # Variants of the library for processors without bfloat16 products train in float32.
+    rounds = library.variant() is None or "bfloat16" in library.trained_formats()
+    assert (rounded != exact) == rounds
+    assert rounded == pytest.approx(exact, abs=0.05)
     assert float(softmax.eval()(outputs, targets)[0]) == exact
 
 
