@@ -19,9 +19,14 @@ def test_concatenated_pairs_give_the_same_scores(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_step_of_1000_words_takes_less_than_3_gb_and_half_the_time():
-    step, concatenated = coref.measure("step", 1000, 1), coref.measure("concatenated", 1000, 1)
-    assert step["peak"] < 3000
+def test_a_training_step_of_1000_words_takes_less_than_3_gb():
+    assert coref.measure("step", 1000, 1)["peak"] < 3000
+
+
+@pytest.mark.slow
+def test_a_training_step_takes_half_the_time_of_concatenated_pairs():
+    """The processor's time, which others do not change; it is a quarter, or less."""
+    step, concatenated = (coref.measure(kind, 500, 1) for kind in ("step", "concatenated"))
     assert step["least"] < concatenated["least"] / 2
 
 
