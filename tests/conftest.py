@@ -9,6 +9,7 @@ import gc
 import importlib.metadata
 import importlib.util
 import os
+import random
 import runpy
 import subprocess
 import sys
@@ -20,6 +21,10 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# Otherwise PyTorch's processes look the machine's name up, by the network where it is in no file.
+if sys.platform == "linux":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # For this process and those that it starts.
@@ -69,6 +74,16 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Imported modules are no garbage, so do not search them again in every collection."""
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Random numbers do not depend on the tests before."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from tests.other_processes import LIMIT, is_alive, wait_until
 # One worker of pytest runs all: they share `whole`.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torchrun")]
 
-ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def free_port():
