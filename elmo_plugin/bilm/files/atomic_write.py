@@ -76,8 +76,7 @@ def check_replaceable(path: Path) -> int | None:
     """
     Return the mode of a file that a new one may replace, `None` if there is none.
 
-    Raise a `ValueError` if `path` is a folder, a pipe or a device. Commands check their output with
-    this function before a long computation.
+    Raise a `ValueError` if `path` is a folder, a pipe or a device.
     """
     try:
         mode = path.stat().st_mode

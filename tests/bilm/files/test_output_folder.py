@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from elmo_plugin.bilm.files.folder_lock import locked_folder
@@ -38,34 +40,31 @@ def test_temporary_files_of_a_run_belong_to_it(run):
     assert name in found(run)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "checkpoint_best.th", ".own.1.part"])
-def test_foreign_file_is_refused(run, name):
-    (run / name).write_text("mine")
-    with pytest.raises(
-        ValueError, match=rf"run holds {name}, which an earlier.*nothing was removed"
-    ):
+FOREIGN = "which an earlier run did not make; .*nothing was removed"
+# Name in the folder, how it is made, and the error.
+REFUSED = [
+    ("notes.txt", Path.touch, f"holds notes.txt, {FOREIGN}"),
+    ("checkpoint_best.th", Path.touch, f"holds checkpoint_best.th, {FOREIGN}"),
+    (".own.1.part", Path.touch, f"holds .own.1.part, {FOREIGN}"),
+    ("data", Path.mkdir, f"holds data, {FOREIGN}"),
+    ("weights.hdf5", Path.mkdir, f"holds weights.hdf5, {FOREIGN}"),
+    ("data", lambda path: path.symlink_to(path.parents[1]), f"holds data, {FOREIGN}"),
+    ("config.json", lambda path: None, r"holds checkpoint_e0\.th but no config\.json"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "message"), REFUSED)
+def test_what_is_not_of_a_run_is_refused(run, name, make, message):
+    (run / name).unlink(missing_ok=True)
+    make(run / name)
+    with pytest.raises(ValueError, match=message):
         found(run)
 
 
-@pytest.mark.parametrize("name", ["data", "weights.hdf5"])
-def test_folder_is_refused_although_it_is_empty(run, name):
-    (run / "weights.hdf5").unlink()
-    (run / name).mkdir()
-    with pytest.raises(ValueError, match=r"which an earlier run did not make"):
-        found(run)
-
-
-def test_link_to_a_folder_is_foreign_and_not_followed(run):
-    (run.parent / "data").mkdir()
-    (run / "data").symlink_to(run.parent / "data")
-    with pytest.raises(ValueError, match=r"run holds data, which an earlier run did not"):
-        found(run)
-
-
-def test_files_without_the_marker_are_no_run(run):
-    (run / "config.json").unlink()
-    with pytest.raises(ValueError, match=r"holds checkpoint_e0\.th but no config\.json"):
-        found(run)
+def test_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(ValueError, match="run is a file, expected a folder"):
+        found(tmp_path / "run")
 
 
 def test_run_that_was_killed_while_writing_the_marker_is_a_run(tmp_path):
@@ -85,12 +84,6 @@ def test_folder_that_holds_an_input_is_refused(run, monkeypatch, how):
         source.symlink_to(run / "weights.hdf5")
     with pytest.raises(ValueError, match=r"which this command reads; expected an output folder"):
         found(run, [run.parent / "elsewhere", source])
-
-
-def test_file_in_place_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "run").write_text("mine")
-    with pytest.raises(ValueError, match="run is a file, expected a folder"):
-        found(tmp_path / "run")
 
 
 def test_removal_can_be_repeated_after_an_interruption(run):
