@@ -61,10 +61,9 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         """Return what a checkpoint holds; in a distributed run, all processes must call this."""
-        states: List[Any] = [self._own_state()]
+        states = [own := self._own_state()] * self._world_size
         if self._distributed:
-            states = [None] * self._world_size
-            dist.all_gather_object(states, self._own_state())
+            dist.all_gather_object(states, own)
         checkpoint = super().get_checkpoint_state()
         if checkpoint is not None and self._is_resumable:
             checkpoint.trainer_state[STATES] = states

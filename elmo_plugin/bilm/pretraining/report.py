@@ -68,9 +68,8 @@ class Report:
         shown = {"loss": f"{step.loss:.3f}"}
         shown |= {name: f"{value:.4g}" for name, value in self.metrics().items()}
         self.bar.set_postfix(shown, refresh=False)
-        if self.writer is not None:
-            metrics = {"loss": step.loss, "learning_rate": rate, **self.metrics()}
-            self.scalars("training", metrics, step.steps)
+        metrics = {"loss": step.loss, "learning_rate": rate, **self.metrics()}
+        self.scalars("training", metrics, step.steps)
         self._estimate(step.steps)
 
     def _estimate(self, steps: int) -> None:
