@@ -107,13 +107,6 @@ def test_the_new_options_reach_the_file(tmp_path, inputs, bilm):
         numpy.testing.assert_allclose(found, expected[1], atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["--storage-dtype", "--dtype"])
-def test_storage_dtype_has_a_former_name(name):
-    parser = argparse.ArgumentParser()
-    COMMANDS["elmo"].add_arguments(parser)
-    assert parser.parse_args(["in", "out", name, "float16"]).dtype == "float16"
-
-
 def test_runs_that_share_the_shards(tmp_path, inputs, bilm, capsys):
     for shard, said in (("2/2", "shard 2/2 is done; the other"), ("1/2", "3 sentences in")):
         main(["elmo", inputs, str(tmp_path / "out"), "--top", "--shard", shard, *bilm])
