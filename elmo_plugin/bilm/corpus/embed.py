@@ -113,7 +113,7 @@ class ShardEmbedder:
                         numbers[start:stop].reshape(plan.num_layers, -1, plan.bilm.embedding_dim)
                         for start, stop in itertools.pairwise(offsets)
                     ]
-                    for pieces in window_vectors(bilm, window, settings.extraction):
+                    for pieces in window_vectors(bilm, window, settings.extraction, report=report):
                         for sentence, first, vectors in pieces:
                             arrays[sentence][:, first : first + vectors.shape[1]] = vectors
                         report(sum(piece.vectors.shape[1] for piece in pieces))

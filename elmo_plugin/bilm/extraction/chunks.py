@@ -1,6 +1,7 @@
 """Compute the layers of a very long sentence in chunks, with bounded memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +12,11 @@ from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
 
 @torch.no_grad()
 def layers_in_chunks(
-    bilm: BiLm, sentence: Sequence[str], chunk_size: int, row: int = 0
+    bilm: BiLm,
+    sentence: Sequence[str],
+    chunk_size: int,
+    row: int = 0,
+    report: Callable[[int], Any] = lambda count: None,
 ) -> Iterator[torch.Tensor]:
     """
     Compute the layers of one sentence, `chunk_size` tokens at a time, and yield the layers of each
@@ -22,7 +27,8 @@ def layers_in_chunks(
     backward direction runs twice. The first run starts at the end of the sentence and keeps only
     the state before each chunk. The second run computes each chunk together with the forward
     direction. Memory holds one chunk, and one LSTM state for each chunk. In state `"carry"`, `row`
-    is the batch row whose carried LSTM state is used and replaced.
+    is the batch row whose carried LSTM state is used and replaced. `report` gets a 0 for each chunk
+    of the first run, which yields nothing.
     """
     num_steps = len(sentence) + 2
     begin, end = bilm.boundary_vectors().split(1)
@@ -43,6 +49,7 @@ def layers_in_chunks(
         before.append(backward_state)
         inputs, ones = vectors(chunk).flip(0), [1] * len(chunk)
         _, backward_state = bilm.lstm.stack("backward", inputs, ones, backward_state)
+        report(0)
     for chunk in chunks:
         mask = torch.ones(1, len(chunk), dtype=torch.bool, device=bilm.device)
         output = bilm.run_vectors(vectors(chunk), mask, (forward_state, before.pop()))

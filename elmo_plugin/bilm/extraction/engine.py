@@ -6,6 +6,7 @@ shard, it writes the shard's progress to a small file in the output folder. This
 for processes of this machine and of a cluster.
 """
 
+import itertools
 import multiprocessing
 import multiprocessing.context
 import os
@@ -133,13 +134,13 @@ def _start_and_call(job: bytes, threads: int, function: Callable[..., Any], *arg
 
 def compute_shard(shard: Shard, progress_file: str) -> Any:
     """Compute a shard in a worker's process."""
-    count, path = 0, Path(progress_file)
+    count, calls, path = 0, itertools.count(), Path(progress_file)
     name = f"process {os.getpid()} on {socket.gethostname()}"
 
     def report(more: int) -> None:
         nonlocal count
         count += more
-        path.write_text(f"{count} {name}")
+        path.write_text(f"{count} {name}\n{next(calls)}")  # without a count, it is progress too
 
     report(0)
     bilm, compute = _job
@@ -241,7 +242,7 @@ class _Slot:
         except OSError:
             return 0
         self.started = True
-        count, _, name = text.partition(" ")
+        count, _, name = text.partition("\n")[0].partition(" ")
         if text == self._text or not name:  # an empty text is about to be written, or never
             return 0
         self.silent, self._text, self.name = 0.0, text, name

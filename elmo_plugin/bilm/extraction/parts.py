@@ -165,7 +165,7 @@ class Parts:
                     # starts with an empty cache, so empty the cache wherever a shard may begin.
                     bilm.char_cnn.forget_token_vectors()
                 report(sum(not sentence.tokens for sentence in window))
-                for pieces in window_vectors(bilm, window, self.wanted, batch_size):
+                for pieces in window_vectors(bilm, window, self.wanted, batch_size, report):
                     done = 0
                     for index, first, vectors in pieces:
                         length = int(lengths[begin + index])

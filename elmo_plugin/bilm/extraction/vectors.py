@@ -1,9 +1,9 @@
 """Settings of an extraction, and computation of a window's vectors, batch by batch."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -97,15 +97,19 @@ class Piece(NamedTuple):
 
 @torch.no_grad()
 def window_vectors(
-    bilm: BiLm, window: Sequence[Sentence], wanted: Extraction, batch_size: int | None = None
+    bilm: BiLm,
+    window: Sequence[Sentence],
+    wanted: Extraction,
+    batch_size: int | None = None,
+    report: Callable[[int], Any] = lambda count: None,
 ) -> Iterator[list[Piece]]:
     """
     Compute the vectors of a window of sentences, and yield a list of `Piece`s for each batch.
 
     Sentences are sorted by length and divided into batches of at most `batch_size` sentences and
     `max_tokens` tokens. A sentence of more than `max_tokens` tokens runs in chunks and yields one
-    piece for each chunk. Blank sentences have no piece. In state `"carry"`, the nth non-blank
-    sentence continues row n.
+    piece for each chunk; for `report`, see `layers_in_chunks`. Blank sentences have no piece. In
+    state `"carry"`, the nth non-blank sentence continues row n.
     """
     # `rows[n]` is the index of the sentence in batch row n; blank sentences have no row.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]
@@ -115,7 +119,8 @@ def window_vectors(
         sentences = [window[index].tokens for index in indices]
         if len(sentences) == 1 and len(sentences[0]) + 2 > wanted.max_tokens:
             first = 0
-            for chunk in layers_in_chunks(bilm, sentences[0], wanted.max_tokens, batch[0]):
+            where = wanted.max_tokens, batch[0], report
+            for chunk in layers_in_chunks(bilm, sentences[0], *where):
                 yield [Piece(indices[0], first, _to_numpy(chunk, wanted))]
                 first += chunk.shape[1]
             continue

@@ -18,8 +18,10 @@ import pytest
 from tqdm import tqdm
 
 from elmo_plugin.bilm.extraction import engine
+from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.engine import LocalWorkers, run_shards
 from tests.other_processes import is_alive, wait_until
+from tests.tiny_bilm import random_bilm
 
 
 class Scripted:
@@ -234,6 +236,20 @@ def test_worker_that_stops_while_it_starts_is_waited_for_by_nobody(monkeypatch):
     future = worker.submit(os.getpid)
     worker.kill()
     assert worker.describe(future.exception()) == "the process was killed by signal 9"
+
+
+def test_report_of_nothing_is_progress_too(tmp_path, monkeypatch):
+    """As of the first pass over a very long line."""
+
+    def compute(bilm, shard, report):
+        texts.append(len(next(layers_in_chunks(random_bilm(), ["a"] * 20, 5, report=report))))
+
+    texts = []
+    monkeypatch.setattr(engine, "_job", [None, compute])
+    monkeypatch.setattr(Path, "write_text", lambda path, text: texts.append(text))
+    engine.compute_shard((0, None), str(tmp_path / "progress"))
+    assert len(set(texts[:-1])) == 1 + 5  # at its start, and for each chunk
+    assert texts[-1] == 3
 
 
 def test_second_ctrl_c_leaves_no_worker(tmp_path, monkeypatch):
