@@ -123,7 +123,7 @@ def _interrupt_again(unraisable: Any) -> None:
 
 
 def _interrupt_soon() -> None:
-    """Repeat a Ctrl-C out of the code that drops it; the main thread may wait for input by then."""
+    """Send Ctrl-C again, once the code that ignores it has ended; wake a wait for input."""
 
     def interrupt() -> None:
         if hasattr(signal, "pthread_kill"):  # not on Windows

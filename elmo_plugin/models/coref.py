@@ -42,7 +42,7 @@ plain_class(EndpointSpanExtractor)
 
 @plain_class
 class _HeadExtractor(SelfAttentiveSpanExtractor):
-    """Extractor that can compute the scores from other vectors, `scored`, than those it sums."""
+    """Extractor that sums `tokens`, weighted by scores of `scored`, or else of `tokens` too."""
 
     def forward(self, tokens: Any, spans: Any, *masks: Any, scored: Any = None) -> torch.Tensor:
         if scored is None:

@@ -89,7 +89,7 @@ def _copied(value: Any) -> Any:
 
 
 def _restored(value: Any, like: Any, device: torch.device) -> Any:
-    """Return a copy of a value of `counts_of`, of the type of `like`: what the metric has now."""
+    """Return a copy of a saved `value` as the type of `like`, the value that the metric has now."""
     if isinstance(value, torch.Tensor):
         if isinstance(like, numpy.ndarray):
             return value.numpy().copy()

@@ -25,10 +25,9 @@ def layers_in_chunks(
     Layers have shape `(mixture_size, n, embedding_dim)` with `n` up to `chunk_size`, without
     sentence boundaries. They equal those of `BiLm.forward` up to rounding, in both directions. The
     backward direction runs twice. The first run starts at the end of the sentence and keeps only
-    the state before each chunk. The second run computes each chunk together with the forward
-    direction. Memory holds one chunk, and one LSTM state for each chunk. In state `"carry"`, `row`
-    is the batch row whose carried LSTM state is used and replaced. `report` gets a 0 for each chunk
-    of the first run, which yields nothing.
+    the state before each chunk; it calls `report(0)` after each. The second run computes each chunk
+    together with the forward direction. Memory holds one chunk, and one LSTM state for each chunk.
+    In state `"carry"`, `row` is the batch row whose carried LSTM state is used and replaced.
     """
     num_steps = len(sentence) + 2
     begin, end = bilm.boundary_vectors().split(1)

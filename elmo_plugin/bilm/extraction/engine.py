@@ -55,8 +55,8 @@ Compute = Callable[[BiLm, Shard, Callable[[int], Any]], Any]
 
 class Worker(Protocol):
     """
-    Executor of one process, in which `start_worker` has run. `start_seconds` is the longest time
-    until the first progress.
+    Handle of a process that runs functions after `start_worker`. `run_shards` replaces it if it
+    reports no progress in the first `start_seconds`.
     """
 
     start_seconds: float
@@ -177,7 +177,7 @@ class LocalWorker:
         return self._executor.submit(_start_and_call, *start, function, *arguments)
 
     def kill(self) -> None:
-        """End the process at once. The wait for its end could be interrupted by a second Ctrl-C."""
+        """End the process at once. Do not wait: a second Ctrl-C would interrupt the wait."""
         process = self._context.process
         if process is not None and process.pid is not None:  # `None` if Ctrl-C came at its start
             process.kill()

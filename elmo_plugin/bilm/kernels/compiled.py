@@ -130,7 +130,7 @@ def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
 def check_shapes(
     what: str, tensors: Sequence[torch.Tensor | None], *expected: tuple[int, ...]
 ) -> None:
-    """Raise a `ValueError` unless the tensors have these shapes: kernels read memory by them."""
+    """Raise a `ValueError` if a shape is not the `expected` one: a kernel would read beyond it."""
     found = [None if one is None else tuple(one.shape) for one in tensors]
     if any(one not in (None, shape) for one, shape in zip(found, expected, strict=True)):
         raise ValueError(f"{what} have shapes {found}, expected {[*expected]}")

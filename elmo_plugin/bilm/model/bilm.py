@@ -150,7 +150,7 @@ class BiLm(WeightsModule):
 
     @property
     def _own_lstm(self) -> BiLstm:
-        """The LSTM, also if a program wrapped it, or one of another class takes its place."""
+        """Our LSTM, without a wrapper; the one that the biLM was made with if it was replaced."""
         return self._registered_lstm() or self._made_lstm[0]
 
     @property

@@ -28,7 +28,7 @@ It was a small room , with one window , a table , two chairs and a great many bo
 
 
 class _StandIns(threading.local):
-    """Policies that take the place of others in this thread."""
+    """Policies that `StatePolicy.carrying` puts in the place of others, in this thread alone."""
 
     policies: Mapping["StatePolicy", "StatePolicy"] = {}
 
@@ -124,13 +124,17 @@ class StatePolicy:
 
     @property
     def here(self) -> "StatePolicy":
-        """The policy that counts in this thread, which is another within `carrying`."""
+        """Policy in force in this thread: that of the innermost `carrying` block, or this one."""
         other = _stand_ins.policies.get(self)
         return self if other is None else other.here
 
     @contextmanager
     def carrying(self, start: BiLstmState) -> Iterator["StatePolicy"]:
-        """Within the block, and in its thread alone, carry only a batch's initial states."""
+        """
+        Put a new "carry" policy in this one's place while the block runs, in this thread alone.
+
+        Its carried state is `start` at first, and the batch's final state at the end.
+        """
         before, other = _stand_ins.policies, StatePolicy("carry")
         other.carried = start
         _stand_ins.policies = {**before, self: other}
