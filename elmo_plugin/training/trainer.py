@@ -13,8 +13,8 @@ from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallbac
 from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
-from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.model.lstm import BiLstm
+from elmo_plugin.bilm.model.state import StatePolicy
 from elmo_plugin.bilm.pretraining.stop_request import StopRequest
 from elmo_plugin.modules.archived_bilm import save_extended_vocabulary
 from elmo_plugin.training.checkpointer import AtomicCheckpointer
@@ -23,7 +23,7 @@ from elmo_plugin.training.metric_counts import counts_of, plain, same, set_count
 logger = logging.getLogger(__name__)
 
 # Key of all processes' states in a checkpoint.
-STATES = "elmo_plugin_states"
+STATES = "elmo_plugin_process_states"
 
 
 @Trainer.register("gradient_descent", constructor="from_partial_objects", exist_ok=True)
@@ -208,16 +208,21 @@ class ResumableTrainer(GradientDescentTrainer):
         finally:
             self._set_carried(carried)
 
-    def _carriers(self) -> List[Tuple[str, BiLm]]:
-        modules = self.model.named_modules()
-        return [(n, one) for n, one in modules if isinstance(one, BiLm) and one.state == "carry"]
+    def _policies(self) -> List[Tuple[str, StatePolicy]]:
+        lstms = [(n, one) for n, one in self.model.named_modules() if isinstance(one, BiLstm)]
+        return [(name, one.policy) for name, one in lstms if one.policy.name == "carry"]
 
     def _carried(self) -> Dict[str, Any]:
-        return {name: carried_state(bilm) for name, bilm in self._carriers()}
+        # Copies, because programs may change the tensors in place.
+        return {
+            name: [one.detach().cpu().clone() for one in policy.states]
+            for name, policy in self._policies()
+            if policy.states
+        }
 
     def _set_carried(self, states: Dict[str, Any]) -> None:
-        for name, bilm in self._carriers():
-            set_carried_state(bilm, states.get(name))
+        for name, policy in self._policies():
+            policy.states = states.get(name)
 
 
 class _Watch(TrainerCallback):
@@ -258,17 +263,3 @@ def leave_process_group() -> None:
     """Destroy the gloo process group, whose threads must end before the interpreter does."""
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
-
-
-def carried_state(bilm: BiLm) -> Optional[List[List[torch.Tensor]]]:
-    """Return a CPU copy of a biLM's carried state, of each direction `[hidden, cell]`, if any."""
-    if bilm.carried is None:
-        return None
-    # Copies, because the biLM may change its tensors in place.
-    return [[tensor.detach().cpu().clone() for tensor in state] for state in bilm.carried]
-
-
-def set_carried_state(bilm: BiLm, rows: Optional[List[List[torch.Tensor]]]) -> None:
-    """Restore the LSTM state that `carried_state` returned; `None` resets it to zero."""
-    states = [LstmState(*(part.to(bilm.device) for part in pair)) for pair in rows or ()]
-    bilm.carried = (states[0], states[1]) if states else None

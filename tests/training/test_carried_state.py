@@ -13,11 +13,9 @@ from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
 
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.training.trainer import carried_state, set_carried_state
 from tests.fresh_process import run
 from tests.tagging_task import tagger_config, with_elmo, write_task
-from tests.tiny_bilm import BATCHES, random_bilm, write
+from tests.tiny_bilm import random_bilm, write
 
 
 @pytest.fixture
@@ -34,26 +32,6 @@ def config(config, tmp_path):
     }
     config["model"]["encoder"]["input_size"] += 12
     return config
-
-
-def test_a_state_read_and_set_is_the_same():
-    bilm, other = random_bilm(), random_bilm()
-    assert carried_state(bilm) is None
-    for batch in BATCHES:
-        bilm(batch_to_ids(batch))
-    rows = carried_state(bilm)
-    assert {tensor.shape[1] for pair in rows for tensor in pair} == {5}
-    set_carried_state(other, rows)
-    ours, theirs = (one(batch_to_ids(BATCHES[0]))["activations"] for one in (bilm, other))
-    assert all(map(torch.equal, ours, theirs))
-    set_carried_state(bilm, None)
-    assert carried_state(bilm) is None
-
-
-def test_of_more_rows_than_are_looked_at_first():
-    bilm = random_bilm()
-    bilm(batch_to_ids([["a"]] * 100))
-    assert carried_state(bilm)[0][0].shape[1] == 100
 
 
 @pytest.mark.parametrize("at", [(0, 2), (1, 3), (0, "validation")])
