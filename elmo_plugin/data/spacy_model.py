@@ -32,9 +32,9 @@ def split_by_rules(model: str) -> None:
     if not missing or is_installed(model):
         return
     logger.info(
-        "spaCy's %s is not installed: text is split by the same rules, but gets no part-of-speech "
-        "tags, parses and entities, which few readers use (`python -m spacy download %s` installs "
-        "it)",
+        "spaCy's %s is not installed: its tokenizer splits text by the same rules, but gives no "
+        "part-of-speech tags, parses and entities, which few readers use (`python -m spacy "
+        "download %s` installs it)",
         model,
         model,
     )
