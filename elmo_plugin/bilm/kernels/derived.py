@@ -144,7 +144,8 @@ for _name in (
     "expand", "expand_as", "broadcast_to", "diagonal", "unfold", "as_strided", "as_subclass",
     "rename", "refine_names", "resize", "slice_inverse", "apply_", "map_", "map2_",
 ):  # fmt: skip
-    setattr(WatchedParameter, _name, _watched(getattr(torch.Tensor, _name)))
+    if hasattr(torch.Tensor, _name):  # PyTorch 2.14 has no names of dimensions
+        setattr(WatchedParameter, _name, _watched(getattr(torch.Tensor, _name)))
 
 
 def derived(

@@ -15,6 +15,7 @@ import elmo_plugin
 from elmo_plugin.bilm.kernels import torch_private
 from elmo_plugin.bilm.kernels.plain import depends_on_parameters_alone
 from elmo_plugin.bilm.model.characters import batch_to_ids
+from tests.fresh_process import run_core
 from tests.tiny_bilm import BATCHES, random_bilm
 
 IDS = batch_to_ids(BATCHES[0])
@@ -66,6 +67,23 @@ def test_a_sentence_runs_without_it(owner, name, is_said, reload, monkeypatch):
         assert not torch.allclose(changed, expected[1], atol=1e-3)
     if owner in (torch_module, torch.nn.Module):
         assert not depends_on_parameters_alone(bilm)
+
+
+LACKS = """
+import torch
+
+class Missing:
+    def __get__(self, *_):
+        raise AttributeError
+
+torch.Tensor.rename = torch.Tensor.refine_names = Missing()
+import elmo_plugin.bilm.kernels.derived
+"""
+
+
+def test_methods_that_a_version_lacks_are_not_watched():
+    """PyTorch 2.14 has no names of dimensions."""
+    run_core(LACKS)
 
 
 def test_scan_without_pytorchs_is_a_loop(monkeypatch):
