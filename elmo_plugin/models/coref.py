@@ -38,15 +38,16 @@ from elmo_plugin.modules.elmo_placement import ElmoPlacement
 NUM_DISTANCE_BUCKETS = 10
 
 plain_class(EndpointSpanExtractor)
+plain_class(SelfAttentiveSpanExtractor)
 
 
 @plain_class
 class _HeadExtractor(SelfAttentiveSpanExtractor):
-    """Extractor that sums `tokens`, weighted by scores of `scored`, or else of `tokens` too."""
+    """Extractor that sums `tokens`, weighted by scores of `scored`."""
 
-    def forward(self, tokens: Any, spans: Any, *masks: Any, scored: Any = None) -> torch.Tensor:
-        if scored is None:
-            return super().forward(tokens, spans, *masks)
+    def forward(  # type: ignore[override]
+        self, tokens: Any, spans: Any, scored: Any
+    ) -> torch.Tensor:
         with_scores = torch.cat([tokens, self._global_attention(scored)], dim=-1)
         selected, mask = util.batched_span_select(with_scores, spans)
         weights = util.masked_softmax(selected[..., -1], mask)
@@ -189,9 +190,9 @@ class CoreferenceResolver(Model):
             span_width_embedding_dim=feature_size,
         )
         self._head_scores_from_context = head_scores_from_context
-        self._attentive_span_extractor = _HeadExtractor(
-            (context_layer if head_scores_from_context else text_field_embedder).get_output_dim()
-        )
+        scored = context_layer if head_scores_from_context else text_field_embedder
+        self._head_kind = _HeadExtractor if head_scores_from_context else SelfAttentiveSpanExtractor
+        self._attentive_span_extractor = self._head_kind(scored.get_output_dim())
         self._distance_embedding = Embedding(feature_size, NUM_DISTANCE_BUCKETS)
         self._speaker_embedding = Embedding(feature_size, 2) if use_speakers else None
         self._genres = genres
@@ -359,12 +360,12 @@ class CoreferenceResolver(Model):
                 f"found a span of {widest + 1} tokens, expected at most {self._max_span_width}, "
                 "the model's max_span_width; the reader's must be equal"
             )
-        from_context = {"scored": context} if self._head_scores_from_context else {}
-        if not (is_plain(endpoints, EndpointSpanExtractor) and is_plain(heads, _HeadExtractor)):
+        from_context = self._head_scores_from_context
+        if not (is_plain(endpoints, EndpointSpanExtractor) and is_plain(heads, self._head_kind)):
             ends, width = endpoints(context, spans).tensor_split([2 * context.size(-1)], dim=-1)
-            head = heads(embedded, spans, **from_context)
+            head = heads(embedded, spans, *[context] * from_context)
             return SpanVectors(spans, torch.cat([ends, self._feature_dropout(width), head], dim=-1))
-        scores = heads._global_attention(from_context.get("scored", embedded)).squeeze(-1)
+        scores = heads._global_attention(context if from_context else embedded).squeeze(-1)
         steps = torch.arange(widest + 1, device=spans.device)
         index = (spans[..., :1] + steps).clamp(max=scores.size(1) - 1)
         # Shape: (batch_size, num_spans, widest + 1)
