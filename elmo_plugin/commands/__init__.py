@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,14 +84,15 @@ def standard_streams() -> Iterator[None]:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stderr = stderr()
+    sys.stderr, stdout = stderr(), sys.stdout
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()
+            with suppress(ValueError):  # a program that `run` runs may close or detach it
+                stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, wants no more
             sys.exit(141)  # as a shell reports SIGPIPE
         sys.exit(_say(f"error: {described(error)}", status=1))

@@ -227,6 +227,14 @@ main(["show", "none", "none"])
 BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
 
+@pytest.mark.parametrize("change", ["sys.stdout.close()", "sys.stdout = None"])
+def test_a_program_may_close_stdout_or_replace_it(change, tmp_path):
+    (tmp_path / "program.py").write_text(f"import sys\nprint('done')\n{change}\n")
+    command = [sys.executable, "-m", "elmo_plugin", "run", tmp_path / "program.py"]
+    child = subprocess.run(command, capture_output=True, text=True, env=BUFFERED)
+    assert (child.returncode, child.stdout, child.stderr) == (0, "done\n", "")
+
+
 # More than the buffer of stdout, and less, which is written at the end.
 @pytest.mark.parametrize(
     "program",
