@@ -1,9 +1,4 @@
-"""
-Checkpoints of task models that a kill, a full disk or Ctrl-C cannot damage.
-
-AllenNLP's own checkpointer writes in place. A kill while it writes leaves a truncated file, which
-`--recover` cannot read. Ctrl-C in the first epoch leaves no checkpoint.
-"""
+"""Checkpoints of task models that a kill, a full disk or Ctrl-C cannot damage."""
 
 import logging
 import re
@@ -39,7 +34,8 @@ _IS_BEST = "elmo_plugin_is_best"
 @Checkpointer.register("default", exist_ok=True)
 class AtomicCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer with atomic writes. It is registered as "default", so every run uses it.
+    AllenNLP's checkpointer with atomic writes: a kill leaves no truncated file. It is registered as
+    "default", so every run uses it.
 
     * Each file is written to a temporary file, flushed to disk and renamed.
     * A checkpoint is a pair of files, `model_state_*` and `training_state_*`. `--recover` takes the
@@ -166,22 +162,20 @@ class AtomicCheckpointer(Checkpointer):
             remove_temporary_files(self._directory)
         unreadable: List[str] = []
         for point in sorted(self._points(), reverse=True):
-            model_path, training_path = self._pair(point)
-            missing = [path for path in (model_path, training_path) if not path.exists()]
-            if missing:
+            pair = self._pair(point)
+            if missing := [path for path in pair if not path.exists()]:
                 logger.warning("Skipping an incomplete checkpoint: there is no %s", missing[0])
                 continue
             states: List[Dict[str, Any]] = []
-            path = model_path
             try:
-                for path in (model_path, training_path):
+                for path in pair:
                     states.append(load_checked(path))
             except UNREADABLE as error:
                 unreadable.append(warn_unreadable(path, error))
                 if self.state_is_sharded:
                     break  # an older one may not match that of other workers
                 continue
-            logger.info("Recovering from %s and %s", model_path, training_path)
+            logger.info("Recovering from %s and %s", *pair)
             self._last_save_num_epochs_completed = point[0]
             self._last_save_num_batches_in_epoch_completed = point[1]
             checkpoint = TrainerCheckpoint(*states)

@@ -8,6 +8,8 @@ import torch
 from allennlp.models import Model
 from allennlp.training.metrics import Metric
 
+ARRAY = "elmo_plugin_array"  # key of the tensor that holds a NumPy array
+
 
 def counts_of(model: Model) -> Dict[str, Any]:
     """
@@ -72,12 +74,16 @@ def _metrics_in(value: Any, path: str) -> Iterator[Tuple[str, Metric]]:
 
 
 def _copied(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (numpy.number, numpy.bool_)):
         return value.item()
+    if isinstance(value, (int, float)):
+        return +value  # a plain number, also of an enumeration
+    if isinstance(value, str):
+        return str.__str__(value)
     if isinstance(value, numpy.ndarray):
-        return torch.from_numpy(value.copy())
+        return {ARRAY: torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))}
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
@@ -91,10 +97,10 @@ def _copied(value: Any) -> Any:
 def _restored(value: Any, like: Any, device: torch.device) -> Any:
     """Return a copy of a saved `value` as the type of `like`, the value that the metric has now."""
     if isinstance(value, torch.Tensor):
-        if isinstance(like, numpy.ndarray):
-            return value.numpy().copy()
         return value.to(like.device if torch.is_tensor(like) else device, copy=True)
     if isinstance(value, dict):
+        if ARRAY in value:
+            return value[ARRAY].numpy().copy()
         own, former = (like, dict(like)) if isinstance(like, dict) else ({}, {})
         make = getattr(like, "default_factory", None) or (lambda: None)
         own.clear()

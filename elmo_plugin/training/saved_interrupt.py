@@ -2,8 +2,7 @@
 
 import signal
 import sys
-from types import TracebackType
-from typing import Optional, Type
+from typing import Any, Type
 
 from allennlp.common.util import SigTermReceived
 
@@ -18,9 +17,7 @@ def saved_interrupt(number: int, message: str) -> BaseException:
     """
     stock_hook = sys.excepthook
 
-    def print_message(
-        kind: Type[BaseException], error: BaseException, traceback: Optional[TracebackType]
-    ) -> None:
+    def print_message(kind: Type[BaseException], error: BaseException, traceback: Any) -> None:
         if issubclass(kind, (KeyboardInterrupt, SigTermReceived)) and str(error):
             print(error, file=stderr())
         else:

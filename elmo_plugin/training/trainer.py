@@ -98,8 +98,8 @@ class ResumableTrainer(GradientDescentTrainer):
         with self._stopping:
             self._handle_signals()
             self._restore_state()
-            resumes_an_epoch = self._start_after_batches_in_epoch_completed > 0
-            if not resumes_an_epoch and self._metric_tracker.should_stop_early():
+            begins_an_epoch = self._start_after_batches_in_epoch_completed == 0
+            if begins_an_epoch and self._metric_tracker.should_stop_early():
                 self._num_epochs = self._start_after_epochs_completed  # patience has ended the run
             try:
                 metrics, epoch = super()._try_train()
@@ -164,20 +164,17 @@ class ResumableTrainer(GradientDescentTrainer):
     def _train_epoch(self, epoch: int) -> Dict[str, float]:
         if not self._is_resumable:
             return super()._train_epoch(epoch)
-        start = self._start_after_epochs_completed
-        skips = self._epochs_completed < start
-        is_resumed = (
-            self._epochs_completed == start and self._start_after_batches_in_epoch_completed > 0
-        )
-        if not skips and not is_resumed:
+        skips_batches = self._is_skipping
+        skips_all = self._epochs_completed < self._start_after_epochs_completed
+        if not skips_batches:
             self._losses = [0.0, 0.0]
         metrics: Dict[str, Any] = super()._train_epoch(epoch)
-        if skips:
+        if skips_all:
             # AllenNLP reads skipped batches again, to shuffle as before, but no validation's.
             for _ in self._validation_data_loader or ():
                 pass
             return metrics
-        if is_resumed:
+        if skips_batches:
             metrics = {**metrics, **(self._train_metrics or self._whole_epoch(metrics))}
         self._train_metrics = plain(metrics)
         return metrics
@@ -208,21 +205,21 @@ class ResumableTrainer(GradientDescentTrainer):
         finally:
             self._set_carried(carried)
 
-    def _policies(self) -> List[Tuple[str, StatePolicy]]:
-        lstms = [(n, one) for n, one in self.model.named_modules() if isinstance(one, BiLstm)]
-        return [(name, one.policy) for name, one in lstms if one.policy.name == "carry"]
+    def _policies(self) -> Dict[str, StatePolicy]:
+        modules = self.model.named_modules()
+        return {name: one.policy for name, one in modules if isinstance(one, BiLstm)}
 
     def _carried(self) -> Dict[str, Any]:
         # Copies, because programs may change the tensors in place.
         return {
-            name: [one.detach().cpu().clone() for one in policy.states]
-            for name, policy in self._policies()
-            if policy.states
+            name: [one.detach().to("cpu", copy=True) for one in policy.states or ()]
+            for name, policy in self._policies().items()
         }
 
     def _set_carried(self, states: Dict[str, Any]) -> None:
-        for name, policy in self._policies():
-            policy.states = states.get(name)
+        for name, policy in self._policies().items():
+            own = tuple(one.to(self.cuda_device) for one in states.get(name, ()))
+            policy.states = own or None
 
 
 class _Watch(TrainerCallback):

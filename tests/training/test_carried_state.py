@@ -13,9 +13,11 @@ from allennlp.models.archival import archive_model
 from interrupted_run import assert_same_end, send
 
 from elmo_plugin.bilm.files.options import options_dict
+from elmo_plugin.bilm.model.characters import batch_to_ids
+from elmo_plugin.training.trainer import ResumableTrainer
 from tests.fresh_process import run
 from tests.tagging_task import tagger_config, with_elmo, write_task
-from tests.tiny_bilm import random_bilm, write
+from tests.tiny_bilm import BATCHES, random_bilm, write
 
 
 @pytest.fixture
@@ -128,3 +130,16 @@ def test_two_processes_go_on_as_if_never_stopped(tmp_path, monkeypatch):
     assert wanted["training_accuracy"] < 1
     for name in ("training_loss", "training_accuracy", "validation_loss", "best_epoch"):
         assert found[name] == wanted[name], name
+
+
+def test_a_state_comes_back_to_where_the_model_is():
+    """From the checkpoint or a validation, and so that `reset_states` may get a mask from there."""
+    trainer = ResumableTrainer.__new__(ResumableTrainer)
+    trainer.model, trainer.cuda_device = random_bilm(), torch.device("meta")
+    trainer.model(batch_to_ids(BATCHES[0]))
+    carried = trainer._carried()
+    trainer._set_carried(carried)
+    assert {one.device.type for one in trainer.model.lstm.policy.states} == {"meta"}
+    assert {one.device.type for one in carried["_elmo_lstm"]} == {"cpu"}
+    trainer._set_carried({})
+    assert trainer.model.lstm.policy.states is None

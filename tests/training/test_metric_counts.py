@@ -1,6 +1,7 @@
 """Counts of a user's own metrics, in containers of all kinds, through a checkpoint."""
 
 from collections import Counter, defaultdict, namedtuple
+from enum import Enum, IntEnum
 
 import numpy
 import pytest
@@ -16,6 +17,7 @@ CASES = {
     "two defaults": (lambda: defaultdict(Counter), lambda x: x["z"].update("k")),
     "list of counters": (lambda: [Counter(), Counter()], lambda x: x[1].update("e")),
     "array": (lambda: numpy.zeros((2, 2), int), lambda x: x.__setitem__((0, 1), x[0, 1] + 1)),
+    "list of arrays": (list, lambda x: x.append(numpy.ones(2))),
     "tensors": (list, lambda x: x.append(torch.ones(2))),
     "named tuple": (lambda: [Pair(0, 0)], lambda x: x.append(Pair(x.pop().right + 1, 2))),
 }
@@ -31,6 +33,14 @@ class Counts(Metric):
     get_metric = reset = __call__
 
 
+class Label(str, Enum):  # noqa: UP042 (its `str` is another)
+    FIRST = "A"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_counts_go_on_from_a_checkpoint(case, tmp_path):
     make, count = CASES[case]
@@ -44,3 +54,16 @@ def test_counts_go_on_from_a_checkpoint(case, tmp_path):
     assert repr(resumed.metric.value) == repr(counted.metric.value)
     count(resumed.metric.value)
     assert repr(resumed.metric.value) != repr(counted.metric.value)
+
+
+@pytest.mark.parametrize(
+    "value", [Label.FIRST, Number.ONE, numpy.str_("A"), numpy.float64(1), numpy.array([1], ">i4")]
+)
+def test_values_of_types_that_no_checkpoint_holds(value, tmp_path):
+    """Their plain values are saved, so that the checkpoint can be read."""
+    model = torch.nn.Linear(1, 1)
+    model.metric = Counts(value)
+    torch.save(counts_of(model), tmp_path / "state.th")
+    set_counts(model, torch.load(tmp_path / "state.th", weights_only=True))
+    assert model.metric.value == value
+    assert type(model.metric.value) in (str, int, float, numpy.ndarray)
