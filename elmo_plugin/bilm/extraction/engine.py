@@ -40,6 +40,8 @@ from elmo_plugin.bilm.model.bilm import BiLm
 MOST_TRIES = 3
 # Seconds between two looks at the workers.
 TICK = 1.0
+# Seconds to wait for the end of processes that were killed; on a slow file system it comes late.
+MOST_SECONDS_TO_END = 5.0
 # Files with the progress of a shard; `files_of_earlier_run` takes this pattern.
 PROGRESS_FILES = ".[0-9]*.progress"
 MOST_TEXT = 1000
@@ -223,6 +225,8 @@ class _Slot:
 
     def __init__(self, worker: Worker) -> None:
         self.worker, self.started, self.name = worker, False, "a worker"
+        self.future: Future = Future()
+        self.future.cancel()  # done, if Ctrl-C comes while the worker starts
 
     def begin(self, shard: Shard, folder: Path) -> None:
         self.shard, self.count, self._text, self.silent = shard, 0, "", 0.0
@@ -342,7 +346,11 @@ def run_shards(
                     done(slot.shard[0])
     finally:
         for slot in (*busy, *idle):
-            slot.kill()
+            slot.worker.kill()
+        # A killed process ends its system call first: it may still make a file in the folder.
+        wait([slot.future for slot in busy if not slot.future.done()], MOST_SECONDS_TO_END)
+        for slot in busy:
+            slot.file.unlink(missing_ok=True)
     if failed:
         numbers = ", ".join(map(str, sorted(number for (number, _), _ in failed)))
         shard, reason = failed[0]

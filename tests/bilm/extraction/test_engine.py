@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -47,7 +48,7 @@ class Told:
     start_seconds = 0.0
 
     def __init__(self, workers, number):
-        self.workers, self.number = workers, number
+        self.workers, self.number, self.future = workers, number, Future()
 
     def submit(self, function, shard, progress_file):
         assert function is engine.compute_shard
@@ -59,15 +60,17 @@ class Told:
             Path(progress_file).touch()
         elif progress:
             Path(progress_file).write_text(f"{progress} worker {self.number}")
-        future = Future()
+        self.future = Future()
         if isinstance(outcome, Exception):
-            future.set_exception(outcome)
+            self.future.set_exception(outcome)
         elif outcome is not None:
-            future.set_result(outcome)
-        return future
+            self.future.set_result(outcome)
+        return self.future
 
     def kill(self):
         self.workers.killed.append(self.number)
+        if not self.future.done():
+            self.future.set_exception(BrokenExecutor("killed"))
 
     def describe(self, error):
         return f"{type(error).__name__}: {error}"
@@ -250,6 +253,30 @@ def test_report_of_nothing_is_progress_too(tmp_path, monkeypatch):
     engine.compute_shard((0, None), str(tmp_path / "progress"))
     assert len(set(texts[:-1])) == 1 + 5  # at its start, and for each chunk
     assert texts[-1] == 3
+
+
+def test_killed_worker_that_ends_late_leaves_no_file(tmp_path, monkeypatch):
+    """It was in a system call, which it ends: it makes a file after it was killed."""
+    file, killed = tmp_path / ".000000.progress", []
+
+    def kill(worker):
+        def end():
+            file.touch()
+            worker.future.set_exception(BrokenExecutor("killed"))
+
+        killed.append(threading.Timer(0.2, end))
+        killed[-1].start()
+
+    def shards():
+        yield 0, None
+        raise ValueError("the input is bad")
+
+    monkeypatch.setattr(Told, "kill", kill)
+    with pytest.raises(ValueError, match="the input is bad"):
+        run_shards(shards(), Scripted(lambda *_: HANGS), 2, tmp_path, tqdm(disable=True))
+    left = list(tmp_path.iterdir())
+    killed[0].join()
+    assert left == list(tmp_path.iterdir()) == []
 
 
 def test_second_ctrl_c_leaves_no_worker(tmp_path, monkeypatch):
