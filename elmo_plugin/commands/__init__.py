@@ -91,10 +91,12 @@ def standard_streams() -> Iterator[None]:
         finally:
             with suppress(ValueError):  # a program that `run` runs may close or detach it
                 stdout.flush()
-    except OSError as error:
+    except (OSError, KeyboardInterrupt) as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, wants no more
             sys.exit(141)  # as a shell reports SIGPIPE
+        if isinstance(error, KeyboardInterrupt):  # the reader, such as `less`, waits
+            sys.exit(_say("interrupted", status=130))
         sys.exit(_say(f"error: {described(error)}", status=1))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.corpus.embed import ENGINES
 from elmo_plugin.bilm.extraction.vectors import DTYPES, LAYERS, LAYOUTS
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES, STATE_MODES
-from elmo_plugin.commands import COMMANDS
+from elmo_plugin.commands import COMMANDS, standard_streams
 from tests.fresh_process import run_core
 
 ALLENNLP_HIDDEN = (
@@ -225,6 +226,20 @@ main(["show", "none", "none"])
 
 
 BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
+
+
+def test_an_interrupt_while_the_last_output_is_written_is_one_line(tmp_path, monkeypatch, capsys):
+    """The pipe to a pager may be full."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with (tmp_path / "out").open("w") as stdout:
+        full = SimpleNamespace(flush=interrupted, fileno=stdout.fileno)
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises((SystemExit, KeyboardInterrupt)) as stopped, standard_streams():
+            pass
+    assert (stopped.value.args, capsys.readouterr().err) == ((130,), "interrupted\n")
 
 
 @pytest.mark.parametrize("change", ["sys.stdout.close()", "sys.stdout = None"])
