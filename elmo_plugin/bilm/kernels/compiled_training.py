@@ -256,7 +256,8 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
 def _padded_logits(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     rows, weight, bias, ids, targets = tensors
     (number, dim), count = weight.shape, len(rows)
-    check_shapes("a softmax's", (bias, ids, targets), (number,), (number,), (count,))
+    what = "bias, ids and targets of a softmax"
+    check_shapes(what, (bias, ids, targets), (number,), (number,), (count,))
     weight = padded(weight.detach())
     rows = padded_rows(rows, dim, weight.shape[1])
     ids = functional.pad(ids.to(torch.int32), (0, len(weight) - len(ids)), value=-1)

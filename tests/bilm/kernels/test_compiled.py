@@ -9,6 +9,7 @@ import torch
 
 from elmo_plugin.bilm.kernels import fast, library, reference, tuning
 from elmo_plugin.bilm.kernels.compiled import CompiledLstm, PackedWeight, in_place
+from elmo_plugin.bilm.kernels.compiled_training import log_sum_exp
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, Precision, TokenWeights
 from elmo_plugin.bilm.kernels.quantized import weight_in_int8, weight_in_int16
 from tests.bilm.kernels import number_formats
@@ -238,6 +239,15 @@ def test_a_token_layer_whose_shapes_do_not_fit_is_refused(part, shape, trains):
     weights = TokenWeights(embedding, [filters], torch.relu, [highway], projection, 0)
     with pytest.raises(ValueError, match=r"shapes \[.*, expected \["):
         fast.token_layer(torch.ones(3, 6, dtype=torch.int64), weights, Precision())
+
+
+@pytest.mark.parametrize("part", ["bias", "ids", "targets"])
+def test_a_softmax_whose_shapes_do_not_fit_is_refused(part):
+    shapes = {"bias": (7,), "ids": (7,), "targets": (5,), part: (4,)}
+    bias, ids, targets = map(torch.zeros, shapes.values())
+    expected = r"^bias, ids and targets of a softmax have shapes \[.*, expected \["
+    with pytest.raises(ValueError, match=expected):
+        log_sum_exp(torch.zeros(5, 16), torch.zeros(7, 16), bias, ids.long(), targets.long())
 
 
 # --- quantized weights ---------------------------------------------------------------------------
