@@ -40,6 +40,8 @@ from elmo_plugin.bilm.model.bilm import BiLm
 MOST_TRIES = 3
 # Seconds between two looks at the workers.
 TICK = 1.0
+# Workers that start at the same time: this process holds a copy of the job for each of them.
+MOST_STARTING = 8
 # Seconds to wait for the end of processes that were killed; on a slow file system it comes late.
 MOST_SECONDS_TO_END = 5.0
 # Files with the progress of a shard; `files_of_earlier_run` takes this pattern.
@@ -312,7 +314,9 @@ def run_shards(
     try:
         last = time.monotonic()
         while True:
-            while len(busy) < size:
+            while len(busy) < size and (
+                idle or sum(not slot.started for slot in busy) < MOST_STARTING
+            ):
                 shard = again.popleft() if again else next(source, None)
                 if shard is None:
                     break

@@ -103,6 +103,20 @@ def test_every_shard_is_computed_once(run):
     assert workers.started == 2
 
 
+def test_few_workers_start_at_the_same_time(run, monkeypatch):
+    monkeypatch.setattr(engine, "MOST_STARTING", 3)
+    monkeypatch.setattr(Told, "start_seconds", 0.1)
+
+    def script(worker, shard):
+        assert worker - len(workers.killed) < 3 or worker > 5
+        return (0, None) if worker < 5 else GOOD
+
+    workers = Scripted(script)
+    done, notes, _ = run(workers, 9, size=6, timeout=0.1)
+    assert sorted(done) == list(range(9))
+    assert len(notes) == 5
+
+
 def test_no_more_workers_than_shards(run):
     workers = Scripted(lambda worker, shard: GOOD)
     assert run(workers, 1, size=9)[0] == [0]
