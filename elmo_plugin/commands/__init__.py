@@ -126,7 +126,7 @@ def _interrupt_again(unraisable: Any) -> None:
 
 
 def _interrupt_soon() -> None:
-    """Send Ctrl-C again, once the code that ignores it has ended; wake a wait for input."""
+    """Send Ctrl-C again, after the current code, which would drop it; wake a read that waits."""
 
     def interrupt() -> None:
         if hasattr(signal, "pthread_kill"):  # not on Windows

@@ -220,7 +220,7 @@ def _lstm_layer(
 
 
 def _check_devices(tensors: Iterable[torch.Tensor]) -> None:
-    """Raise a `ValueError` unless all are on one device. PyTorch itself accepts one on "meta"."""
+    """Raise a `ValueError` unless all are on one device; PyTorch accepts "meta" beside others."""
     devices = {one.device for one in tensors}
     if len(devices) > 1:
         raise ValueError(f"a layer's weights and inputs are on devices {devices}")

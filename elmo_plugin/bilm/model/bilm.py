@@ -150,7 +150,7 @@ class BiLm(WeightsModule):
 
     @property
     def _own_lstm(self) -> BiLstm:
-        """Our LSTM, without a wrapper; the one that the biLM was made with if it was replaced."""
+        """The LSTM without its wrapper. If a program replaced it, the one that the biLM made."""
         return self._registered_lstm() or self._made_lstm[0]
 
     @property

@@ -28,7 +28,7 @@ It was a small room , with one window , a table , two chairs and a great many bo
 
 
 class _StandIns(threading.local):
-    """Policies that `StatePolicy.carrying` puts in the place of others, in this thread alone."""
+    """Maps policies to those that replace them in this thread, within `StatePolicy.carrying`."""
 
     policies: Mapping["StatePolicy", "StatePolicy"] = {}
 
@@ -131,9 +131,9 @@ class StatePolicy:
     @contextmanager
     def carrying(self, start: BiLstmState) -> Iterator["StatePolicy"]:
         """
-        Put a new "carry" policy in this one's place while the block runs, in this thread alone.
+        Use a new "carry" policy in place of this one, within the block and in this thread alone.
 
-        Its carried state is `start` at first, and the batch's final state at the end.
+        The block gets the new policy. It carries `start` at first; each batch replaces that.
         """
         before, other = _stand_ins.policies, StatePolicy("carry")
         other.carried = start
