@@ -121,14 +121,18 @@ def start_worker(job: bytes, threads: int) -> None:
 def _obey_parent() -> None:
     """Leave Ctrl-C to the parent, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
 def end_with_parent() -> None:
-    """Wait for the process that started this one, and end this one too."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
+    """Start a thread that ends this process when the one that started it has ended."""
+
+    def wait_and_end() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 def _start_and_call(job: bytes, threads: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -119,8 +119,8 @@ def window_vectors(
         sentences = [window[index].tokens for index in indices]
         if len(sentences) == 1 and len(sentences[0]) + 2 > wanted.max_tokens:
             first = 0
-            where = wanted.max_tokens, batch[0], report
-            for chunk in layers_in_chunks(bilm, sentences[0], *where):
+            chunks = layers_in_chunks(bilm, sentences[0], wanted.max_tokens, batch[0], report)
+            for chunk in chunks:
                 yield [Piece(indices[0], first, _to_numpy(chunk, wanted))]
                 first += chunk.shape[1]
             continue

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +183,7 @@ def _leave_process_group(_: int) -> None:
     next batch, to save a checkpoint. If the run is killed, a worker that has a batch to send would
     wait for ever.
     """
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     if hasattr(os, "setsid"):  # not on Windows
         os.setsid()
         for number in WARNINGS:
