@@ -360,8 +360,8 @@ def _new_labels_in_a_trained_model() -> None:
 
 def _start_of_training() -> None:
     """
-    Let `--recover` begin a run whose folder is absent, or has only logs and what a job that was
-    killed in its first second wrote, as the script of a requeued job needs it; a distributed run
+    Let `--recover` begin a run, as the script of a requeued job needs it. Its folder is absent, or
+    has only logs and what a job wrote that was killed in its first second. A distributed run
     without a checkpoint makes its vocabulary. Write the config atomically. Refuse a config of
     AllenNLP 0.9, with an error that names the old keys and their replacements; AllenNLP 2 says only
     `key "data_loader" is required`, or ignores them.

@@ -92,7 +92,7 @@ def check_replaceable(path: Path) -> int | None:
 def check_output_path(path: Path) -> None:
     """
     Raise a `FileNotFoundError` if `path` has no folder, and the errors of `atomic_write` if it
-    cannot write there, for example because a link leads nowhere or the name is too long.
+    cannot write there. For example, a link may lead nowhere, or the name be too long.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")

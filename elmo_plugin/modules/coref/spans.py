@@ -117,8 +117,8 @@ class SpanParts(NamedTuple):
 
 class SpanVectors(NamedTuple):
     """
-    Vectors of spans, shape `(batch_size, num_spans, vector_dim)`, from the extractors, which are
-    called where they were replaced or hooked. `spans` and methods are those of `SpanParts`.
+    Vectors of spans from the extractors, which are called where they were replaced or hooked.
+    `spans` and methods are those of `SpanParts`.
     """
 
     spans: torch.Tensor
@@ -129,7 +129,7 @@ class SpanVectors(NamedTuple):
         return SpanVectors(_rows(self.spans, indices), _rows(self.vectors, indices))
 
     def embeddings(self) -> torch.Tensor:
-        """Return `vectors`."""
+        """Return the spans' vectors, shape `(batch_size, num_spans, vector_dim)`."""
         return self.vectors
 
 
