@@ -63,7 +63,8 @@ for line in sys.stdin:
 """
 
 
-def _environment():
+def python_environment():
+    """Variables with which another Python finds the modules that this one finds."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path]))
     return {**os.environ, "PYTHONPATH": path}
 
@@ -76,7 +77,7 @@ def _server(names=ALL):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=_environment(),
+        env=python_environment(),
     )
 
 
@@ -106,7 +107,7 @@ def run(program, *arguments, folder=None, server=None, status=0, **environment):
     server = server or _server()
     with tempfile.TemporaryDirectory() as place:
         output, errors = (Path(place) / name for name in ("output", "errors"))
-        variables = {**_environment(), **environment}
+        variables = {**python_environment(), **environment}
         variables = {name: value for name, value in variables.items() if value is not None}
         asked = [program, [*map(str, arguments)], str(folder or Path.cwd()), variables]
         server.stdin.write(json.dumps([*asked, str(output), str(errors)]) + "\n")

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from elmo_plugin.bilm.extraction import engine
 from elmo_plugin.bilm.extraction.chunks import layers_in_chunks
 from elmo_plugin.bilm.extraction.engine import LocalWorkers, run_shards
+from tests.fresh_process import python_environment
 from tests.other_processes import LIMIT, is_alive, wait_until
 from tests.tiny_bilm import random_bilm
 
@@ -307,11 +308,7 @@ def test_second_ctrl_c_leaves_no_worker(tmp_path, monkeypatch):
         patch.setattr("concurrent.futures.process._ExecutorManagerThread.join", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_shards(shards(), workers, 3, tmp_path, tqdm(disable=True))
-    for _ in range(6000):
-        if all(one.name != engine.WORKER for one in multiprocessing.active_children()):
-            return
-        time.sleep(0.01)
-    raise AssertionError("a worker is left")
+    wait_until(lambda: engine.WORKER not in [one.name for one in multiprocessing.active_children()])
 
 
 # --- real processes ----------------------------------------------------------------------------
@@ -378,7 +375,7 @@ def test_worker_ends_with_its_parent(tmp_path):
         [sys.executable, tmp_path / "script.py"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=python_environment(),
     )
     worker = int(parent.stdout.readline())
     parent.kill()

@@ -58,13 +58,15 @@ def files(tmp_path_factory):
     return write(tmp_path_factory.mktemp("bilm"))
 
 
-class Doubled(torch.nn.Module):
-    """Wrapper around a layer."""
+class Wrapper(torch.nn.Module):
+    """Has a layer; a subclass says what becomes of its outputs."""
 
     def __init__(self, layer):
         super().__init__()
         self.layer = layer
 
+
+class Doubled(Wrapper):
     def forward(self, *inputs):
         return 2 * self.layer(*inputs)
 
@@ -685,12 +687,8 @@ def test_chunks_of_a_long_sentence_call_the_token_layer(change, monkeypatch):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
-class HalvesTokens(torch.nn.Module):
-    """Wrapper around the token layer, or around what looks up cached words."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
+class HalvesTokens(Wrapper):
+    """Around the token layer, or around what looks up cached words."""
 
     def forward(self, inputs):
         found = self.layer(inputs)
@@ -735,12 +733,8 @@ def test_what_embeds_tokens_is_called_as_in_allennlp(files, change, cached):
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
 
 
-class Widened(torch.nn.Module):
+class Widened(Wrapper):
     """Token vectors twice as wide, as with features of one's own."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
 
     def forward(self, inputs):
         found = self.layer(inputs)
