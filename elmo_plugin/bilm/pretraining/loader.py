@@ -1,9 +1,18 @@
-"""Loader of the pairs of batches, one of each direction, that a biLM is trained on."""
+"""
+Text as token streams: each row of a batch reads sentence after sentence without padding.
 
+The next batch continues where this one stopped, so that the LSTM state can be carried on. This is
+bilm-tf's way of reading (bilm/data.py, 7cffee2).
+"""
+
+import copy
+import functools
 import hashlib
 import itertools
 import os
+import random
 import signal
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +22,46 @@ import numpy
 import torch
 
 from elmo_plugin.bilm.extraction.engine import end_with_parent
-from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
-from elmo_plugin.bilm.pretraining.streams import (
-    StreamBatch,
-    StreamPosition,
-    TokenStreams,
-    TokenTypes,
+from elmo_plugin.bilm.files.text import read_lines
+from elmo_plugin.bilm.model.characters import (
+    BEGIN_OF_SENTENCE,
+    END_OF_SENTENCE,
+    PADDING_CHARACTER_ID,
+    token_to_ids,
 )
+from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, check_least, count_targets
+
+# Number of sentences whose places are Python numbers at a time.
+SENTENCES_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class StreamPosition:
+    """
+    Position of one direction in the text, stored in checkpoints: completed passes over the text,
+    groups of files completed in this pass, and sentences begun in this group.
+    """
+
+    epoch: int = 0
+    group: int = 0
+    sentence: int = 0
+    # For each row its file (its number), its line (from 1), and how many tokens of this sentence
+    # are still to be read. Empty at the start.
+    rows: Sequence[tuple[int, int, int]] = ()
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], paths: Sequence[str | Path]) -> "StreamPosition":
+        """Restore a position from a checkpoint: the fields, or what versions 0.3 and 0.4 wrote."""
+        if "group" in content:
+            return cls(**content)
+        numbers = {n: i for i, path in enumerate(paths) for n in (Path(path).name, str(path))}
+        rows = [
+            (numbers.get(path, numbers[Path(path).name]), line, len(tokens) - 1)
+            for tokens, path, line in content["rows"]
+        ]
+        return cls(content["epoch"], content["file"], content["sentence"], rows)
+
 
 Positions = tuple[StreamPosition | None, StreamPosition | None]
 
@@ -107,6 +148,10 @@ class StreamLoader:
         check_least(3, num_characters=self.num_characters)
         check_least(0, num_workers=self.num_workers)
 
+    @property
+    def _name(self) -> str:
+        return f"{self.paths[0]}{' and more' if len(self.paths) > 1 else ''}"
+
     def batches_in_an_epoch(self, num_rows: int) -> int:
         """Return the number of batches in an epoch, for `num_rows` streams over all processes."""
         if self.batches_per_epoch is not None:
@@ -116,7 +161,7 @@ class StreamLoader:
         per_batch = num_rows * self.num_steps
         if self.num_tokens < per_batch:
             raise ValueError(
-                f"{self._name()} holds {self.num_tokens} tokens, expected at least the "
+                f"{self._name} holds {self.num_tokens} tokens, expected at least the "
                 f"{per_batch} of one batch: give more text, or fewer streams or steps"
             )
         return self.num_tokens // per_batch
@@ -129,9 +174,6 @@ class StreamLoader:
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
             found.append([path.name, digest.hexdigest()])
         return found
-
-    def _name(self) -> str:
-        return f"{self.paths[0]}{' and more' if len(self.paths) > 1 else ''}"
 
     def pairs(
         self,
@@ -148,32 +190,34 @@ class StreamLoader:
         has those of this process (default: all). Reading resumes from `positions`.
         """
         num_rows = num_rows or self.batch_size
-        # Each direction has a group of files of its own.
-        types = TokenTypes(words, self.num_characters, 2 * self.files_at_once)
-        order = self.shuffle, self.files_at_once, self.seed
-        streams = [
-            TokenStreams(types, self.paths, direction, num_rows, self.num_steps, own_rows, *order)
-            for direction in ("forward", "backward")
-        ]
-        batches: Any = _Pairs(streams, positions, endless)
-        if self.num_workers:
+        own_rows = range(num_rows) if own_rows is None else own_rows
+        batches = torch.utils.data.DataLoader(
+            _Pairs(self, words, num_rows, own_rows, positions, endless),
+            batch_size=None,
+            num_workers=self.num_workers,
+            # Arrays stay arrays, which come through a pipe faster than tensors by shared memory.
+            collate_fn=copy.copy,
             # The loader has its own generator, so that it does not draw from PyTorch's global one.
-            batches = torch.utils.data.DataLoader(
-                batches,
-                batch_size=None,
-                num_workers=self.num_workers,
-                collate_fn=_as_arrays,
-                generator=torch.Generator(),
-                worker_init_fn=_leave_process_group,
-            )
+            generator=torch.Generator(),
+            worker_init_fn=_leave_process_group,
+        )
         pairs = _tensors(batches)
         first = next(pairs, None)
         if first is None:
             raise ValueError(
-                f"{self._name()} holds less than one batch of {num_rows} streams of "
+                f"{self._name} holds less than one batch of {num_rows} streams of "
                 f"{self.num_steps} tokens, expected at least that"
             )
         return itertools.chain([first], pairs)
+
+
+def _tensors(pairs: Iterable[Any]) -> Iterator[BatchPair]:
+    """Yield batches of arrays as batches of tensors; raise an error that is among them."""
+    for pair in pairs:
+        if isinstance(pair, ValueError):
+            raise pair
+        characters, tokens, targets = map(torch.from_numpy, pair[:3])
+        yield pair._replace(characters=characters, tokens=tokens.long(), targets=targets.long())
 
 
 def _leave_process_group(_: int) -> None:
@@ -197,50 +241,226 @@ class _Pairs(torch.utils.data.IterableDataset):
     """
 
     def __init__(
-        self, streams: Sequence[TokenStreams], positions: Positions, endless: bool
-    ) -> None:
-        self.streams, self.positions, self.endless = streams, positions, endless
+        self, loader: StreamLoader, words: WordVocabulary, num_rows: int, own_rows: range,
+        positions: Positions, endless: bool,
+    ) -> None:  # fmt: skip
+        self.loader, self.words, self.num_rows, self.own_rows = loader, words, num_rows, own_rows
+        self.positions, self.endless = positions, endless
 
     def __iter__(self) -> Iterator[Any]:
         worker = torch.utils.data.get_worker_info()
         share = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        # Each direction has a group of files of its own.
+        num_files = 2 * self.loader.files_at_once
+        types = TokenTypes(self.words, self.loader.num_characters, num_files)
         batches = (
-            streams.batches(position, self.endless, *share)
-            for streams, position in zip(self.streams, self.positions)
+            TokenStreams(self.loader, types, direction, self.num_rows, self.own_rows).batches(
+                position, self.endless, *share
+            )
+            for direction, position in zip(("forward", "backward"), self.positions)
         )
         try:
-            yield from map(self._pair, zip(*batches))
+            for forward, backward in zip(*batches):
+                yield types.pair(forward, backward)
         except ValueError as error:  # the loader would replace its text by a traceback
             yield error
 
-    def _pair(self, batches: Sequence[StreamBatch]) -> Any:
-        types = self.streams[0].types
-        types.describe()
+
+def read_text(known: dict[str, int], path: str | Path) -> tuple[numpy.ndarray, ...]:
+    """
+    Return the type of each token in a file, with both boundaries around each sentence; where the
+    sentences start, and the last one ends; and their lines (from 1). Tokens that are not `known`
+    get the next types.
+    """
+    ids, starts, lines = array("i"), array("q", [0]), array("q")
+    for number, line in read_lines(path):
+        if tokens := line.split():
+            ids.append(0)
+            ids.extend([known.setdefault(token, len(known)) for token in tokens])
+            ids.append(1)
+            starts.append(len(ids))
+            lines.append(number)
+    return tuple(map(numpy.asarray, (ids, starts, lines)))
+
+
+class StreamBatch(NamedTuple):
+    """
+    Batch of one direction.
+
+    `tokens`, `targets`: types of the input tokens and of the next ones, see `TokenTypes`, shape
+    `(num_steps, batch_size)`. `position`: position after this batch. `sources`: file (its number)
+    and line (from 1) of each sentence in the batch, shape `(num_sentences, 2)`.
+    """
+
+    tokens: numpy.ndarray
+    targets: numpy.ndarray
+    position: StreamPosition
+    sources: numpy.ndarray
+
+
+class TokenTypes:
+    """
+    Distinct tokens, numbered as they are read. The first two are `<S>` and `</S>`. `read` is
+    `read_text`; the `num_files` files that were read last stay in memory.
+    """
+
+    def __init__(self, vocabulary: WordVocabulary, num_characters: int, num_files: int) -> None:
+        self.vocabulary = vocabulary
+        self.ids = {BEGIN_OF_SENTENCE: 0, END_OF_SENTENCE: 1}
+        # For each type: character ids, how many are not padding, id as a word of the vocabulary.
+        self.characters: Any = numpy.empty((0, num_characters), numpy.int16)
+        self.lengths = numpy.empty(0, numpy.int16)
+        self.words = numpy.empty(0, numpy.int32)
+        self.read = functools.lru_cache(num_files)(functools.partial(read_text, self.ids))
+
+    def describe(self) -> None:
+        """Bring `characters`, `lengths` and `words` up to date with the files that were read."""
+        if len(self.ids) == len(self.words):
+            return
+        new = list(itertools.islice(self.ids, len(self.words), None))
+        # Not `token_row`, which keeps each row that it has made.
+        width = self.characters.shape[1]
+        rows = numpy.array([token_to_ids(token, width) for token in new], numpy.int16)
+        words = numpy.array([self.vocabulary.id(token) for token in new], numpy.int32)
+        lengths = (rows != PADDING_CHARACTER_ID).sum(axis=1, dtype=numpy.int16)
+        self.characters = numpy.concatenate([self.characters, rows])
+        self.lengths = numpy.concatenate([self.lengths, lengths])
+        self.words = numpy.concatenate([self.words, words])
+
+    def pair(self, *batches: StreamBatch) -> Any:
+        """Return batches of both directions as a `BatchPair` of arrays."""
+        self.describe()
         tokens, targets = (numpy.stack(part) for part in list(zip(*batches))[:2])
-        is_read = numpy.zeros(len(types.words), bool)
+        is_read = numpy.zeros(len(self.words), bool)
         is_read[tokens] = True
         distinct = numpy.flatnonzero(is_read)  # faster than a sort
-        distinct = distinct[numpy.argsort(types.lengths[distinct], kind="stable")]
-        places = numpy.empty(len(types.words), numpy.int32)
+        distinct = distinct[numpy.argsort(self.lengths[distinct], kind="stable")]
+        places = numpy.empty(len(self.words), numpy.int32)
         places[distinct] = numpy.arange(len(distinct))
-        return BatchPair(
-            types.characters[distinct],
-            places[tokens],
-            types.words[targets],
-            (batches[0].position, batches[1].position),
-            tuple(one.sources for one in batches),
-        )
+        positions, sources = list(zip(*batches))[2:]
+        characters, words = self.characters[distinct], self.words[targets]
+        return BatchPair(characters, places[tokens], words, positions, sources)
 
 
-def _as_arrays(pair: Any) -> Any:
-    """Leave a batch as it is: arrays come through a pipe faster than tensors by shared memory."""
-    return pair
+class TokenStreams:
+    """
+    Reader of a loader's text in one direction, as `num_rows` parallel token streams over all
+    processes, of which this process has `own_rows`. Both directions share `types`.
 
+    Each sentence is read from `<S>` to `</S>`, or backward from `</S>` to `<S>`. The boundary at
+    the end is only a target, never an input.
+    """
 
-def _tensors(pairs: Iterable[Any]) -> Iterator[BatchPair]:
-    """Yield batches of arrays as batches of tensors; raise an error that is among them."""
-    for pair in pairs:
-        if isinstance(pair, ValueError):
-            raise pair
-        characters, tokens, targets = map(torch.from_numpy, pair[:3])
-        yield pair._replace(characters=characters, tokens=tokens.long(), targets=targets.long())
+    def __init__(
+        self, loader: StreamLoader, types: TokenTypes, direction: str, num_rows: int,
+        own_rows: range,
+    ) -> None:  # fmt: skip
+        self.loader, self.types, self.direction = loader, types, direction
+        self.num_rows, self.own_rows = num_rows, own_rows
+
+    def batches(
+        self,
+        start: StreamPosition | None = None,
+        endless: bool = False,
+        worker: int = 0,
+        num_workers: int = 1,
+    ) -> Iterator[StreamBatch]:
+        """
+        Yield batches from a position on until the sentences run out, or pass after pass. With N
+        workers, worker k yields the batches k, k + N, ...
+
+        Raise a `ValueError` if there is no sentence, a line is not UTF-8, or `start` has another
+        number of streams.
+        """
+        start, num_rows = start or StreamPosition(), self.num_rows
+        if start.rows and len(start.rows) != num_rows:
+            raise ValueError(f"the position has {len(start.rows)} streams, expected {num_rows}")
+        place = start.epoch, start.group, start.sentence
+        sources = [row[:2] for row in start.rows] or [(0, 0)] * num_rows
+        # For each row, the types that are left of its sentence; the first one was a target before.
+        left = [numpy.zeros(1, numpy.int32)] * num_rows
+        for row, (file, line, num_left) in sorted(enumerate(start.rows), key=lambda one: one[1]):
+            if num_left:
+                ids, starts, lengths, lines = self._read(file)
+                sentence = numpy.searchsorted(lines, line)
+                end = starts[sentence] + lengths[sentence]
+                left[row] = ids[end - num_left : end + 1]
+        sentences = self._sentences(place, endless)
+        for number in itertools.count():
+            own_rows = self.own_rows if number % num_workers == worker else range(0)
+            pieces: list[numpy.ndarray] = []
+            read: list[tuple[int, int]] = []
+            for row in range(num_rows):
+                missing = self.loader.num_steps
+                while missing:
+                    if len(left[row]) == 1:
+                        if (found := next(sentences, None)) is None:
+                            return
+                        place, left[row], sources[row] = found
+                    piece = left[row][: missing + 1]
+                    if row in own_rows:
+                        pieces.append(piece)
+                        read.append(sources[row])
+                    left[row] = left[row][len(piece) - 1 :]
+                    missing -= len(piece) - 1
+            if own_rows:
+                shape = len(own_rows), self.loader.num_steps
+                tokens = numpy.concatenate([one[:-1] for one in pieces]).reshape(shape).T
+                targets = numpy.concatenate([one[1:] for one in pieces]).reshape(shape).T
+                rows = [(*source, len(one) - 1) for source, one in zip(sources, left)]
+                yield StreamBatch(tokens, targets, StreamPosition(*place, rows), numpy.array(read))
+
+    def _read(self, file: int) -> tuple[numpy.ndarray, ...]:
+        """Return a file's types in reading direction; starts, lengths and lines of sentences."""
+        ids, starts, lines = self.types.read(self.loader.paths[file])
+        lengths = numpy.diff(starts) - 1
+        if self.direction == "backward":
+            return ids[::-1], len(ids) - starts[1:], lengths, lines
+        return ids, starts[:-1], lengths, lines
+
+    def _sentences(self, place: tuple[int, int, int], endless: bool) -> Iterator[Any]:
+        """
+        Yield the sentences from a place on: the place after each, its types, and its source. Raise
+        a `ValueError` if there is none.
+        """
+        epoch, first_group, done = place
+        found = False
+        while True:
+            groups = self._groups(epoch)
+            for group in range(first_group, len(groups)):
+                texts = [self._read(file) for file in groups[group]]
+                columns = [numpy.concatenate(column) for column in list(zip(*texts))[1:]]
+                counts = [len(lines) for *_, lines in texts]
+                columns.append(numpy.repeat(numpy.arange(len(texts)), counts))
+                if self.loader.shuffle:
+                    order = array("q", range(sum(counts)))
+                    self._shuffle(order, f"{epoch} {group}")
+                    columns = [column[numpy.asarray(order)] for column in columns]
+                found = found or sum(counts) > 0
+                for first in range(done, sum(counts), SENTENCES_AT_ONCE):
+                    some = (one[first : first + SENTENCES_AT_ONCE].tolist() for one in columns)
+                    for number, (start, length, line, owner) in enumerate(zip(*some), first + 1):
+                        types = texts[owner][0][start : start + length + 1]
+                        yield (epoch, group, number), types, (groups[group][owner], line)
+                done = 0
+            if not found:
+                paths = self.loader.paths
+                raise ValueError(
+                    f"no sentence in {', '.join(map(str, paths[:3]))}"
+                    f"{' and more' if len(paths) > 3 else ''}, expected one a line"
+                )
+            if not endless:
+                return
+            epoch, first_group = epoch + 1, 0
+
+    def _groups(self, epoch: int) -> list[list[int]]:
+        """Divide the files of a pass into groups whose sentences are shuffled together."""
+        files, size = list(range(len(self.loader.paths))), 1
+        if self.loader.shuffle:
+            self._shuffle(files, f"{epoch}")
+            size = self.loader.files_at_once
+        return [files[start : start + size] for start in range(0, len(files), size)]
+
+    def _shuffle(self, numbers: Any, occasion: str) -> None:
+        # Each shuffle has its own seed, so a resumed run need not repeat earlier shuffles.
+        random.Random(f"{self.loader.seed} {self.direction} {occasion}").shuffle(numbers)

@@ -19,14 +19,18 @@ from elmo_plugin.bilm.pretraining.checkpoints import RunFiles
 from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
 from elmo_plugin.bilm.pretraining.export import export_bilm
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
-from elmo_plugin.bilm.pretraining.loader import BatchPair, Positions, StreamLoader
+from elmo_plugin.bilm.pretraining.loader import (
+    BatchPair,
+    Positions,
+    StreamLoader,
+    StreamPosition,
+)
 from elmo_plugin.bilm.pretraining.optimization import check_schedule
 from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.report import Report, epoch_line, exported_line, start_line
 from elmo_plugin.bilm.pretraining.settings import LoopSettings, Progress, Step
 from elmo_plugin.bilm.pretraining.step import Stepper
 from elmo_plugin.bilm.pretraining.stop_request import Stopped, StopRequest
-from elmo_plugin.bilm.pretraining.streams import StreamPosition
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 logger = logging.getLogger(__name__)

@@ -44,14 +44,6 @@ def pretraining(paths, tmp_path):
     return build
 
 
-def test_the_loop_shuffles_as_many_files_together_as_its_settings_say(pretraining):
-    for files_at_once in (1, 4):
-        run = pretraining(str(files_at_once), files_at_once=files_at_once)
-        run._begin()
-        seen = {file for one in next(run.pairs).sources for file, _ in one.tolist()}
-        assert len(seen) <= 2 if files_at_once == 1 else len(seen) > 2
-
-
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [

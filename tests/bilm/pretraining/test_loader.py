@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from elmo_plugin.bilm.pretraining import streams as module
-from elmo_plugin.bilm.pretraining.loader import StreamLoader
-from elmo_plugin.bilm.pretraining.streams import StreamPosition, TokenStreams, TokenTypes
+from elmo_plugin.bilm.pretraining import loader as module
+from elmo_plugin.bilm.pretraining.loader import (
+    StreamLoader,
+    StreamPosition,
+    TokenStreams,
+    TokenTypes,
+)
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
 VOCABULARY = WordVocabulary([*SPECIAL_WORDS, "a", "b", "c", "d", "e"])
 
 
 def streams(paths, direction="forward", own_rows=None, batch_size=2, num_steps=3, **options):
-    options = {"shuffle": False, **options}
-    types = TokenTypes(VOCABULARY, 12, 2 * options.get("files_at_once", 1))
-    return TokenStreams(types, paths, direction, batch_size, num_steps, own_rows, **options)
+    loader = StreamLoader(paths, batch_size, num_steps, **{"shuffle": False, **options})
+    types = TokenTypes(VOCABULARY, 12, 2 * loader.files_at_once)
+    return TokenStreams(loader, types, direction, batch_size, own_rows or range(batch_size))
 
 
 def words(batch, read):
@@ -37,7 +41,7 @@ def inputs(batch, read):
 
 def sources(batch, read):
     """File and line of each sentence in a batch."""
-    return [(str(read.paths[file]), line) for file, line in batch.sources.tolist()]
+    return [(str(read.loader.paths[file]), line) for file, line in batch.sources.tolist()]
 
 
 @pytest.fixture
@@ -86,14 +90,6 @@ def test_unknown_words_are_read_by_their_characters_and_predicted_as_unknown(tex
     assert words(batch, read) == [["<UNK>", "a", "</S>"]]
 
 
-def test_blank_lines_and_an_empty_shard_in_the_middle_are_passed_over(text):
-    contents = ("a b\nc\n", "d e\n"), ("\n a b\n \t\n\nc\n", "", "d  e")
-    readers = [streams(text(*one)) for one in contents]
-    plain, gaps = ([words(batch, read) for batch in read.batches()] for read in readers)
-    assert gaps == plain
-    assert len(plain) == 1
-
-
 @pytest.mark.parametrize("contents", [[""], ["\n\n", ""]])
 @pytest.mark.parametrize("endless", [True, False])
 def test_an_empty_corpus_is_an_error_that_names_it(text, contents, endless):
@@ -109,14 +105,28 @@ def test_unreadable_bytes_are_an_error_with_file_and_line(text, num_workers):
         list(loader.pairs(VOCABULARY))
 
 
-SIGNALLED = """
+LOAD = """
 import multiprocessing, os, signal, sys
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
+from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 
-words = WordVocabulary([*SPECIAL_WORDS, "a"])
-pairs = StreamLoader([sys.argv[1]], 2, num_steps=3, num_workers=1).pairs(words, endless=True)
-from elmo_plugin.bilm.pretraining.stop_request import WARNINGS
+def load(**settings):
+    words = WordVocabulary([*SPECIAL_WORDS, "a"])
+    return StreamLoader([sys.argv[1]], 2, **settings).pairs(words, endless=True)
+"""
+
+
+def loads(text, program):
+    """A finished process that has run a program after `LOAD`."""
+    command = [sys.executable, "-c", LOAD + program, *text("a a a\n" * 40)]
+    return subprocess.run(
+        command, capture_output=True, text=True, start_new_session=True, timeout=100
+    )
+
+
+SIGNALLED = """
+pairs = load(num_steps=3, num_workers=1)
 for number in (signal.SIGTERM, *WARNINGS):
     signal.signal(number, lambda *_: None)
 for _ in range(9):
@@ -131,29 +141,14 @@ print("read")
 
 def test_a_worker_outlives_a_signal_to_the_process_group(text):
     """As torchrun sends it; the run itself goes on until it has saved."""
-    command = [sys.executable, "-c", SIGNALLED, *text("a a a\n" * 40)]
-    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    done = loads(text, SIGNALLED)
     assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr[-2000:]
-
-
-KILLED = """
-import os, signal, sys
-from elmo_plugin.bilm.pretraining.loader import StreamLoader
-from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
-
-words = WordVocabulary([*SPECIAL_WORDS, "a"])
-loader = StreamLoader([sys.argv[1]], 2, num_steps=20_000, num_workers=2)
-pairs = loader.pairs(words, endless=True)
-next(pairs)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def test_workers_end_with_a_run_that_is_killed(text):
     """They have batches to send, larger than a pipe holds. Until they end, so does not the pipe."""
-    command = [sys.executable, "-c", KILLED, *text("a a a\n" * 40)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    program = "next(load(num_steps=20_000, num_workers=2)); os.kill(os.getpid(), signal.SIGKILL)"
+    assert (done := loads(text, program)).returncode == -signal.SIGKILL, done.stderr[-2000:]
 
 
 def test_a_line_of_a_megabyte_is_one_sentence(text):
@@ -241,7 +236,7 @@ def test_words_of_all_kinds_are_read(text):
     found = {}
     for batch in read.batches():
         found.setdefault(sources(batch, read)[0], []).append(inputs(batch, read)[0][0])
-    paths = read.paths
+    paths = read.loader.paths
     expected = {(str(paths[0]), n): line.split() for n, line in enumerate(lines, 1) if line.strip()}
     expected |= {(str(paths[2]), 1): ["x"], (str(paths[2]), 2): ["y"]}
     assert found == {place: ["<S>", *tokens] for place, tokens in expected.items()}
@@ -326,12 +321,3 @@ def test_both_directions_stop_together(text):
     pairs = list(StreamLoader(paths, batch_size=2, num_steps=3).pairs(VOCABULARY))
     alone = [len(list(streams(paths, d, shuffle=True).batches())) for d in ("forward", "backward")]
     assert len(pairs) == min(alone)
-
-
-def test_both_directions_take_several_files_at_once(text):
-    paths = text(*(random_text(seed, 20) for seed in range(8)))
-    for number in (1, 8):
-        pair = next(StreamLoader(paths, 8, num_steps=5, files_at_once=number).pairs(VOCABULARY))
-        for batch in pair.sources:
-            files = {file for file, _ in batch.tolist()}
-            assert len(files) <= 2 if number == 1 else len(files) >= 4
