@@ -1,12 +1,14 @@
 """Coreference score of the CoNLL-2012 shared task: the mean of MUC, B³ and CEAFe."""
 
+import itertools
 from collections import Counter
 from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
-from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 from scipy.optimize import linear_sum_assignment
+
+from elmo_plugin.metrics.counting import CountingMetric
 
 Mention = Tuple[int, int]
 Cluster = Sequence[Mention]
@@ -52,10 +54,11 @@ def _owners(clusters: Sequence[Cluster]) -> Dict[Mention, int]:
     return {mention: index for index, cluster in enumerate(clusters) for mention in cluster}
 
 
-def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
+def muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return the number of correct links in `clusters`, and the number of all links. A cluster of n
-    mentions has n - 1 links. Correct links connect mentions of the same cluster in `others`.
+    Return the number of correct links in `clusters`, and the number of all links (MUC, Vilain et
+    al. 1995). A cluster of n mentions has n - 1 links. Correct links connect mentions of the same
+    cluster in `others`.
     """
     owners = _owners(others)
     correct = total = 0
@@ -66,11 +69,11 @@ def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float,
     return correct, total
 
 
-def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
+def b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return the summed scores of the mentions in `clusters`, and the number of these mentions. A
-    mention's score is `|C & D| / |C|`, where `C` is its cluster in `clusters` and `D` its cluster
-    in `others`. Clusters of one mention are left out.
+    Return the summed scores of the mentions in `clusters`, and the number of these mentions (B³,
+    Bagga and Baldwin 1998). A mention's score is `|C & D| / |C|`, where `C` is its cluster in
+    `clusters` and `D` its cluster in `others`. Clusters of one mention are left out.
     """
     owners = _owners(others)
     correct, total = 0.0, 0
@@ -84,27 +87,9 @@ def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[fl
     return correct, total
 
 
-def muc(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
-    """
-    Return the counts of MUC for one document (Vilain et al. 1995): the numbers of correct and of
-    predicted links, then of correct and of gold links.
-    """
-    return (*_muc(predicted, gold), *_muc(gold, predicted))
-
-
-def b_cubed(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
-    """
-    Return the counts of B³ for one document (Bagga and Baldwin 1998): numerator and denominator of
-    precision, then of recall. In precision, a mention's score is the fraction of its predicted
-    cluster that is also in its gold cluster; recall swaps the two. The numerator is the sum of
-    these scores, the denominator the number of mentions. Clusters of one mention are left out.
-    """
-    return (*_b_cubed(predicted, gold), *_b_cubed(gold, predicted))
-
-
 def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     """
-    Return the counts of CEAFe for one document (Luo 2005). Both numerators are the total similarity
+    Return the counts of one document for CEAFe (Luo 2005). Both numerators are the total similarity
     (phi4) of the best one-to-one alignment between predicted and gold clusters. The denominators
     are the numbers of predicted and of gold clusters. Predicted singletons are left out.
     """
@@ -120,8 +105,20 @@ def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
     return best, len(predicted), best, len(gold)
 
 
+def document_counts(
+    predicted: Sequence[Cluster], gold: Sequence[Cluster]
+) -> Dict[Tuple[str, int], float]:
+    """Return the four `Counts` of MUC, of B³ and of CEAFe for one document, by name and place."""
+    scores = {
+        "muc": (*muc(predicted, gold), *muc(gold, predicted)),
+        "b_cubed": (*b_cubed(predicted, gold), *b_cubed(gold, predicted)),
+        "ceafe": ceafe(predicted, gold),
+    }
+    return {(name, i): n for name, found in scores.items() for i, n in enumerate(found)}
+
+
 @Metric.register("conll_coref_scores", exist_ok=True)
-class ConllCorefScores(Metric):
+class ConllCorefScores(CountingMetric):
     """
     Precision, recall and F1 of coreference, averaged over MUC, B³ and CEAFe. Counts are summed over
     documents. If no cluster has only one mention, the results are those of the CoNLL-2012 scorer,
@@ -136,11 +133,9 @@ class ConllCorefScores(Metric):
         If true, a span may be its own antecedent.
     """
 
-    supports_distributed = True
-
     def __init__(self, allow_singletons: bool = False) -> None:
+        super().__init__()
         self.allow_singletons = allow_singletons
-        self.reset()
 
     def __call__(  # type: ignore[override]
         self,
@@ -157,7 +152,7 @@ class ConllCorefScores(Metric):
         Raise a `ValueError` if an antecedent comes after its span, or, without `allow_singletons`,
         is the span itself.
         """
-        counts = torch.zeros_like(self._counts)
+        counts: Counter = Counter()
         tensors = self.detach_tensors(top_spans, antecedent_indices, predicted_antecedents)
         for spans, indices, links, metadata in zip(*(one.cpu() for one in tensors), metadata_list):
             antecedents = indices.gather(1, links.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -166,31 +161,21 @@ class ConllCorefScores(Metric):
                 raise ValueError("found a span that is its own antecedent, expected one before it")
             predicted = antecedents_to_clusters(spans, indices, links)
             gold = [[tuple(one) for one in cluster] for cluster in metadata["clusters"] if cluster]
-            scores = [score(predicted, gold) for score in (muc, b_cubed, ceafe)]
-            counts += torch.tensor(scores, dtype=counts.dtype)
-        self._counts += dist_reduce_sum(counts).cpu()
+            counts.update(document_counts(predicted, gold))
+        self.add(counts)
 
-    def get_metric(self, reset: bool = False) -> Tuple[float, float, float]:
-        """
-        Return `(precision, recall, f1)`, from 0 to 1. A score is 0 if there was nothing to count.
-        `reset` sets the counts to 0.
-        """
-        rows = []
-        for correct_predicted, predicted, correct_gold, gold in self._counts.tolist():
+    def counts(self) -> List[float]:
+        """Return the four counts (see `Counts`) of MUC, then those of B³, then those of CEAFe."""
+        names = itertools.product(("muc", "b_cubed", "ceafe"), range(4))
+        return [float(self._counts[name]) for name in names]
+
+    def value(self) -> Tuple[float, float, float]:
+        """Return `(precision, recall, f1)`. A score is 0 if there was nothing to count."""
+        rows, counts = [], iter(self.counts())
+        for correct_predicted, predicted, correct_gold, gold in zip(*[counts] * 4):
             precision = correct_predicted / predicted if predicted else 0.0
             recall = correct_gold / gold if gold else 0.0
             both = precision + recall
             rows.append((precision, recall, 2 * precision * recall / both if both else 0.0))
-        if reset:
-            self.reset()
         means = [sum(column) / len(rows) for column in zip(*rows)]
         return means[0], means[1], means[2]
-
-    def counts(self) -> List[float]:
-        """Return the four counts (see `Counts`) of MUC, then those of B³, then those of CEAFe."""
-        return self._counts.flatten().tolist()
-
-    def reset(self) -> None:
-        """Set all counts to 0."""
-        # One row each for MUC, B³ and CEAFe, with the four numbers of `Counts`.
-        self._counts = torch.zeros(3, 4, dtype=torch.float64)

@@ -6,10 +6,10 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.dataset_readers.dataset_utils import bio_tags_to_spans
-from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 
 from elmo_plugin.data.gold_labels import names_of_unseen, prefix_and_type, type_number
+from elmo_plugin.metrics.counting import SpanMetric
 
 # `conlleval` knows only the prefixes B, I and O. Map the prefixes of other encodings to them.
 PREFIXES = {
@@ -43,23 +43,8 @@ def bio_tags(tags: Iterable[str], label_encoding: str) -> List[str]:
     return found
 
 
-def precision_recall_f1(
-    name: str, correct: float, predicted: float, gold: float
-) -> Dict[str, float]:
-    """
-    Compute precision, recall and F1 from numbers of correct, predicted and gold items. Return a
-    dictionary with the keys `precision-NAME`, `recall-NAME` and `f1-measure-NAME`.
-    """
-    return {
-        f"precision-{name}": correct / max(predicted, 1),
-        f"recall-{name}": correct / max(gold, 1),
-        # equals 2 p r / (p + r), but is also defined if both are 0
-        f"f1-measure-{name}": 2 * correct / max(predicted + gold, 1),
-    }
-
-
 @Metric.register("conlleval", exist_ok=True)
-class Conlleval(Metric):
+class Conlleval(SpanMetric):
     """
     Precision, recall and F1 of predicted spans, from 0 to 1, computed as in `conlleval`. A span is
     correct if type, start and end are all correct. As in the script, ill-formed tags are accepted
@@ -86,8 +71,6 @@ class Conlleval(Metric):
         a tag's prefix is not in the encoding, or a gold id is not below the number of tags.
     """
 
-    supports_distributed = True
-
     def __init__(
         self,
         vocabulary: Vocabulary,
@@ -104,17 +87,14 @@ class Conlleval(Metric):
         self._tags: Dict[int, str] = dict(vocabulary.get_index_to_token_vocabulary(tag_namespace))
         # The namespace may also hold labels that are not tags, such as the padding token.
         prefixes = PREFIXES[label_encoding]
-        self._types = sorted(
-            {t[2:] for t in self._tags.values() if t == "O" or t.partition("-")[0] in prefixes}
-        )
-        for name in ("overall", "unseen"):
-            if name in self._types:
-                raise ConfigurationError(
-                    f"found spans of the type {name!r}, the name of a sum of this metric; expected "
-                    "another name for the type"
-                )
-        self._type_numbers = {type_number(span_type): span_type for span_type in self._types}
-        self.reset()
+        types = {t[2:] for t in self._tags.values() if t == "O" or t.partition("-")[0] in prefixes}
+        for name in sorted(types & {"overall", "unseen"}):
+            raise ConfigurationError(
+                f"found spans of the type {name!r}, the name of a sum of this metric; expected "
+                "another name for the type"
+            )
+        self._types = {type_number(span_type): span_type for span_type in types}
+        super().__init__()
 
     def __call__(
         self,
@@ -140,58 +120,23 @@ class Conlleval(Metric):
             lengths = [gold_labels.size(1)] * gold_labels.size(0)
         else:
             lengths = mask.sum(dim=-1).tolist()
-        counts = torch.zeros(len(self._types) + 1, 3, dtype=torch.long)
+        known = {*self._types.values()}
+        batch: Tuple[List[str], List[str], List[str]] = ([], [], [])
         rows = zip(predictions.argmax(dim=-1).tolist(), gold_labels.tolist(), lengths, strict=True)
         for predicted_ids, gold_ids, length in rows:
             predicted = self._spans(predicted_ids[:length])
             gold = self._spans(gold_ids[:length])
-            for column, spans in enumerate((gold & predicted, predicted, gold)):
-                for span_type, _ in spans:
-                    known = span_type in self._types
-                    row = self._types.index(span_type) if known else len(self._types)
-                    counts[row, column] += 1
-        # This all-reduce cannot hang, because all processes call the metric equally often.
-        counts = dist_reduce_sum(counts).cpu()
-        self._counts += counts[:-1]
-        self._unseen_counts += counts[-1]
+            for types, spans in zip(batch, (gold & predicted, predicted, gold)):
+                types += [name if name in known else "unseen" for name, _ in spans]
+        self.add_spans(*batch)
 
     def _spans(self, ids: List[int]) -> Set[Tuple[str, Tuple[int, int]]]:
         for i in {i for i in ids if i < 0}.difference(self._tags):
             prefix, number = prefix_and_type(i)
             if prefix == "O" or prefix in PREFIXES[self._label_encoding]:
                 # No prediction has a type named `unseen NUMBER`, so such a span counts as missed.
-                span_type = self._type_numbers.get(number, f"unseen {number}")
+                span_type = self._types.get(number, f"unseen {number}")
                 self._tags[i] = "O" if prefix == "O" else f"{prefix}-{span_type}"
         # `bio_tags` refuses what is no tag of the encoding.
         names = [self._tags.get(i) or names_of_unseen.get(i, "one training never saw") for i in ids]
         return set(bio_tags_to_spans(bio_tags(names, self._label_encoding), self._ignored))
-
-    def get_metric(self, reset: bool = False) -> Dict[str, float]:
-        """
-        Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
-        a span type that occurred. A score is 0 if nothing was counted. `reset` sets counts to 0.
-        """
-        metrics: Dict[str, float] = {}
-        rows = {
-            "overall": self._counts.sum(dim=0) + self._unseen_counts,
-            **dict(zip(self._types, self._counts, strict=True)),
-            "unseen": self._unseen_counts,
-        }
-        for name, row in rows.items():
-            correct, predicted, gold = row.tolist()
-            if predicted or gold or name == "overall":
-                metrics.update(precision_recall_f1(name, correct, predicted, gold))
-        if reset:
-            self.reset()
-        return metrics
-
-    def counts(self) -> List[float]:
-        """Return the numbers of correct, of predicted and of gold spans, over all types."""
-        return (self._counts.sum(dim=0) + self._unseen_counts).double().tolist()
-
-    def reset(self) -> None:
-        """Set all counts to 0."""
-        # Numbers of correct, predicted and gold spans of each type. Shape: (num_types, 3)
-        self._counts = torch.zeros(len(self._types), 3, dtype=torch.long)
-        # The three numbers for spans of all types that are not in the vocabulary.
-        self._unseen_counts = torch.zeros(3, dtype=torch.long)

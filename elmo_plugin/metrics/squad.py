@@ -5,8 +5,9 @@ import string
 from collections import Counter
 from typing import List, Sequence, Tuple, Union
 
-from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
+
+from elmo_plugin.metrics.counting import CountingMetric
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -36,7 +37,7 @@ def f1(prediction: str, answer: str) -> float:
 
 
 @Metric.register("squad", exist_ok=True)
-class SquadEmAndF1(Metric):
+class SquadEmAndF1(CountingMetric):
     """
     Exact match and F1 of predicted answers, from 0 to 1, computed as in SQuAD 1.1's script
     evaluate-v1.1.py. Each prediction gets the best score over the gold answers. allennlp-models
@@ -45,11 +46,6 @@ class SquadEmAndF1(Metric):
 
     Registered as a `Metric` with name "squad".
     """
-
-    supports_distributed = True
-
-    def __init__(self) -> None:
-        self.reset()
 
     def __call__(  # type: ignore[override]
         self,
@@ -68,31 +64,17 @@ class SquadEmAndF1(Metric):
                 f"found {len(best_span_strings)} predictions, expected {len(answer_strings)}, one "
                 "for each question"
             )
-        num_exact, total_f1 = 0.0, 0.0
+        counts = {"exact": 0.0, "f1": 0.0, "questions": float(len(best_span_strings))}
         for prediction, answers in zip(best_span_strings, answer_strings, strict=True):
-            num_exact += max((exact_match(prediction, answer) for answer in answers), default=0.0)
-            total_f1 += max((f1(prediction, answer) for answer in answers), default=0.0)
-        self._num_exact += dist_reduce_sum(num_exact)
-        self._total_f1 += dist_reduce_sum(total_f1)
-        self._count += dist_reduce_sum(len(best_span_strings))
-
-    def get_metric(self, reset: bool = False) -> Tuple[float, float]:
-        """
-        Return `(exact_match, f1)`, each averaged over all questions, from 0 to 1. Both are 0 if
-        there was no question. `reset` sets the counts to 0.
-        """
-        count = max(self._count, 1)
-        result = self._num_exact / count, self._total_f1 / count
-        if reset:
-            self.reset()
-        return result
+            for name, score in (("exact", exact_match), ("f1", f1)):
+                counts[name] += max((score(prediction, one) for one in answers), default=0.0)
+        self.add(counts)
 
     def counts(self) -> List[float]:
         """Return the number of exact matches, the sum of F1, and the number of questions."""
-        return [float(self._num_exact), float(self._total_f1), float(self._count)]
+        return [float(self._counts[name]) for name in ("exact", "f1", "questions")]
 
-    def reset(self) -> None:
-        """Set all counts to 0."""
-        self._num_exact = 0.0
-        self._total_f1 = 0.0
-        self._count = 0
+    def value(self) -> Tuple[float, float]:
+        """Return `(exact_match, f1)`, each averaged over all questions, or 0 without questions."""
+        exact, total_f1, number = self.counts()
+        return exact / max(number, 1), total_f1 / max(number, 1)

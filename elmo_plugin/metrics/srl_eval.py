@@ -1,21 +1,17 @@
 """Scores for semantic roles, computed as in the CoNLL-2005 script `srl-eval.pl`."""
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
-import torch.distributed
-from allennlp.common.util import is_distributed
 from allennlp.training.metrics import Metric
 
-from elmo_plugin.metrics.conlleval import precision_recall_f1
+from elmo_plugin.metrics.counting import SpanMetric
 
 # In allennlp-models, the path of the perl script. Here any path selects `SrlEvalScorer`.
 DEFAULT_SRL_EVAL_PATH = "srl-eval.pl"
 
 OPENING = re.compile(r"\(((?:\\\*|[^*(])+)")
-Counts = Tuple[Counter, Counter, Counter]  # number of correct, wrong and missed arguments by role
 CLOSING = re.compile(r"([^)]*)\)")
 
 
@@ -116,7 +112,7 @@ def join_continuations(phrases: Iterable[Phrase]) -> List[Phrase]:
 
 
 @Metric.register("srl_eval", exist_ok=True)
-class SrlEvalScorer(Metric):
+class SrlEvalScorer(SpanMetric):
     """
     Precision, recall and F1 of predicted arguments, from 0 to 1, computed as in `srl-eval.pl` of
     the CoNLL-2005 shared task (Carreras and Màrquez 2005). Continuations `C-X` are first joined to
@@ -133,13 +129,11 @@ class SrlEvalScorer(Metric):
         Roles that are not counted; usually `["V"]`, since the predicate is part of the input.
     """
 
-    supports_distributed = True
-
     def __init__(
         self, srl_eval_path: str = DEFAULT_SRL_EVAL_PATH, ignore_classes: Optional[List[str]] = None
     ) -> None:
+        super().__init__()
         self._ignored = set(ignore_classes or [])
-        self.reset()
 
     def __call__(  # type: ignore[override]
         self,
@@ -154,7 +148,7 @@ class SrlEvalScorer(Metric):
         `srl-eval.pl`. Tags are bracketed columns; see `convert_bio_tags_to_conll_format`. Raise a
         `ValueError` if brackets do not match, or a column does not have one cell per token.
         """
-        counts: Counts = (Counter(), Counter(), Counter())
+        batch: Tuple[List[str], List[str], List[str]] = ([], [], [])
         for verb_index, sentence, predicted, gold in zip(
             batch_verb_indices,
             batch_sentences,
@@ -168,63 +162,37 @@ class SrlEvalScorer(Metric):
                     f"expected {len(sentence)}, one per token"
                 )
             if verb_index is not None and sentence[verb_index] != "-":
-                self._count(predicted, gold, counts)
-        batches = [counts]
-        if is_distributed():
-            batches = [counts] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(batches, counts)
-        for batch in batches:
-            self._correct += batch[0]
-            self._excess += batch[1]
-            self._missed += batch[2]
+                for roles, found in zip(batch, _compared(predicted, gold)):
+                    roles += [role for role in found if role not in self._ignored]
+        self.add_spans(*batch)
 
-    def _count(self, predicted: Sequence[str], gold: Sequence[str], counts: Counts) -> None:
-        correct, excess, missed = counts
-        wanted = {
-            (argument.start, argument.end): argument
-            for argument in join_continuations(read_phrases(gold))
-        }
-        for argument in join_continuations(read_phrases(predicted)):
-            tokens = (argument.start, argument.end)
-            found = wanted.get(tokens)
-            # A predicted argument that has one piece twice is wrong.
-            pieces = sorted((piece.start, piece.end) for piece in argument.pieces)
-            same = found and pieces == sorted({(piece.start, piece.end) for piece in found.pieces})
-            if found and same and found.role == argument.role:
-                correct[argument.role] += 1
-                del wanted[tokens]
-            else:
-                excess[argument.role] += 1
-        missed.update(argument.role for argument in wanted.values())
-
-    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+    def value(self) -> Dict[str, float]:
         """
         Return `precision-X`, `recall-X` and `f1-measure-X`, from 0 to 1, where `X` is `overall` or
-        a role that occurred. A score is 0 if there was nothing to count. `reset` sets counts to 0.
-        Raise a `ValueError` if a role is called `overall`.
+        a role that occurred. Raise a `ValueError` if a role is called `overall`.
         """
-        roles = (self._correct.keys() | self._excess.keys() | self._missed.keys()) - self._ignored
-        if "overall" in roles:
+        if any(role == "overall" for role, _ in self._counts):
             raise ValueError("found a role called 'overall', expected another name")
-        metrics: Dict[str, float] = {}
-        for role in sorted(roles):
-            correct, excess = self._correct[role], self._excess[role]
-            metrics.update(
-                precision_recall_f1(role, correct, correct + excess, correct + self._missed[role])
-            )
-        metrics.update(precision_recall_f1("overall", *self.counts()))
-        if reset:
-            self.reset()
-        return metrics
+        return super().value()
 
-    def counts(self) -> List[float]:
-        """Return the numbers of correct, of predicted and of gold arguments, over all roles."""
-        by_role = (self._correct, self._excess, self._missed)
-        correct, excess, missed = (sum(one[r] for r in {*one} - self._ignored) for one in by_role)
-        return [correct, correct + excess, correct + missed]
 
-    def reset(self) -> None:
-        """Set all counts to 0."""
-        self._correct: Counter = Counter()
-        self._excess: Counter = Counter()
-        self._missed: Counter = Counter()
+def _compared(
+    predicted: Sequence[str], gold: Sequence[str]
+) -> Tuple[List[str], List[str], List[str]]:
+    """Return the roles of the correct, of the predicted and of the gold arguments."""
+    wanted = {
+        (argument.start, argument.end): argument
+        for argument in join_continuations(read_phrases(gold))
+    }
+    found = join_continuations(read_phrases(predicted))
+    roles = [argument.role for argument in wanted.values()]
+    correct = []
+    for argument in found:
+        other = wanted.get((argument.start, argument.end))
+        # A predicted argument that has one piece twice is wrong.
+        pieces = sorted((piece.start, piece.end) for piece in argument.pieces)
+        same = other and pieces == sorted({(piece.start, piece.end) for piece in other.pieces})
+        if other and same and other.role == argument.role:
+            correct.append(argument.role)
+            del wanted[argument.start, argument.end]
+    return correct, [argument.role for argument in found], roles

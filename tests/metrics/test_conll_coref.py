@@ -4,9 +4,7 @@ import torch
 from elmo_plugin.metrics.conll_coref import (
     ConllCorefScores,
     antecedents_to_clusters,
-    b_cubed,
-    ceafe,
-    muc,
+    document_counts,
 )
 from elmo_plugin.metrics.mention_recall import MentionRecall
 
@@ -16,9 +14,11 @@ def clusters(text):
     return [[(ord(letter), ord(letter)) for letter in word] for word in text.split()]
 
 
-def fractions(counts):
-    correct_predicted, predicted, correct_gold, gold = counts
-    return correct_gold / gold, correct_predicted / predicted
+def fractions(name, predicted, gold):
+    """Recall and precision."""
+    counts = document_counts(predicted, gold)
+    precision, recall = (counts[name, i] / counts[name, i + 1] for i in (0, 2))
+    return recall, precision
 
 
 # Recall and precision by hand. The first is the example of Pradhan et al. 2014, which describes the
@@ -71,20 +71,21 @@ BY_HAND = [
 @pytest.mark.parametrize(("gold", "predicted", *"mbc"), BY_HAND)
 def test_by_hand(gold, predicted, m, b, c):
     gold, predicted = clusters(gold), clusters(predicted)
-    for score, expected in ((muc, m), (b_cubed, b), (ceafe, c)):
-        assert fractions(score(predicted, gold)) == pytest.approx(expected), score.__name__
+    for name, expected in (("muc", m), ("b_cubed", b), ("ceafe", c)):
+        assert fractions(name, predicted, gold) == pytest.approx(expected), name
         # Gold and predicted trade places, and so do recall and precision.
-        assert fractions(score(gold, predicted)) == pytest.approx(expected[::-1])
+        assert fractions(name, gold, predicted) == pytest.approx(expected[::-1])
 
 
 def test_clusters_of_one_mention():
     """Otherwise than in the official scorer, whose test case 2 gives 0.6 and 0.9 for CEAFe."""
     gold, predicted = clusters("a bc def"), clusters("a de")
-    assert fractions(ceafe(predicted, gold)) == pytest.approx((0.8 / 3, 0.8 / 1))
-    assert fractions(b_cubed(predicted, gold)) == pytest.approx((4 / 3 / 5, 1))
-    assert fractions(muc(predicted, gold)) == pytest.approx((1 / 3, 1))
+    assert fractions("ceafe", predicted, gold) == pytest.approx((0.8 / 3, 0.8 / 1))
+    assert fractions("b_cubed", predicted, gold) == pytest.approx((4 / 3 / 5, 1))
+    assert fractions("muc", predicted, gold) == pytest.approx((1 / 3, 1))
     # Shared with a cluster of one mention, a mention scores nothing: 1/2 of one of two remains.
-    assert fractions(b_cubed(clusters("ab"), clusters("a bc"))) == pytest.approx((1 / 4, 1 / 4))
+    found = fractions("b_cubed", clusters("ab"), clusters("a bc"))
+    assert found == pytest.approx((1 / 4, 1 / 4))
 
 
 def batch(gold, predicted):
@@ -117,11 +118,13 @@ def test_the_metric_is_the_mean_over_summed_counts():
     for gold, predicted, *_ in BY_HAND[:2]:
         metric(*batch(gold, predicted))
         recall(batch(gold, predicted)[0], batch(gold, predicted)[3])
-    pairs = [(clusters(gold), clusters(predicted)) for gold, predicted, *_ in BY_HAND[:2]]
+    one, other = (
+        document_counts(clusters(predicted), clusters(gold)) for gold, predicted, *_ in BY_HAND[:2]
+    )
     f1s, precisions, recalls = [], [], []
-    for score in (muc, b_cubed, ceafe):
-        counts = [sum(c) for c in zip(*(score(predicted, gold) for gold, predicted in pairs))]
-        r, p = fractions(counts)
+    for name in ("muc", "b_cubed", "ceafe"):
+        counts = [one[name, i] + other[name, i] for i in range(4)]
+        p, r = counts[0] / counts[1], counts[2] / counts[3]
         f1s.append(2 * r * p / (r + p))
         precisions.append(p)
         recalls.append(r)

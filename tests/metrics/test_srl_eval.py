@@ -27,10 +27,12 @@ def counts(propositions, **arguments):
 
 
 def counts_of(scorer):
-    roles = scorer._correct.keys() | scorer._excess.keys() | scorer._missed.keys()
-    return {
-        role: [scorer._correct[role], scorer._excess[role], scorer._missed[role]] for role in roles
-    }
+    """Numbers of correct, of wrong and of missed arguments by role, as the script prints them."""
+    found = {}
+    for role in {role for role, _ in scorer._counts}:
+        correct, *both = (scorer._counts[role, one] for one in ("correct", "predicted", "gold"))
+        found[role] = [correct, *(number - correct for number in both)]
+    return found
 
 
 def score(predicted, gold, **arguments):

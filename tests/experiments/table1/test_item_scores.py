@@ -4,12 +4,13 @@ import torch
 from allennlp.data import Vocabulary
 from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 
-from elmo_plugin.metrics.conll_coref import ConllCorefScores, b_cubed, ceafe, muc
+from elmo_plugin.metrics.conll_coref import ConllCorefScores
 from elmo_plugin.metrics.conlleval import Conlleval
 from elmo_plugin.metrics.squad import SquadEmAndF1
 from elmo_plugin.metrics.srl_eval import SrlEvalScorer
 from experiments.table1.item_scores import SCORES, paired_bootstrap, score, scored_metric
 from experiments.table1.tasks import TASKS
+from tests.metrics import test_conll_coref
 
 
 def test_every_task_has_a_score():
@@ -52,10 +53,7 @@ def squad():
 
 def coref():
     metric = ConllCorefScores()
-    gold, predicted = [[(0, 0), (1, 1)], [(2, 2), (3, 3)]], [[(0, 0), (1, 1), (2, 2)]]
-    metric._counts += torch.tensor(
-        [one(predicted, gold) for one in (muc, b_cubed, ceafe)], dtype=torch.float64
-    )
+    metric(*test_conll_coref.batch("ab cd", "abc"))
     return metric, metric.get_metric()[2]
 
 
