@@ -52,7 +52,7 @@ from elmo_plugin.bilm.kernels.plain import (
     say_slower,
     while_unchanged,
 )
-from elmo_plugin.bilm.kernels.reference import highways, lstm_step
+from elmo_plugin.bilm.kernels.reference import highways, lstm_steps
 from elmo_plugin.bilm.kernels.reference import lstm_layer as call_lstm_modules
 from elmo_plugin.bilm.kernels.reference import token_layer as call_token_modules
 from elmo_plugin.bilm.kernels.torch_private import is_batched, is_in_backward

@@ -80,14 +80,25 @@ def lstm_layer(
     precision: Precision = Precision(),  # noqa: B008 (it is a tuple)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
-    hidden, cell = hidden.detach(), cell.detach()
+    outputs, hidden, cell = lstm_steps(inputs, batch_sizes, hidden.detach(), cell.detach(), weights)
+    return outputs, hidden.detach(), cell.detach()
+
+
+def lstm_steps(
+    inputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: LstmWeights | LstmModules,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute what `lstm_layer` does, with gradients of the initial and final states."""
     outputs, ended = [inputs.new_zeros(0, hidden.shape[1])], []
     for x in inputs.split(list(batch_sizes)):
         ended.append((hidden[len(x) :], cell[len(x) :]))
         hidden, cell = lstm_step(x, hidden[: len(x)], cell[: len(x)], weights)
         outputs.append(hidden)
     ends = zip((hidden, cell), *reversed(ended))
-    final_hidden, final_cell = (torch.cat(parts).detach() for parts in ends)
+    final_hidden, final_cell = map(torch.cat, ends)
     return torch.cat(outputs), final_hidden, final_cell
 
 

@@ -6,7 +6,7 @@ sentences.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -24,7 +24,7 @@ from elmo_plugin.bilm.kernels.backend import (
     backend,
     call_lstm_modules,
     frozen_bilstm,
-    lstm_step,
+    lstm_steps,
     plain,
     plain_affines,
     plain_class,
@@ -188,19 +188,13 @@ class LstmCellWithProjection(WeightsModule):
             start = [inputs.new_zeros(1, len(inputs), size) for size in sizes]
         hidden, cell = (one.squeeze(0) for one in packing.sort(LstmState(*start)))
         direction = DIRECTIONS[not self.go_forward]
-        packed = packing.pack(inputs, direction)
-        if wants_gradient([packed, hidden, cell, *all_parameters(self)]):
-            rows = [hidden[:0]]
-            for x in packed.split(packing.batch_sizes):
-                size = len(x)
-                row, new = lstm_step(x, hidden[:size], cell[:size], self._modules_to_call)
-                hidden, cell = torch.cat([row, hidden[size:]]), torch.cat([new, cell[size:]])
-                rows.append(row)
-            packed = torch.cat(rows)
+        arguments = packing.pack(inputs, direction), packing.batch_sizes, hidden, cell
+        if wants_gradient([arguments[0], hidden, cell, *all_parameters(self)]):
+            packed, hidden, cell = lstm_steps(*arguments, self._modules_to_call)
         else:
-            packed, hidden, cell = self._run_packed(packed, packing.batch_sizes, hidden, cell)
+            packed, hidden, cell = self._run_packed(*arguments)
         end = packing.unsort(LstmState(hidden.unsqueeze(0), cell.unsqueeze(0)))
-        return packing.unpack_one(packed, direction), tuple(end)
+        return packing.unpack(**{direction: packed}), tuple(end)
 
     # Current weights, as an argument for `Backend`; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
@@ -331,7 +325,8 @@ class BiLstm(torch.nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> "BiLstm":
         """Convert the weights and the carried state; `.to()`, `.double()` and others call this."""
         super()._apply(fn, recurse)
-        self.policy.move(fn)
+        if self.policy.states:
+            self.policy.states = tuple(map(fn, self.policy.states))
         return self
 
     def _replicate_for_data_parallel(self) -> "BiLstm":
@@ -343,13 +338,10 @@ class BiLstm(torch.nn.Module):
     def initial_state(self, batch_size: int) -> LstmState:
         """Return a state of zeros for one direction."""
         weight = any_weight(self)  # may be sparse or sharded
-        hidden, cell = (
-            torch.zeros(
-                self._num_layers, batch_size, size, dtype=weight.dtype, device=weight.device
-            )
-            for size in self._state_sizes
+        shapes = ((self._num_layers, batch_size, size) for size in self._state_sizes)
+        return LstmState(
+            *(torch.zeros(one, dtype=weight.dtype, device=weight.device) for one in shapes)
         )
-        return LstmState(hidden, cell)
 
     def forward(
         self,
@@ -392,8 +384,8 @@ class BiLstm(torch.nn.Module):
         start: BiLstmState,
         backward_tokens: torch.Tensor | None = None,
     ) -> tuple[list[torch.Tensor], BiLstmState]:
+        both = [tokens] if backward_tokens is None else [tokens, backward_tokens]
         if runs_whole_lstms(tokens) and (weights := self.plain_weights):
-            both = [tokens] if backward_tokens is None else [tokens, backward_tokens]
             precisions = {one.precision for name in DIRECTIONS for one in self.layers(name)}
             found = frozen_bilstm(
                 both, lengths, start, weights, precisions, self.use_skip_connections
@@ -401,12 +393,16 @@ class BiLstm(torch.nn.Module):
             if found is not None:
                 return found
         packing = Packing(lengths, tokens.shape[1])
-        padded = tokens, tokens if backward_tokens is None else backward_tokens
-        inputs = (packing.pack(one, name) for one, name in zip(padded, DIRECTIONS))
-        results = self.run(inputs, packing.batch_sizes, map(packing.sort, start))
-        packed, (forward_end, backward_end) = zip(*results)
+        results = [
+            self.stack(name, packing.pack(one, name), packing.batch_sizes, packing.sort(state))
+            for name, one, state in zip(DIRECTIONS, (tokens, both[-1]), start)
+        ]
+        (forward, forward_end), (backward, backward_end) = results
         # Unpack one layer at a time and free its packed rows, which saves memory.
-        layers = [packing.unpack(*(one.pop() for one in packed)) for _ in range(self._num_layers)]
+        layers = [
+            packing.unpack(forward=forward.pop(), backward=backward.pop())
+            for _ in range(self._num_layers)
+        ]
         return layers[::-1], (packing.unsort(forward_end), packing.unsort(backward_end))
 
     def _run_as_allennlp(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -417,21 +413,6 @@ class BiLstm(torch.nn.Module):
         layers, end = self._run_padded(tokens, sentence_lengths(mask), start)
         self.policy.keep(rows, end)
         return torch.stack(layers)
-
-    def run(
-        self,
-        inputs: Iterable[torch.Tensor],
-        batch_sizes: Sequence[int],
-        start: Iterable[LstmState],
-        dropout: float = 0.0,
-    ) -> Iterator[tuple[list[torch.Tensor], LstmState]]:
-        """
-        Run both directions over packed rows; yield the result of `stack` for each.
-
-        `inputs` and `start` hold those of the forward and of the backward direction.
-        """
-        for direction, rows, state in zip(DIRECTIONS, inputs, start):
-            yield self.stack(direction, rows, batch_sizes, state, dropout)
 
     def stack(
         self,
@@ -465,23 +446,18 @@ class BiLstm(torch.nn.Module):
             Each layer's packed outputs, shape `(num_rows, projection_dim)`, and each sentence's
             final state, in packed order.
         """
-        outputs, hiddens, cells = [], [], []
+        outputs, ends = [], []
         learns_state = wants_gradient(state)
         for layer, cell in enumerate(self.layers(direction)):
             if dropout:
                 inputs = functional.dropout(inputs, dropout, self.training)
             takes_rows = not learns_state and _takes_rows(cell, direction)
             run = cell if takes_rows else functools.partial(_call_as_allennlp, cell, direction)
-            output, final_hidden, final_cell = run(
-                inputs, batch_sizes, state.hidden[layer], state.cell[layer]
-            )
-            if layer > 0 and self.use_skip_connections:
-                output = output + inputs
-            outputs.append(output)
-            hiddens.append(final_hidden)
-            cells.append(final_cell)
-            inputs = output
-        return outputs, LstmState(torch.stack(hiddens), torch.stack(cells))
+            output, *end = run(inputs, batch_sizes, state.hidden[layer], state.cell[layer])
+            inputs = output + inputs if layer > 0 and self.use_skip_connections else output
+            outputs.append(inputs)
+            ends.append(end)
+        return outputs, LstmState(*map(torch.stack, zip(*ends)))
 
 
 def _takes_rows(layer: torch.nn.Module, direction: str) -> bool:
@@ -505,7 +481,7 @@ def _call_as_allennlp(
     packing = Packing(lengths.to(inputs.device), len(batch_sizes))
     start = hidden.unsqueeze(0), cell.unsqueeze(0)
     is_zero = not any(one.any() for one in start)  # in AllenNLP `None`
-    padded = packing.unpack_one(inputs, direction)
+    padded = packing.unpack(**{direction: inputs})
     outputs, end = layer(padded, lengths, None if is_zero else start)
     hidden, cell = (one.detach().squeeze(0) for one in end)
     return packing.pack(outputs, direction), hidden, cell

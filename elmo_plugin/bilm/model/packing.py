@@ -52,22 +52,18 @@ class Packing:
         """Return the packed rows of a padded batch; `"backward"` reverses each sentence."""
         return padded.flatten(0, 1).index_select(0, self._index[direction])
 
-    def unpack(self, forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
-        """Convert both directions' packed rows to one zero-padded batch, forward half first."""
-        dim = forward.shape[1]
+    def unpack(self, **packed: torch.Tensor) -> torch.Tensor:
+        """
+        Convert the packed rows of one or both directions to one zero-padded batch, side by side.
+        """
         # Within `torch.vmap` over some weights, only one of both may be batched.
-        like = torch.cat([forward[:0], backward[:0]], dim=1)
-        padded = like.new_zeros(*self._shape, 2 * dim)
-        rows = padded.view(-1, 2 * dim)
-        rows[:, :dim].index_copy_(0, self._index["forward"], forward)
-        rows[:, dim:].index_copy_(0, self._index["backward"], backward)
-        return padded
-
-    def unpack_one(self, rows: torch.Tensor, direction: str) -> torch.Tensor:
-        """Convert one direction's packed rows to a zero-padded batch."""
-        size, num_steps = self._shape
-        padded = rows.new_zeros(size * num_steps, rows.shape[1])
-        return padded.index_copy(0, self._index[direction], rows).unflatten(0, (size, num_steps))
+        like = torch.cat([rows[:0] for rows in packed.values()], dim=1)
+        padded, start = like.new_zeros(self._shape[0] * self._shape[1], like.shape[1]), 0
+        for direction, rows in packed.items():
+            part = padded[:, start : start + rows.shape[1]]
+            part.index_copy_(0, self._index[direction], rows)
+            start += rows.shape[1]
+        return padded.unflatten(0, self._shape)
 
     def sort(self, state: LstmState) -> LstmState:
         """Return the state with sentences in packed order."""

@@ -1,8 +1,9 @@
 """Initial LSTM state of a sentence: carried over, zero, or primed."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 
 import torch
 from torch.nn import functional
@@ -25,15 +26,6 @@ Officials in the capital said on Tuesday that the talks would go on for another 
 If the weather holds , we shall reach the coast by the end of the month .
 It was a small room , with one window , a table , two chairs and a great many books .
 """
-
-
-class _StandIns(threading.local):
-    """Maps policies to those that replace them in this thread, within `StatePolicy.carrying`."""
-
-    policies: Mapping["StatePolicy", "StatePolicy"] = {}
-
-
-_stand_ins = _StandIns()
 
 
 class StatePolicy:
@@ -125,7 +117,7 @@ class StatePolicy:
     @property
     def here(self) -> "StatePolicy":
         """Policy in force in this thread: that of the innermost `carrying` block, or this one."""
-        other = _stand_ins.policies.get(self)
+        other = _stand_ins.get().get(self)
         return self if other is None else other.here
 
     @contextmanager
@@ -135,18 +127,19 @@ class StatePolicy:
 
         The block gets the new policy. It carries `start` at first; each batch replaces that.
         """
-        before, other = _stand_ins.policies, StatePolicy("carry")
+        other = StatePolicy("carry")
         other.carried = start
-        _stand_ins.policies = {**before, self: other}
+        token = _stand_ins.set({**_stand_ins.get(), self: other})
         try:
             yield other
         finally:
-            _stand_ins.policies = before
+            _stand_ins.reset(token)
 
-    def move(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Apply `function`, such as a change of device or dtype, to the carried state."""
-        if self.states:
-            self.states = tuple(map(function, self.states))
+
+# Policies that replace others in this thread, within `StatePolicy.carrying`.
+_stand_ins: ContextVar[Mapping[StatePolicy, StatePolicy]] = ContextVar(
+    "stand_ins", default=MappingProxyType({})
+)
 
 
 def _joined(states: BiLstmState) -> tuple[torch.Tensor, ...]:

@@ -18,7 +18,7 @@ from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
 from elmo_plugin.bilm.kernels.gpu.lstm_directions import usable as directions_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
-from elmo_plugin.bilm.model.lstm import BiLstm, LstmState
+from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmState
 from elmo_plugin.bilm.pretraining.loader import BatchPair
 from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax, load_softmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
@@ -156,7 +156,8 @@ class LanguageModel(torch.nn.Module):
         tops, finals = [], []
         # Streams have no padding, so time-major rows are a packed sequence.
         sizes = [batch_size] * num_steps
-        for layers, final in self.bilm.lstm.run(tokens.flatten(1, 2), sizes, states, dropout):
+        for name, rows, state in zip(DIRECTIONS, tokens.flatten(1, 2), states):
+            layers, final = self.bilm.lstm.stack(name, rows, sizes, state, dropout)
             tops.append(functional.dropout(layers[-1], dropout, self.training))
             finals.append(final)
         return tops, (finals[0], finals[1])

@@ -38,9 +38,9 @@ def test_unpacked_rows_are_where_they_were_and_padding_is_zero():
         packing = Packing(lengths, 11)
         assert sum(packing.batch_sizes) == mask.sum()
         assert sorted(packing.batch_sizes, reverse=True) == packing.batch_sizes
-        rows = [packing.pack(padded, direction) for direction in ("forward", "backward")]
+        rows = {one: packing.pack(padded, one) for one in ("forward", "backward")}
         expected = torch.cat([padded, padded], dim=-1) * mask.unsqueeze(-1)
-        assert torch.equal(packing.unpack(*rows), expected)
+        assert torch.equal(packing.unpack(**rows), expected)
 
 
 def test_state_is_sorted_with_the_sentences_and_back():
@@ -55,4 +55,4 @@ def test_state_is_sorted_with_the_sentences_and_back():
 def test_no_sentences():
     packing = Packing(torch.zeros(0, dtype=torch.long), 2)
     assert packing.batch_sizes == []
-    assert packing.unpack(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0, 2, 6)
+    assert packing.unpack(backward=torch.zeros(0, 3)).shape == (0, 2, 3)
