@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy
 import torch
 
 from elmo_plugin.bilm.files.bilm_tf import ADAGRAD_FILE, OPTIONS_FILE, SOFTMAX_KEYS
@@ -27,18 +26,16 @@ def read_accumulators(options: ElmoOptions, path: str | Path) -> dict[str, torch
     """
     shadow = BiLm(options)
     softmax: dict[str, torch.Tensor] = {}
-    kind = "file of Adagrad's accumulators"
     with torch.no_grad():
         for parameter in shadow.parameters():
             parameter.fill_(INITIAL_ACCUMULATOR)
-        for key, array, put in read_arrays(shadow, path, kind, SOFTMAX_KEYS):
-            if put is None:
-                softmax[key] = torch.from_numpy(array)
-                continue
-            # `put` converts weights: it adds a forget bias and changes signs. Undo both.
-            zeros = put(numpy.zeros(array.shape))
-            for (target, values), (_, nothing) in zip(put(array.astype("float64")), zeros):
-                target.copy_(torch.from_numpy(numpy.abs(values - nothing)))
+        kind = "file of Adagrad's accumulators"
+        for entry, array in read_arrays(shadow, path, kind, SOFTMAX_KEYS):
+            if entry.views:
+                for view, values in entry.split(array):
+                    view.copy_(values)
+            else:
+                softmax[entry.key] = torch.from_numpy(array)
     sums = {f"bilm.{name}": one.detach() for name, one in shadow.named_parameters()}
     if len(softmax) == len(SOFTMAX_KEYS):
         weight, bias = (softmax[key] for key in SOFTMAX_KEYS)

@@ -142,7 +142,7 @@ def plain_tensor(
 def converted(values: torch.Tensor, dtype: torch.dtype, key: str, path: str | Path) -> torch.Tensor:
     """Convert values of the file's tensor `key` to another dtype; they must be finite."""
     new = values.to(dtype)
-    if not torch.isfinite(new).all():
+    if new.numel() and not torch.stack(new.aminmax()).isfinite().all():
         raise ValueError(
             f"{path}: {key} holds NaN or infinity, or more than {new.dtype} can hold, expected "
             "finite numbers"

@@ -7,7 +7,7 @@ between TensorFlow's names, shapes and gate order and those of this package.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from elmo_plugin.bilm.files.safetensors_file import read_safetensors
 from elmo_plugin.bilm.kernels.backend import plain
 from elmo_plugin.bilm.manylangs.many_langs_options import ManyLangsOptions
 from elmo_plugin.bilm.model.bilm import BiLm
-from elmo_plugin.bilm.model.lstm import LstmCellWithProjection
 from elmo_plugin.bilm.model.options import ElmoOptions
 
 # TensorFlow's LSTMCell stores its gates as i, j (candidate), f, o, and adds 1 to f when it runs.
@@ -32,21 +31,41 @@ TENSORFLOW_FORGET_BIAS = 1.0
 CHECKSUM = "elmo_plugin_crc32"
 STORED_TYPES = ("float16", "float32", "float64")
 
-# Pairs of a parameter, or a slice of one, and the new values.
-Values = list[tuple[torch.Tensor, numpy.ndarray]]
-Put = Callable[[numpy.ndarray], Values]
-
 
 class Entry(NamedTuple):
     """
-    One dataset of a weight file: its name and shape, a function that converts its array to
-    parameters' values, and one that returns the array to write.
+    One dataset of a weight file: its name, and the parameters in it, as views that have the
+    dataset's axes and stand one below the other.
+
+    With `has_gates`, the last axis has the gates of an LSTM. With `is_negated`, the file has the
+    opposite sign, and with `offset` numbers that are less by this.
     """
 
     key: str
-    shape: tuple[int, ...]
-    put: Put
-    get: Callable[[], numpy.ndarray]
+    views: Sequence[torch.Tensor]
+    has_gates: bool = False
+    is_negated: bool = False
+    offset: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dataset."""
+        return (sum(map(len, self.views)), *self.views[0].shape[1:])
+
+    def split(self, array: numpy.ndarray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield each view with its numbers in the dataset, which keep their values."""
+        values = _swap_gates(torch.from_numpy(array)) if self.has_gates else torch.from_numpy(array)
+        for view, part in zip(self.views, values.split([len(view) for view in self.views])):
+            # PyTorch copies quickly into rows that are in order, as those of parameters are.
+            yield (view.t(), part.t()) if view.ndim == 2 else (view, part)
+
+    def array(self) -> numpy.ndarray:
+        """Return the dataset's numbers, in float32 or float64."""
+        values = torch.cat([view.detach().cpu() for view in self.views])
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
+        values = -values if self.is_negated else values
+        values = values if self.offset is None else values - self.offset
+        return (_swap_gates(values) if self.has_gates else values).numpy()
 
 
 def load_weights(bilm: BiLm, path: str | Path) -> None:
@@ -90,28 +109,30 @@ def read_weights(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, t
         yield from read_safetensors(bilm, path)
         return
     with whole_file(path, "weight file", "HDF5 file"):
-        for key, array, put in read_arrays(bilm, path):
-            assert put is not None
-            for target, values in put(array):
-                yield target, converted(torch.from_numpy(values), target.dtype, key, path)
+        for entry, array in read_arrays(bilm, path):
+            for view, values in entry.split(array):
+                values = -values if entry.is_negated else values
+                values = values if entry.offset is None else values + entry.offset
+                yield view, converted(values, view.dtype, entry.key, path)
 
 
 def read_arrays(
     bilm: BiLm, path: str | Path, kind: str = "weight file", more: Sequence[str] = ()
-) -> Iterator[tuple[str, numpy.ndarray, Put | None]]:
+) -> Iterator[tuple[Entry, numpy.ndarray]]:
     """
-    Yield key, array (float32 or float64) and `Entry.put` of each dataset in a biLM's HDF5 file, and
-    without `put` those of the keys `more` that are there; a wrong checksum is found at the end.
+    Yield each dataset of a biLM's HDF5 file, and without views those of the keys `more` that are
+    there, with its array in float32 or float64. A wrong checksum is found at the end.
     """
     checksum = 0
     with plain_hdf5(path, kind) as file:
-        puts: dict[str, Put | None] = {one.key: one.put for one in _checked(file, bilm, str(path))}
-        for key, put in (puts | {key: None for key in more if key in file}).items():
-            float_type = numpy.promote_types(file[key].dtype, numpy.float32)
-            array = file[key][...].astype(float_type, copy=False)
-            checksum = checksum_of(key, array, checksum)
-            yield key, array, put
-        written = file["char_embed"].file.attrs.get(CHECKSUM, checksum)
+        others = [Entry(key, ()) for key in more if key in file]
+        for entry in (*_checked(file, bilm, str(path)), *others):
+            dataset = file[entry.key]
+            float_type = numpy.promote_types(dataset.dtype, numpy.float32)
+            array = dataset[...].astype(float_type, copy=False)
+            checksum = checksum_of(entry.key, array, checksum)
+            yield entry, array
+        written = dataset.file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
             raise ValueError(
                 f"{path} is damaged: its numbers have the checksum {checksum:08x}, expected "
@@ -160,7 +181,7 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
         for entry in layout(bilm):
             compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
-            array = entry.get().astype(stored)
+            array = entry.array().astype(stored)
             file.create_dataset(entry.key, data=array, **compression)
             checksum = checksum_of(entry.key, array, checksum)
         file.attrs[CHECKSUM] = checksum
@@ -222,86 +243,33 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")
     char_cnn = bilm.char_cnn
     # Row 0, zeros for the padding token, is not in the file.
-    characters = char_cnn.char_embedding[1:]
-    yield _entry("char_embed", characters, lambda array: array, shape=characters.shape)
+    yield Entry("char_embed", [char_cnn.char_embedding[1:]])
     for index, convolution in enumerate(char_cnn.convolutions):
-        yield _entry(
-            f"CNN/W_cnn_{index}",
-            convolution.weight,
-            lambda array: array[0].T,
-            lambda array: array.T[None],
-            shape=(1, *convolution.weight.shape[::-1]),
-        )
+        yield Entry(f"CNN/W_cnn_{index}", [convolution.weight.permute(2, 1, 0).unsqueeze(0)])
         assert convolution.bias is not None
-        yield _entry(f"CNN/b_cnn_{index}", convolution.bias)
+        yield Entry(f"CNN/b_cnn_{index}", [convolution.bias])
     for index, highway in enumerate(char_cnn.highway_layers):
-        dim = highway.in_features
+        weights, biases = highway.weight.t().chunk(2, dim=1), highway.bias.chunk(2)
         # bilm-tf's gate "carry" is 1 minus our gate, so its weights have the opposite sign.
-        for rows, name, put in (
-            (slice(0, dim), "transform", numpy.transpose),
-            (slice(dim, 2 * dim), "carry", lambda array: -array.T),
-        ):
-            yield _entry(f"CNN_high_{index}/W_{name}", highway.weight[rows], put)
-            yield _entry(f"CNN_high_{index}/b_{name}", highway.bias[rows], put)
+        for part, name in enumerate(("transform", "carry")):
+            is_negated = name == "carry"
+            yield Entry(f"CNN_high_{index}/W_{name}", [weights[part]], is_negated=is_negated)
+            yield Entry(f"CNN_high_{index}/b_{name}", [biases[part]], is_negated=is_negated)
     if char_cnn.projection is not None:
-        yield _entry("CNN_proj/W_proj", char_cnn.projection.weight)
-        yield _entry("CNN_proj/b_proj", char_cnn.projection.bias)
+        yield Entry("CNN_proj/W_proj", [char_cnn.projection.weight.t()])
+        yield Entry("CNN_proj/b_proj", [char_cnn.projection.bias])
     for number, direction in enumerate(("forward", "backward")):
         for layer, cell in enumerate(bilm.lstm.layers(direction)):
-            yield from _cell_entries(f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", cell)
+            prefix = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            kernels = [cell.input_linearity.weight.t(), cell.state_linearity.weight.t()]
+            bias = cell.state_linearity.bias
+            forget_bias = torch.zeros(4, len(bias) // 4)
+            forget_bias[1] = TENSORFLOW_FORGET_BIAS
+            yield Entry(f"{prefix}/W_0", kernels, has_gates=True)
+            yield Entry(f"{prefix}/B", [bias], has_gates=True, offset=forget_bias.flatten())
+            yield Entry(f"{prefix}/W_P_0", [cell.state_projection.weight.t()])
 
 
-def _cell_entries(prefix: str, cell: LstmCellWithProjection) -> Iterator[Entry]:
-    inputs, states = cell.input_linearity.weight, cell.state_linearity.weight
-    bias = cell.state_linearity.bias
-    input_dim, cell_size = inputs.shape[1], len(bias) // 4
-    forget_bias = numpy.zeros(4 * cell_size, dtype=numpy.float32)
-    forget_bias[cell_size : 2 * cell_size] = TENSORFLOW_FORGET_BIAS
-
-    def put_kernel(array: numpy.ndarray) -> Values:
-        kernel = _swap_gates(array.T)
-        return [(inputs, kernel[:, :input_dim]), (states, kernel[:, input_dim:])]
-
-    def get_kernel() -> numpy.ndarray:
-        return _swap_gates(_array(torch.cat([inputs, states], dim=1))).T
-
-    shape = (input_dim + states.shape[1], len(bias))
-    yield Entry(f"{prefix}/W_0", shape, put_kernel, get_kernel)
-    yield _entry(
-        f"{prefix}/B",
-        bias,
-        lambda array: _swap_gates(array) + forget_bias,
-        lambda array: _swap_gates(array - forget_bias),
-    )
-    yield _entry(f"{prefix}/W_P_0", cell.state_projection.weight)
-
-
-def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
-    """Convert between the gate orders i, j, f, o and i, f, j, o along the first axis."""
-    first, second, third, fourth = numpy.split(array, 4, axis=0)
-    return numpy.concatenate([first, third, second, fourth], axis=0)
-
-
-def _entry(
-    key: str,
-    parameter: torch.Tensor,
-    put: Callable[[numpy.ndarray], numpy.ndarray] = numpy.transpose,
-    get: Callable[[numpy.ndarray], numpy.ndarray] | None = None,
-    shape: Sequence[int] | None = None,
-) -> Entry:
-    """
-    Return the `Entry` of one parameter. `put` converts the file's array to the parameter's values,
-    and `get` converts back; by default, both reverse the order of the axes.
-    """
-    return Entry(
-        key,
-        tuple(parameter.shape[::-1] if shape is None else shape),
-        lambda array: [(parameter, put(array))],
-        lambda: (get or put)(_array(parameter)),
-    )
-
-
-def _array(tensor: torch.Tensor) -> numpy.ndarray:
-    """Convert a tensor to NumPy; bfloat16, which NumPy lacks, becomes float32."""
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+def _swap_gates(values: torch.Tensor) -> torch.Tensor:
+    """Convert between the gate orders i, j, f, o and i, f, j, o along the last axis."""
+    return torch.cat([values.chunk(4, dim=-1)[gate] for gate in (0, 2, 1, 3)], dim=-1)

@@ -4,7 +4,6 @@ import copy
 import re
 from operator import attrgetter
 
-import numpy
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -625,21 +624,27 @@ def test_state_dicts_move_both_ways(files, tmp_path):
         assert torch.equal(value, ours.state_dict()[name])
 
 
-def putting(suffix, put):
-    """What converts the arrays whose keys end so by `put`, and the others as it should."""
-    entry = checkpoint._entry
-    return lambda key, parameter, *more, **shape: entry(
-        key, parameter, *((put,) if key.endswith(suffix) else more), **shape
-    )
+def changing(suffix, change):
+    """The layout of a weight file, of which the entries whose keys end so are changed."""
+    layout = checkpoint.layout
+    return lambda bilm: (change(one) if one.key.endswith(suffix) else one for one in layout(bilm))
+
+
+def transposed(entry):
+    return entry._replace(views=[view.t() for view in entry.views])
+
+
+def not_negated(entry):
+    return entry._replace(is_negated=False)
 
 
 BREAKS = {
     "swap": ("_swap_gates", lambda array: array),
     "forget bias": ("TENSORFLOW_FORGET_BIAS", 0.0),
-    "transpose": ("_entry", putting("W_P_0", lambda array: array)),
-    "highway transpose": ("_entry", putting("W_transform", lambda array: array)),
-    "carry sign": ("_entry", putting("W_carry", numpy.transpose)),
-    "carry bias sign": ("_entry", putting("b_carry", numpy.transpose)),
+    "transpose": ("layout", changing("W_P_0", transposed)),
+    "highway transpose": ("layout", changing("W_transform", transposed)),
+    "carry sign": ("layout", changing("W_carry", not_negated)),
+    "carry bias sign": ("layout", changing("b_carry", not_negated)),
 }
 
 
