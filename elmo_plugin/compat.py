@@ -74,25 +74,37 @@ from elmo_plugin.old_configs import check_not_of_0_9
 @functools.cache
 def repair() -> None:
     """Apply all patches in this module. Later calls do nothing."""
-    _reduce_on_plateau()
+    # Import here: importing `train` loads the plugin, which needs this file to be complete.
+    from allennlp.commands import train
+
+    loader: Any = multiprocess_data_loader.MultiProcessDataLoader
+    for function, wrapper in (
+        (nn_util.tiny_value_of_dtype, _tiny_value_of_dtype),
+        (MovingAverage.load_state_dict, _load_moving_average),
+        (file_utils.cached_path, _cached_path),
+        (common_util.get_spacy_model, _get_spacy_model),
+        (cached_transformers.get_tokenizer, _get_tokenizer),
+        (archival.load_archive, _load_archive),
+        (archival.archive_model, _archive_model),
+        (vars(Model)["_load"].__func__, _load_model),
+        (Model.extend_embedder_vocab, _extend_embedder_vocab),
+        (training_util.create_serialization_dir, _create_serialization_dir),
+        (Params.to_file, _write_config),
+        (gradient_descent_trainer.GradientDescentTrainer._save_model_state, _save_best_weights),
+        (train.train_model, _train_model),
+        (loader._start_instance_workers, _start_workers),
+        (loader._start_batch_workers, _start_workers),
+    ):
+        _wrap_in_place(function, wrapper)
+    _wrap_constructor(ReduceOnPlateauLearningRateScheduler, _reduce_on_plateau)
+    # Lambdas, with which a module cannot be pickled, become `torch.nn.Identity`.
+    _wrap_constructor(TokenCharactersEncoder, functools.partial(_with_identity, "_dropout"))
+    _wrap_constructor(CnnHighwayEncoder, functools.partial(_with_identity, "_layer_norm"))
     _mixed_precision_names()
-    _bfloat16()
     _sparse_gradient_norm()
     _numpy_scalars_in_training_state()
-    _moving_average_after_recover()
-    _local_files_without_a_home()
-    _spacy_models()
     _treebanks()
-    _transformers_tokenizer()
-    _archived_configs()
-    _damaged_archives()
-    _archives_without_options()
-    _new_labels_in_a_trained_model()
-    _start_of_training()
-    _best_weights_in_place()
-    _pretraining_keeps_its_folder()
-    _spawned_data_workers()
-    _models_that_do_not_pickle()
+    _archives()
 
 
 def _wrap_in_place(function: Any, wrapper: Callable[..., Any]) -> None:
@@ -114,19 +126,30 @@ def _call(*args: Any, _wrapper: Callable[..., Any], **kwargs: Any) -> Any:
     return _wrapper(*args, **kwargs)
 
 
-def _reduce_on_plateau() -> None:
-    """Fix a TypeError: AllenNLP passes `verbose`, which `ReduceLROnPlateau` no longer accepts."""
-    stock = ReduceOnPlateauLearningRateScheduler.__init__
+def _wrap_constructor(cls: Any, wrapper: Callable[..., None]) -> None:
+    """Wrap a constructor that calls `super()`, whose code cannot be replaced."""
+    stock = cls.__init__
 
     @functools.wraps(stock)  # FromParams must see the stock signature
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        call = inspect.signature(stock).bind(self, *args, **kwargs)
-        call.apply_defaults()
-        arguments = {k: v for k, v in call.arguments.items() if k not in ("self", "verbose")}
-        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(**arguments)
-        super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
+        wrapper(stock, self, *args, **kwargs)
 
-    ReduceOnPlateauLearningRateScheduler.__init__ = __init__  # type: ignore[method-assign]
+    cls.__init__ = __init__
+
+
+def _reduce_on_plateau(stock: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Fix a TypeError: AllenNLP passes `verbose`, which `ReduceLROnPlateau` no longer accepts."""
+    call = inspect.signature(stock).bind(self, *args, **kwargs)
+    call.apply_defaults()
+    arguments = {k: v for k, v in call.arguments.items() if k not in ("self", "verbose")}
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(**arguments)
+    super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
+
+
+def _with_identity(name: str, stock: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    stock(self, *args, **kwargs)
+    if not isinstance(getattr(self, name), torch.nn.Module):
+        setattr(self, name, torch.nn.Identity())
 
 
 def _mixed_precision_names() -> None:
@@ -141,13 +164,9 @@ def _mixed_precision_names() -> None:
     ddp_accelerator.amp = amp  # type: ignore[assignment]
 
 
-def _bfloat16() -> None:
+def _tiny_value_of_dtype(stock: Any, dtype: torch.dtype) -> float:
     """Let AllenNLP's masked softmax and losses take bfloat16, whose range is that of float32."""
-
-    def tiny_value_of_dtype(stock: Any, dtype: torch.dtype) -> float:
-        return stock(torch.float32 if dtype == torch.bfloat16 else dtype)
-
-    _wrap_in_place(nn_util.tiny_value_of_dtype, tiny_value_of_dtype)
+    return stock(torch.float32 if dtype == torch.bfloat16 else dtype)
 
 
 def _sparse_gradient_norm() -> None:
@@ -174,42 +193,30 @@ def _numpy_scalars_in_training_state() -> None:
     torch.serialization.add_safe_globals([scalar, numpy.dtype, *dtypes])
 
 
-def _moving_average_after_recover() -> None:
+def _load_moving_average(stock: Any, self: MovingAverage, state_dict: Dict[str, Any]) -> None:
     """
-    Patch AllenNLP's moving average to average the model's parameters after `--recover`. Unpatched,
-    it averages tensors read from the checkpoint, which never change.
+    Average the model's parameters after `--recover`. Unpatched, AllenNLP averages tensors read from
+    the checkpoint, which never change.
     """
-
-    def load_state_dict(self: MovingAverage, state_dict: Dict[str, Any]) -> None:
-        for name, _ in self._parameters:
-            self._shadows[name].copy_(state_dict["shadows"][name])
-            self._backups[name].copy_(state_dict["backups"][name])
-
-    MovingAverage.load_state_dict = load_state_dict  # type: ignore[method-assign]
+    for name, _ in self._parameters:
+        self._shadows[name].copy_(state_dict["shadows"][name])
+        self._backups[name].copy_(state_dict["backups"][name])
 
 
-def _local_files_without_a_home() -> None:
+def _cached_path(stock: Any, url_or_filename: Any, *args: Any, **kwargs: Any) -> str:
     """Let AllenNLP read local files where the folder of its cache cannot be made."""
-
-    def cached_path(stock: Any, url_or_filename: Any, *args: Any, **kwargs: Any) -> str:
-        try:
-            return stock(url_or_filename, *args, **kwargs)
-        except OSError:
-            if args or kwargs or not Path(url_or_filename).exists():
-                raise
-            return str(url_or_filename)
-
-    _wrap_in_place(file_utils.cached_path, cached_path)
+    try:
+        return stock(url_or_filename, *args, **kwargs)
+    except OSError:
+        if args or kwargs or not Path(url_or_filename).exists():
+            raise
+        return str(url_or_filename)
 
 
-def _spacy_models() -> None:
+def _get_spacy_model(stock: Any, spacy_model_name: str, *args: Any, **kwargs: Any) -> Any:
     """Let AllenNLP's `SpacyTokenizer` split text without a download; see `split_by_rules`."""
-
-    def get_spacy_model(stock: Any, spacy_model_name: str, *args: Any, **kwargs: Any) -> Any:
-        split_by_rules(spacy_model_name)
-        return stock(spacy_model_name, *args, **kwargs)
-
-    _wrap_in_place(common_util.get_spacy_model, get_spacy_model)
+    split_by_rules(spacy_model_name)
+    return stock(spacy_model_name, *args, **kwargs)
 
 
 def _treebanks() -> None:
@@ -229,17 +236,13 @@ def _treebanks() -> None:
     _wrap_in_place(BracketParseCorpusReader.__init__, __init__)
 
 
-def _transformers_tokenizer() -> None:
+def _get_tokenizer(stock: Any, model_name: str, **kwargs: Any) -> Any:
     """
     Do not pass `add_special_tokens` to the constructor of a Hugging Face tokenizer, which now
     rejects this argument. AllenNLP also passes it in each call of the tokenizer, which is enough.
     """
-
-    def get_tokenizer(stock: Any, model_name: str, **kwargs: Any) -> Any:
-        kwargs.pop("add_special_tokens", None)
-        return stock(model_name, **kwargs)
-
-    _wrap_in_place(cached_transformers.get_tokenizer, get_tokenizer)
+    kwargs.pop("add_special_tokens", None)
+    return stock(model_name, **kwargs)
 
 
 class _PlainTarFile(tarfile.TarFile):
@@ -272,15 +275,10 @@ class _PlainTarFile(tarfile.TarFile):
         self.addfile(member, io.BytesIO(content))
 
 
-def _archived_configs() -> None:
-    """Patch AllenNLP to store the config from `archived_config` in the archive of a run."""
-    archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
-
-
-def _damaged_archives() -> None:
+def _archives() -> None:
     """
-    Notice damage that AllenNLP misses: it compares neither an archive's checksum nor the names of
-    its members. Errors name the archive; unpatched, they name at most a temporary folder.
+    Read archives by `_PlainTarFile`, and notice a checksum that differs, to which AllenNLP is
+    blind. Write them with the config from `archived_config`.
     """
 
     @contextmanager
@@ -299,102 +297,86 @@ def _damaged_archives() -> None:
                 stack.pop_all()
             yield folder
 
-    def load_archive(stock: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
-        archival.cached_path(archive_file)  # raises a clear error if there is no such file
-        try:
-            return stock(archive_file, *args, **kwargs)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise ConfigurationError(
-                f"the archive {archive_file} cannot be loaded ({type(error).__name__}: {error}), "
-                "expected the model.tar.gz or the folder of a run"
-            ) from error
-
     archival.extracted_archive = extracted_archive
-    _wrap_in_place(archival.load_archive, load_archive)
+    archival.tarfile = types.SimpleNamespace(open=_PlainTarFile.open)  # type: ignore[assignment]
 
 
-def _archives_without_options() -> None:
+def _load_archive(stock: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
+    """Name the archive in errors; unpatched, they name at most a temporary folder."""
+    archival.cached_path(archive_file)  # raises a clear error if there is no such file
+    try:
+        return stock(archive_file, *args, **kwargs)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"the archive {archive_file} cannot be loaded ({type(error).__name__}: {error}), "
+            "expected the model.tar.gz or the folder of a run"
+        ) from error
+
+
+def _archive_model(
+    stock: Any,
+    serialization_dir: Any,
+    weights: str = archival._DEFAULT_WEIGHTS,
+    archive_path: Any = None,
+    include_in_archive: Any = None,
+) -> str:
     """
     Store the biLM's options in a model's archive. Otherwise an archive can only be loaded where the
     options file that its config names exists. See `elmo_plugin.modules.archived_bilm`.
     """
-    stock_load = Model._load.__func__  # type: ignore[attr-defined]
-
-    @functools.wraps(stock_load)
-    def _load(cls: Any, config: Any, serialization_dir: Any, *args: Any, **kwargs: Any) -> Model:
-        with loading_from(serialization_dir):
-            model = stock_load(cls, config, serialization_dir, *args, **kwargs)
-        remember_labels(model)
-        return model
-
-    def archive_model(
-        stock: Any,
-        serialization_dir: Any,
-        weights: str = archival._DEFAULT_WEIGHTS,
-        archive_path: Any = None,
-        include_in_archive: Any = None,
-    ) -> str:
-        more = write_options(serialization_dir)
-        return stock(serialization_dir, weights, archive_path, [*(include_in_archive or []), *more])
-
-    Model._load = classmethod(_load)  # type: ignore[method-assign, assignment]
-    _wrap_in_place(archival.archive_model, archive_model)
+    more = write_options(serialization_dir)
+    return stock(serialization_dir, weights, archive_path, [*(include_in_archive or []), *more])
 
 
-def _new_labels_in_a_trained_model() -> None:
+def _load_model(
+    stock: Any, cls: Any, config: Any, serialization_dir: Any, *args: Any, **kwargs: Any
+) -> Model:
+    """Read the options that `_archive_model` stored, and remember the labels."""
+    with loading_from(serialization_dir):
+        model = stock(cls, config, serialization_dir, *args, **kwargs)
+    remember_labels(model)
+    return model
+
+
+def _extend_embedder_vocab(stock: Any, self: Model, *args: Any, **kwargs: Any) -> None:
     """
     Raise an error if a trained model gets new labels. `evaluate --extend-vocab` and `from_archive`
     add them to the vocabulary, but the output layer has no rows for them.
     """
-    stock = Model.extend_embedder_vocab
-
-    @functools.wraps(stock)
-    def extend_embedder_vocab(self: Model, *args: Any, **kwargs: Any) -> None:
-        check_no_new_labels(self)
-        stock(self, *args, **kwargs)
-
-    Model.extend_embedder_vocab = extend_embedder_vocab  # type: ignore[method-assign]
+    check_no_new_labels(self)
+    stock(self, *args, **kwargs)
 
 
-def _start_of_training() -> None:
+def _create_serialization_dir(
+    stock: Any, params: Any, serialization_dir: Any, recover: bool, force: bool
+) -> None:
     """
     Let `--recover` begin a run, as the script of a requeued job needs it. Its folder is absent, or
     has only logs and what a job wrote that was killed in its first second. A distributed run
-    without a checkpoint makes its vocabulary. Write the config atomically. Refuse a config of
-    AllenNLP 0.9, with an error that names the old keys and their replacements; AllenNLP 2 says only
-    `key "data_loader" is required`, or ignores them.
+    without a checkpoint makes its vocabulary. Refuse a config of AllenNLP 0.9, with an error that
+    names the old keys and their replacements; AllenNLP 2 says only `key "data_loader" is required`,
+    or ignores them.
     """
-
-    def create_serialization_dir(
-        stock: Any, params: Any, serialization_dir: Any, recover: bool, force: bool
-    ) -> None:
-        # Check here, because `train` and `find-lr` call this function before any other work.
-        config = params.as_dict(quiet=True)
-        check_not_of_0_9(config)
-        if is_pretraining(config):
-            raise ConfigurationError(
-                "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
-                "train` run and no other command"
-            )
-        folder = Path(serialization_dir)
-        if recover and not force and _holds_no_run(folder, params):
-            training_util.logger.info("%s holds no run to recover: a new one begins", folder)
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            stock(params, serialization_dir, recover, force)
-        # AllenNLP would load the vocabulary, which may be missing, or cut short by a kill.
-        if recover and "distributed" in config and not any(folder.glob("training_state_*")):
-            shutil.rmtree(folder / "vocabulary", ignore_errors=True)
-            training_util.make_vocab_from_params(params.duplicate(), folder)
-
-    def to_file(stock: Any, params: Any, params_file: Any, *args: Any, **kwargs: Any) -> None:
-        with atomic_write(params_file) as temporary:
-            stock(params, temporary, *args, **kwargs)
-
-    _wrap_in_place(training_util.create_serialization_dir, create_serialization_dir)
-    _wrap_in_place(Params.to_file, to_file)
+    # Check here, because `train` and `find-lr` call this function before any other work.
+    config = params.as_dict(quiet=True)
+    check_not_of_0_9(config)
+    if is_pretraining(config):
+        raise ConfigurationError(
+            "this is a config of pretraining, which `elmo-plugin pretrain` and `allennlp "
+            "train` run and no other command"
+        )
+    folder = Path(serialization_dir)
+    if recover and not force and _holds_no_run(folder, params):
+        training_util.logger.info("%s holds no run to recover: a new one begins", folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        stock(params, serialization_dir, recover, force)
+    # AllenNLP would load the vocabulary, which may be missing, or cut short by a kill.
+    if recover and "distributed" in config and not any(folder.glob("training_state_*")):
+        shutil.rmtree(folder / "vocabulary", ignore_errors=True)
+        training_util.make_vocab_from_params(params.duplicate(), folder)
 
 
 def _holds_no_run(folder: Path, params: Params) -> bool:
@@ -415,78 +397,48 @@ def _holds_no_run(folder: Path, params: Params) -> bool:
     return True
 
 
-def _best_weights_in_place() -> None:
-    """Patch AllenNLP's trainer to write best.th atomically, so that a kill never truncates it."""
-
-    def _save_model_state(self: Any, path: str) -> None:
-        model = self.model if self._ddp_wrapped_model is None else self._ddp_wrapped_model
-        save_atomically(model.state_dict(), path)
-
-    gradient_descent_trainer.GradientDescentTrainer._save_model_state = _save_model_state  # type: ignore[method-assign]
+def _write_config(stock: Any, params: Any, params_file: Any, *args: Any, **kwargs: Any) -> None:
+    """Write the config atomically."""
+    with atomic_write(params_file) as temporary:
+        stock(params, temporary, *args, **kwargs)
 
 
-def _pretraining_keeps_its_folder() -> None:
+def _save_best_weights(stock: Any, trainer: Any, path: str) -> None:
+    """Write best.th atomically, so that a kill never truncates it."""
+    model = trainer.model if trainer._ddp_wrapped_model is None else trainer._ddp_wrapped_model
+    save_atomically(model.state_dict(), path)
+
+
+def _train_model(stock: Any, params: Any, serialization_dir: Any, *args: Any, **kwargs: Any) -> Any:
     """
     Let pretraining manage its own folder. `allennlp train` would delete the whole folder with
     `--force`, overwrite the config when it resumes, and make an archive at the end.
     """
-    # Import here: importing `train` loads the plugin, which needs this file to be complete.
-    from allennlp.commands import train
+    if not is_pretraining(params.params):
+        return stock(params, serialization_dir, *args, **kwargs)
+    from allennlp.commands.train import TrainModel
 
-    def train_model(
-        stock: Any, params: Any, serialization_dir: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        if not is_pretraining(params.params):
-            return stock(params, serialization_dir, *args, **kwargs)
-        bound = inspect.signature(stock).bind(params, serialization_dir, *args, **kwargs)
-        given = bound.arguments
-        params.params["type"] = TYPE
-        run = train.TrainModel.from_params(
-            params,
-            serialization_dir=str(serialization_dir),
-            recover=given.get("recover", False),
-            force=given.get("force", False),
-        )
-        if not given.get("dry_run", False):
-            run.run()
-        return None
-
-    _wrap_in_place(train.train_model, train_model)
+    given = inspect.signature(stock).bind(params, serialization_dir, *args, **kwargs).arguments
+    params.params["type"] = TYPE
+    run = TrainModel.from_params(
+        params,
+        serialization_dir=str(serialization_dir),
+        recover=given.get("recover", False),
+        force=given.get("force", False),
+    )
+    if not given.get("dry_run", False):
+        run.run()
+    return None
 
 
-def _spawned_data_workers() -> None:
+def _start_workers(stock: Any, loader: Any, queue: Any, context: Any) -> Any:
     """
     Fix data loaders with `start_method: "spawn"`. AllenNLP's lock for the progress bar works only
     with forked workers.
     """
     stock_mp = multiprocess_data_loader.mp
-
-    def with_lock_of_context(stock: Any) -> Any:
-        def start_workers(self: Any, queue: Any, ctx: Any) -> Any:
-            multiprocess_data_loader.mp = types.SimpleNamespace(RLock=ctx.RLock)  # type: ignore[assignment]
-            try:
-                return stock(self, queue, ctx)
-            finally:
-                multiprocess_data_loader.mp = stock_mp
-
-        return start_workers
-
-    loader: Any = multiprocess_data_loader.MultiProcessDataLoader
-    loader._start_instance_workers = with_lock_of_context(loader._start_instance_workers)
-    loader._start_batch_workers = with_lock_of_context(loader._start_batch_workers)
-
-
-def _models_that_do_not_pickle() -> None:
-    """Make two AllenNLP modules picklable: replace their lambdas by `torch.nn.Identity`."""
-
-    def with_identity(stock: Any, name: str) -> Any:
-        @functools.wraps(stock)  # FromParams must see the stock signature
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            stock(self, *args, **kwargs)
-            if not isinstance(getattr(self, name), torch.nn.Module):
-                setattr(self, name, torch.nn.Identity())
-
-        return __init__
-
-    for module, name in ((TokenCharactersEncoder, "_dropout"), (CnnHighwayEncoder, "_layer_norm")):
-        module.__init__ = with_identity(module.__init__, name)  # type: ignore[method-assign]
+    multiprocess_data_loader.mp = types.SimpleNamespace(RLock=context.RLock)  # type: ignore[assignment]
+    try:
+        return stock(loader, queue, context)
+    finally:
+        multiprocess_data_loader.mp = stock_mp

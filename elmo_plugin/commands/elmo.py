@@ -17,7 +17,7 @@ from elmo_plugin.commands.arguments import (
     settings_in,
 )
 from elmo_plugin.commands.outputs import check_output
-from elmo_plugin.commands.progress import progress_bar, says_how_to_resume
+from elmo_plugin.commands.progress import progress_bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,8 +101,8 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         lines, total = _open(args.input_file, stack)
         bilm = load(args, args.state)
-        bar = stack.enter_context(progress_bar(args, " sentences", total))
-        stack.enter_context(says_how_to_resume(bar, "the same command with --resume"))
+        resume = "the same command with --resume"
+        bar = stack.enter_context(progress_bar(args, " sentences", resume, total))
         count = extract(
             bilm,
             lines,

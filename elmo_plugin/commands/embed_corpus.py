@@ -11,7 +11,7 @@ from elmo_plugin.commands.arguments import (
     add_storage_dtype,
     settings_in,
 )
-from elmo_plugin.commands.progress import progress_bar, says_how_to_resume
+from elmo_plugin.commands.progress import progress_bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     from elmo_plugin.bilm.corpus.plan import CorpusSettings
 
     settings = CorpusSettings(**settings_in(args, CorpusSettings))
-    with progress_bar(args, " tokens") as bar, says_how_to_resume(bar, "the same command"):
+    with progress_bar(args, " tokens", "the same command") as bar:
         complete = embed_corpus(
             args.inputs,
             args.output,

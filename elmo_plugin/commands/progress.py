@@ -11,38 +11,28 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-def progress_bar(args: argparse.Namespace, unit: str, total: Optional[int] = None) -> "tqdm":
+@contextmanager
+def progress_bar(
+    args: argparse.Namespace, unit: str, resume: str, total: Optional[int] = None
+) -> Iterator["tqdm"]:
     """
-    Return a progress bar on stderr. With `--file-friendly-logging`, it prints a new line every 10
-    seconds. `unit` names what the bar counts, and `total` is the final count, if known.
+    Context manager that returns a progress bar on stderr. With `--file-friendly-logging`, it prints
+    a new line every 10 seconds. `unit` names what the bar counts, and `total` is the final count,
+    if known. It adds "to resume, run `resume`" to the message of a `KeyboardInterrupt` or an
+    `OSError`, such as a full disk, but not of a `FileNotFoundError`, which means a missing input.
     """
     from tqdm import tqdm
 
-    return tqdm(
-        total=total,
-        unit=unit,
-        mininterval=10 if args.file_friendly_logging else 0.5,
-        file=_Lines() if args.file_friendly_logging else sys.stderr,
-    )
-
-
-@contextmanager
-def says_how_to_resume(bar: "tqdm", command: str) -> Iterator[None]:
-    """
-    Context manager that adds "to resume, run `command`" to the message of a `KeyboardInterrupt` or
-    an `OSError`, such as a full disk. It closes `bar` first. A `FileNotFoundError` is not changed,
-    because it means a missing input.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        bar.close()
-        raise KeyboardInterrupt(f"interrupted; to resume, run {command}") from None
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        bar.close()
-        raise OSError(f"{described(error)}; to resume, run {command}") from error
+    every, file = (10, _Lines()) if args.file_friendly_logging else (0.5, sys.stderr)
+    with tqdm(total=total, unit=unit, mininterval=every, file=file) as bar:
+        try:
+            yield bar
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted; to resume, run {resume}") from None
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise OSError(f"{described(error)}; to resume, run {resume}") from error
 
 
 class _Lines:
