@@ -39,12 +39,11 @@ from elmo_plugin.bilm.files.weights import save_weights
 from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.config import LoopSettings
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.optimization import WarmupCosine, clip_grad_norm
 from elmo_plugin.bilm.pretraining.processes import Processes
-from elmo_plugin.bilm.pretraining.settings import LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.step import Stepper
 from elmo_plugin.bilm.pretraining.vocabulary import (

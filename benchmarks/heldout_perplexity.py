@@ -22,8 +22,7 @@ from pathlib import Path
 import torch
 
 from elmo_plugin.bilm.model.lstm import LstmState
-from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, loss_metrics, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, find_text_files
 from elmo_plugin.bilm.use.scoring import load_with_softmax

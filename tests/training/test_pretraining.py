@@ -13,8 +13,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.model.characters import batch_to_ids
-from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, loss_metrics, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary

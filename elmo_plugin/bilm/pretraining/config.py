@@ -1,18 +1,25 @@
-"""Config of a pretraining run: the allowed keys, and the objects that are built from it."""
+"""Config of a pretraining run: its settings, the allowed keys, and what is built from it."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from elmo_plugin.bilm.pretraining.language_model import make_language_model
+from elmo_plugin.bilm.pretraining.checkpoints import CheckpointSettings
+from elmo_plugin.bilm.pretraining.language_model import loss_metrics, make_language_model
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
-from elmo_plugin.bilm.pretraining.settings import LoopSettings
+from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
-from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary, find_text_files, vocabulary_of
+from elmo_plugin.bilm.pretraining.vocabulary import (
+    WordVocabulary,
+    check_fraction,
+    check_least,
+    find_text_files,
+    vocabulary_of,
+)
 
 # Value of the optional key `type`, by the part of the config that may have one.
 TYPE = "bilm_pretraining"
@@ -50,6 +57,76 @@ PYTORCH_SEED = 133
 
 
 @dataclass(frozen=True)
+class LoopSettings:
+    """
+    Settings of the training loop.
+
+    # Parameters
+
+    optimizer : `dict[str, Any]`
+        See `make_optimizer`.
+    learning_rate_scheduler : `WarmupCosine | None`, optional (default = `None`)
+        Schedule of the learning rate; constant if not given.
+    grad_norm : `float | None`, optional (default = `None`)
+        Clip gradients to this norm, over all parameters.
+    num_gradient_accumulation_steps : `int`, optional (default = `1`)
+        Batches per optimizer step.
+    gradient_scale : `float`, optional (default = `1.0`)
+        Factor on the gradients before clipping; bilm-tf uses `num_steps`.
+    frozen_steps : `int`, optional (default = `0`)
+        Number of steps at the start of the run in which only the softmax is trained.
+    dropout_free_steps : `int`, optional (default = `0`)
+        Number of steps at the start of the run without dropout. In the first pass over a large
+        text all sentences are new, and the biLM cannot overfit.
+    reset_probability : `float`, optional (default = `0.0`)
+        Probability that a stream starts a batch from a state of zeros, and not from its last one.
+        Without it, training hardly meets the states that follow from zeros, with which other text
+        begins.
+    validation_metric : `str`, optional (default = `"-perplexity"`)
+        Held-out metric that selects the best epoch; `+` if larger is better, `-` if smaller is.
+    patience : `int | None`, optional (default = `None`)
+        Stop after this many epochs without improvement.
+    seed : `int`, optional (default = `133`)
+        Seed of dropout and of the sampled negatives.
+    card : `dict[str, Any] | None`, optional (default = `None`)
+        Further entries for the model card, `card.json`, which always has the run's metrics.
+    cuda_device : `int | None`, optional (default = `None`)
+        Number of the GPU, or -1 for the CPU. The default is the first GPU, if there is one.
+    tensorboard : `bool`, optional (default = `False`)
+        Write curves for TensorBoard to `log/` in the run's folder.
+    """
+
+    optimizer: dict[str, Any]
+    num_epochs: int = 20
+    learning_rate_scheduler: WarmupCosine | None = None
+    grad_norm: float | None = None
+    num_gradient_accumulation_steps: int = 1
+    gradient_scale: float = 1.0
+    frozen_steps: int = 0
+    dropout_free_steps: int = 0
+    reset_probability: float = 0.0
+    validation_metric: str = "-perplexity"
+    patience: int | None = None
+    checkpointer: CheckpointSettings = field(default_factory=CheckpointSettings)
+    seed: int = 133
+    card: dict[str, Any] | None = None
+    cuda_device: int | None = None
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "patience", "num_gradient_accumulation_steps"):
+            check_least(1, **{name: getattr(self, name)})
+        check_least(0, frozen_steps=self.frozen_steps, dropout_free_steps=self.dropout_free_steps)
+        check_fraction("reset_probability", self.reset_probability)
+        for name in ("grad_norm", "gradient_scale"):
+            if not (getattr(self, name) is None or getattr(self, name) > 0):
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
+        metric, known = self.validation_metric, sorted(loss_metrics(0, 0, sampled=False))
+        if metric[:1] not in ("+", "-") or metric[1:] not in known:
+            raise ValueError(f"validation_metric is {metric!r}, expected + or - and one of {known}")
+
+
+@dataclass(frozen=True)
 class _Parts:
     # The last four are of version 0.2 and of AllenNLP, and have no effect.
 
@@ -69,12 +146,8 @@ class _Parts:
 
 def is_pretraining(config: dict[str, Any]) -> bool:
     """Return whether the `type` keys of an AllenNLP config describe a pretraining run."""
-    model, trainer = config.get("model"), config.get("trainer")
-    return (
-        config.get("type") == TYPE
-        or (isinstance(trainer, dict) and trainer.get("type") == TYPES["trainer"])
-        or (isinstance(model, dict) and model.get("type") == TYPES["model"])
-    )
+    kinds = ((config, TYPE), *((config.get(part), TYPES[part]) for part in ("model", "trainer")))
+    return any(isinstance(part, dict) and part.get("type") == kind for part, kind in kinds)
 
 
 def check_config(config: dict[str, Any], source: str) -> None:
@@ -132,18 +205,7 @@ def inputs_named(config: dict[str, Any]) -> Iterator[Path]:
 
 def make_vocabulary(config: dict[str, Any]) -> WordVocabulary:
     """Read the softmax's `vocabulary_file`, or count the words of the training text."""
-    settings = arguments_of(
-        "vocabulary", config.get("vocabulary"), vocabulary_of, ["paths"],
-        vocabulary_file=str | None,
-    )  # fmt: skip
-    file = settings.pop("vocabulary_file", None)
-    if file is not None:
-        if limits := {name: one for name, one in settings.items() if one not in (None, 1)}:
-            raise ValueError(
-                f"vocabulary: vocabulary_file is given with {limits}, expected one of them: the "
-                "file's words are taken as they are"
-            )
-        return WordVocabulary.from_file(file)
+    settings = arguments_of("vocabulary", config.get("vocabulary"), vocabulary_of, ["paths"])
     return vocabulary_of(find_text_files(config["train_data_path"]), **settings)
 
 
@@ -180,8 +242,7 @@ def make_settings(config: dict[str, Any], command: list[str] | None = None) -> L
     """
     model = config.get("model") or {}
     given = config["trainer"] | {name: model[name] for name in LOOP_KEYS if name in model}
-    settings = arguments_of("trainer", given, LoopSettings, cuda_device=int | None)
-    settings.pop("cuda_device", None)
+    settings = arguments_of("trainer", given, LoopSettings)
     card = {"command": " ".join(command)} if command else {}
     return LoopSettings(**settings | {"card": card | (settings.get("card") or {})})
 
@@ -190,10 +251,8 @@ def make_model_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """Return the config's `model` as arguments for `make_language_model`."""
     model = {name: value for name, value in config["model"].items() if name not in LOOP_KEYS}
     arguments = arguments_of("model", model, make_language_model, ["words", "counts"])
-    arguments_of(
-        "model.softmax", arguments.get("softmax"), WordSoftmax,
-        ["num_words", "projection_dim", "counts"], pretrained_file=str | None,
-    )  # fmt: skip
+    others = ["num_words", "projection_dim", "counts"]
+    arguments_of("model.softmax", arguments.get("softmax"), WordSoftmax, others)
     return arguments
 
 
@@ -208,11 +267,10 @@ def arguments_of(
     given: dict[str, Any] | None,
     target: Callable[..., Any],
     of_others: Sequence[str] = (),
-    **more: Any,
 ) -> dict[str, Any]:
     """
     Return the part `where` of a config as arguments of a function or a class, without those
-    `of_others` and with `more`, whose values are types. An object for a dataclass becomes one.
+    `of_others`. An object for a dataclass becomes one.
 
     Raise a `ValueError` if a key is unknown or missing, or a value has the wrong type.
     """
@@ -220,25 +278,23 @@ def arguments_of(
     if where in TYPES and (found := given.pop("type", TYPES[where])) != TYPES[where]:
         raise ValueError(f"{where}.type is {found!r}, expected {TYPES[where]!r}")
     parameters = inspect.signature(target).parameters
-    types = {name: one.annotation for name, one in parameters.items() if name not in of_others}
-    types |= more
-    wrong = [f"the key {name!r} is unknown" for name in sorted(given.keys() - types.keys())]
-    expected = f", expected one of {sorted(types)}" if wrong else ""
+    own = {name: one for name, one in parameters.items() if name not in of_others}
+    wrong = [f"the key {name!r} is unknown" for name in sorted(given.keys() - own)]
+    expected = f", expected one of {sorted(own)}" if wrong else ""
     wrong += [
         f"the key {name!r} is missing"
-        for name, one in parameters.items()
-        if name in types.keys() - given.keys() and one.default is inspect.Parameter.empty
+        for name, one in own.items()
+        if name not in given and one.default is one.empty
     ]
     if wrong:
         raise ValueError(f"{where}: {'; '.join(wrong)}{expected}")
     for name, value in given.items():
-        inner: list[Any] = [
-            one for one in (types[name], *get_args(types[name])) if is_dataclass(one)
-        ]
+        kind = own[name].annotation
+        inner: Any = next(filter(is_dataclass, (kind, *get_args(kind))), None)
         if inner and isinstance(value, dict):
-            given[name] = inner[0](**arguments_of(f"{where}.{name}", value, inner[0]))
-        elif not _matches(value, types[name]):
-            text = getattr(types[name], "__name__", types[name])
+            given[name] = inner(**arguments_of(f"{where}.{name}", value, inner))
+        elif not _matches(value, kind):
+            text = getattr(kind, "__name__", kind)
             raise ValueError(f"{where}: {name} is {value!r}, expected {text}")
     return given
 

@@ -1,5 +1,7 @@
 """Language model for pretraining: a biLM with a softmax over words."""
 
+import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +22,7 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmState
 from elmo_plugin.bilm.pretraining.loader import BatchPair
-from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax, load_softmax
+from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
 
@@ -34,7 +36,7 @@ class StepOutput(NamedTuple):
 
     forward_loss: torch.Tensor
     backward_loss: torch.Tensor
-    states: tuple[LstmState, LstmState]
+    states: BiLstmState
 
     @property
     def loss(self) -> torch.Tensor:
@@ -99,7 +101,7 @@ class LanguageModel(torch.nn.Module):
     def forward(
         self,
         batch: BatchPair,
-        states: tuple[LstmState, LstmState] | None = None,
+        states: BiLstmState | None = None,
         negatives: tuple[Negatives, Negatives] | None = None,
         dropout: float | None = None,
     ) -> StepOutput:
@@ -205,8 +207,7 @@ def make_language_model(
     pretrained_file : `str | None`, optional (default = `None`)
         Initial weights of the biLM, a `weights.hdf5`; random if not given.
     softmax : `dict[str, Any] | None`, optional (default = `None`)
-        `num_samples`, `sparse`, `count_exponent`, `num_frequent` and `bias_from_counts` of
-        `WordSoftmax`, and `pretrained_file`, a `softmax.hdf5` with initial weights.
+        Arguments of `WordSoftmax`.
     dropout, dtype
         See `LanguageModel`.
     """
@@ -217,9 +218,52 @@ def make_language_model(
         raise ValueError(
             "model.options is a model of ELMoForManyLangs, expected one in bilm-tf's format"
         )
-    arguments = dict(softmax or {})
-    softmax_file = arguments.pop("pretrained_file", None)
-    word_softmax = WordSoftmax(len(words), bilm.options.projection_dim, counts=counts, **arguments)
-    if softmax_file is not None:
-        load_softmax(word_softmax, softmax_file)
+    word_softmax = WordSoftmax(
+        len(words), bilm.options.projection_dim, counts=counts, **(softmax or {})
+    )
     return LanguageModel(bilm, word_softmax, dropout, dtype)
+
+
+def sum_of_losses(
+    model: LanguageModel,
+    batches: Iterable[BatchPair],
+    states: BiLstmState | None = None,
+) -> tuple[float, float, int]:
+    """
+    Return the sums of the forward and the backward losses of consecutive batches, with the full
+    softmax and without dropout, and the number of batches. A batch's loss is its mean in nats per
+    word. `states` are the LSTM states before the first batch (default: zeros).
+    """
+    was_training = model.training
+    model.eval()
+    forward, backward, count = 0.0, 0.0, 0
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                output = model(batch, states)
+                states = output.states
+                forward += output.forward_loss.item()
+                backward += output.backward_loss.item()
+                count += 1
+    finally:
+        model.train(was_training)
+    return forward, backward, count
+
+
+def loss_metrics(forward: float, backward: float, sampled: bool) -> dict[str, float]:
+    """
+    Return loss and perplexities by name, given the mean losses of both directions in nats per word.
+
+    `perplexity` is the geometric mean of both directions' perplexities, as bilm-tf prints it
+    (bilm/training.py at 7cffee2, `test`). That of a `sampled` softmax is not comparable with it.
+    """
+    loss = (forward + backward) / 2
+    average = math.exp(min(loss, 700.0))
+    if sampled:
+        return {"loss": loss, "sampled_perplexity": average}
+    return {
+        "loss": loss,
+        "forward_perplexity": math.exp(min(forward, 700.0)),
+        "backward_perplexity": math.exp(min(backward, 700.0)),
+        "perplexity": average,
+    }

@@ -16,9 +16,9 @@ import torch
 from elmo_plugin.bilm.files.atomic_write import write_json
 from elmo_plugin.bilm.model.lstm import LstmState
 from elmo_plugin.bilm.pretraining.checkpoints import RunFiles
-from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
+from elmo_plugin.bilm.pretraining.config import LoopSettings
 from elmo_plugin.bilm.pretraining.export import export_bilm
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, loss_metrics, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import (
     BatchPair,
     Positions,
@@ -27,9 +27,14 @@ from elmo_plugin.bilm.pretraining.loader import (
 )
 from elmo_plugin.bilm.pretraining.optimization import check_schedule
 from elmo_plugin.bilm.pretraining.processes import Processes
-from elmo_plugin.bilm.pretraining.report import Report, epoch_line, exported_line, start_line
-from elmo_plugin.bilm.pretraining.settings import LoopSettings, Progress, Step
-from elmo_plugin.bilm.pretraining.step import Stepper
+from elmo_plugin.bilm.pretraining.report import (
+    Progress,
+    Report,
+    epoch_line,
+    exported_line,
+    start_line,
+)
+from elmo_plugin.bilm.pretraining.step import Step, Stepper
 from elmo_plugin.bilm.pretraining.stop_request import Stopped, StopRequest
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
@@ -112,30 +117,30 @@ class Pretraining:
         return self.progress.metrics
 
     def _begin(self) -> None:
-        # Compare settings without the card: its command line may differ between nodes.
-        settings = repr(replace(self.settings, card=None))
-        self.processes.check_same(
+        processes, is_first = self.processes, self.processes.rank == 0
+        processes.check_same(
             vocabulary=self.words.digest,
             texts=repr((self.text, self.heldout)),
             model=self.model.description,
-            settings=settings,
+            # Nodes may differ in the card's command line, and in their GPUs.
+            settings=repr(replace(self.settings, card=None, cuda_device=None)),
         )
-        saved = self.files.newest(clean=self.processes.rank == 0)
+        saved = self.files.newest(clean=is_first)
         self.inputs: dict[str, Any] = {}
-        self.processes.run_on_first(lambda: self._check_inputs(saved))
+        processes.run_on_first(lambda: self._check_inputs(saved))
         if saved is not None:
             self._restore(saved)
+        progress, num_steps = self.progress, self.text.num_steps
         # As if the training before a resumption had been just now.
-        self._begun = time.monotonic() - self.progress.seconds
-        self.processes.check_same(start=(self.progress.epochs, self.progress.batches))
-        self.processes.broadcast(one.data for one in self.model.parameters())
-        progress = self.progress
-        if progress.rows < self.processes.size:
+        self._begun = time.monotonic() - progress.seconds
+        processes.check_same(start=(progress.epochs, progress.batches))
+        processes.broadcast(one.data for one in self.model.parameters())
+        if progress.rows < processes.size:
             raise ValueError(
-                f"there are {self.processes.size} processes for {progress.rows} streams, expected "
+                f"there are {processes.size} processes for {progress.rows} streams, expected "
                 "a stream for each at least"
             )
-        self.batches_per_epoch = self.processes.run_on_first(self._count_batches)
+        self.batches_per_epoch = processes.run_on_first(self._count_batches)
         together = self.settings.num_gradient_accumulation_steps
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
         self.num_steps = self.steps_per_epoch * self.settings.num_epochs
@@ -143,18 +148,17 @@ class Pretraining:
             self.settings.learning_rate_scheduler, self.settings.frozen_steps, self.num_steps
         )
         self.stepper.choose_dtype(progress.metrics)
-        own_rows = self.processes.share(progress.rows)
+        own_rows = processes.share(progress.rows)
         self.stepper.num_rows, self.stepper.own_rows = progress.rows, own_rows
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
-        tokens_a_step = progress.rows * self.text.num_steps * together
-        is_first, tensorboard = self.processes.rank == 0, self.settings.tensorboard
+        tokens = progress.rows * num_steps
         self.report = Report(
-            self.files.directory, tokens_a_step, self.num_steps, is_first, tensorboard
-        )
+            self.files.directory, tokens * together, self.num_steps, is_first,
+            self.settings.tensorboard,
+        )  # fmt: skip
         if is_first:
-            num_tokens = self.batches_per_epoch * progress.rows * self.text.num_steps
-            sizes = num_tokens, self.steps_per_epoch
-            logger.info(start_line(self.model, *sizes, self.settings, progress))
+            sizes = tokens * self.batches_per_epoch, self.steps_per_epoch, self.settings.num_epochs
+            logger.info(start_line(self.model, *sizes, progress))
         self.model.train()
 
     def _count_batches(self) -> int:
@@ -190,16 +194,17 @@ class Pretraining:
         self.stepper.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
         self.progress = Progress(**saved["progress"])
-        forward, backward = (
-            StreamPosition.from_dict(one, self.text.paths) for one in saved["positions"]
+        forward, backward = saved["positions"]
+        self.positions = (
+            StreamPosition.from_dict(forward, self.text.paths),
+            StreamPosition.from_dict(backward, self.text.paths),
         )
-        self.positions = (forward, backward)
         rows = self.processes.share(self.progress.rows)
-        one, other = (
+        forward, backward = (
             LstmState(*(part[:, rows.start : rows.stop].to(self.processes.device) for part in pair))
             for pair in saved["states"]
         )
-        self.stepper.states = (one, other)
+        self.stepper.states = (forward, backward)
         self._last_save = (time.monotonic(), self.progress.steps)
 
     def _epoch(self) -> None:

@@ -46,6 +46,8 @@ class LogUniformSampler:
     log(k + 1)) / log(num_words + 1)`, for words sorted by decreasing frequency.
     """
 
+    is_shared = False
+
     def __init__(self, num_words: int, num_samples: int) -> None:
         if not 0 < num_samples < num_words:
             raise ValueError(
@@ -53,7 +55,7 @@ class LogUniformSampler:
                 "fewer than words (or no sampling, for a vocabulary this small)"
             )
         self.num_words = num_words
-        self.num_samples = num_samples
+        self.num_samples = self.num_candidates = num_samples
 
     def sample(self, generator: torch.Generator | None = None) -> Negatives:
         """Draw words until `num_samples` distinct ones have been seen."""
@@ -81,8 +83,7 @@ class LogUniformSampler:
 
         The sampled softmax subtracts this value, `log(1 - (1 - p(id))^num_tries)`, from the logit.
         """
-        ids = ids.double()
-        probability = torch.log1p(1 / (ids + 1)) / math.log(self.num_words + 1)
+        probability = torch.log1p(1 / (ids.double() + 1)) / math.log(self.num_words + 1)
         return torch.log(-torch.expm1(num_tries * torch.log1p(-probability)))
 
     def corrections(
@@ -104,8 +105,10 @@ class FrequencySampler:
     are not corrected. In a small vocabulary, all words are candidates.
 
     `counts` has the count of each word in the text, shape `(num_words,)`, `num_frequent` the number
-    of words that are always candidates, the first ones.
+    of words that are always candidates, the first ones. Both directions share the candidates.
     """
+
+    is_shared = True
 
     def __init__(
         self, counts: torch.Tensor, num_samples: int, num_frequent: int, exponent: float
@@ -113,6 +116,7 @@ class FrequencySampler:
         self.num_frequent = min(num_frequent, len(counts))
         weights = counts[self.num_frequent :].double().clamp(min=1) ** exponent
         self.num_samples = num_samples if len(weights) else 0
+        self.num_candidates = self.num_frequent + self.num_samples
         self._cumulative = (weights.cumsum(0) / weights.sum()).float()
         log_counts = (weights / weights.sum()).log() + math.log(num_samples)
         self._log_counts = torch.cat([log_counts.new_zeros(self.num_frequent), log_counts])
@@ -160,6 +164,8 @@ class WordSoftmax(torch.nn.Module):
         Initialize the bias with the log of each word's share of the text, and not with zeros.
     counts : `torch.Tensor | None`, optional (default = `None`)
         Count of each word in the text, which the last three need.
+    pretrained_file : `str | None`, optional (default = `None`)
+        A `softmax.hdf5` with initial weights; random if not given.
     """
 
     def __init__(
@@ -172,6 +178,7 @@ class WordSoftmax(torch.nn.Module):
         num_frequent: int = 0,
         bias_from_counts: bool = False,
         counts: torch.Tensor | None = None,
+        pretrained_file: str | None = None,
     ) -> None:
         super().__init__()
         check_least(0, num_frequent=num_frequent, count_exponent=count_exponent)
@@ -185,15 +192,14 @@ class WordSoftmax(torch.nn.Module):
         self.sums_rows = False
         self.training_dtype: str | None = None
         self.sampler: LogUniformSampler | FrequencySampler | None = None
-        if count_exponent is not None and counts is not None:
-            if num_samples is None:
-                raise ValueError(
-                    f"count_exponent is {count_exponent}, expected num_samples with it"
-                )
+        if count_exponent is None or counts is None:
+            if num_samples is not None:
+                self.sampler = LogUniformSampler(num_words, num_samples)
+        elif num_samples is None:
+            raise ValueError(f"count_exponent is {count_exponent}, expected num_samples with it")
+        else:
             check_least(1, num_samples=num_samples)
             self.sampler = FrequencySampler(counts, num_samples, num_frequent, count_exponent)
-        elif num_samples is not None:
-            self.sampler = LogUniformSampler(num_words, num_samples)
         self.weight = torch.nn.Parameter(torch.empty(num_words, projection_dim))
         self.bias = torch.nn.Parameter(torch.zeros(num_words, 1))
         torch.nn.init.normal_(self.weight, std=projection_dim**-0.5)
@@ -201,15 +207,15 @@ class WordSoftmax(torch.nn.Module):
             shares = (counts.double() / counts.sum()).clamp(min=1e-9)
             with torch.no_grad():
                 self.bias.copy_(shares.log().unsqueeze(1))
+        if pretrained_file is not None:
+            load_softmax(self, pretrained_file)
 
     @property
     def fuses(self) -> bool:
         """Whether one kernel computes the losses, as on a GPU in training."""
-        sampler = self.sampler
-        candidates = 0 if sampler is None else sampler.num_samples
-        if isinstance(sampler, FrequencySampler):
-            candidates += sampler.num_frequent
-        return sampler is not None and fuses(self.weight, candidates, self.training_dtype)
+        return self.sampler is not None and fuses(
+            self.weight, self.sampler.num_candidates, self.training_dtype
+        )
 
     def word_ids(self, negatives: Negatives) -> torch.Tensor:
         """Return the ids of the sampled words, on the softmax's device."""
@@ -225,8 +231,7 @@ class WordSoftmax(torch.nn.Module):
             return None
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         first = self.sampler.sample(generator)
-        shared = isinstance(self.sampler, FrequencySampler)
-        return first, first if shared else self.sampler.sample(generator)
+        return first, first if self.sampler.is_shared else self.sampler.sample(generator)
 
     def forward(
         self,
@@ -253,8 +258,7 @@ class WordSoftmax(torch.nn.Module):
             outputs, targets = [torch.cat(tuple(outputs))], [torch.cat(tuple(targets))]
             negatives = negatives[:1]
         ids = [*targets, *map(self.word_ids, negatives)]
-        # One lookup: two, one for each direction, would allocate two gradients as large as the
-        # weight.
+        # One lookup: each would allocate a gradient as large as the weight.
         rows = (
             _rows_of(one, torch.cat(ids), self.sparse or self.sums_rows)
             for one in (self.weight, self.bias)

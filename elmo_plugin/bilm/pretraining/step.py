@@ -1,6 +1,7 @@
 """One optimizer step: losses, gradients summed over processes, clipping, and the update."""
 
 import hashlib
+import itertools
 import logging
 import math
 from collections.abc import Sequence
@@ -10,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
-from elmo_plugin.bilm.kernels.backend import auto_training_dtype
-from elmo_plugin.bilm.model.lstm import LstmState
+from elmo_plugin.bilm.kernels.backend import BiLstmState, auto_training_dtype
 from elmo_plugin.bilm.pretraining.captured import CapturedStep, seed_generators, with_resets
+from elmo_plugin.bilm.pretraining.config import LoopSettings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
 from elmo_plugin.bilm.pretraining.optimization import (
@@ -21,25 +22,37 @@ from elmo_plugin.bilm.pretraining.optimization import (
     make_optimizer,
 )
 from elmo_plugin.bilm.pretraining.processes import Processes, all_reduce_rows
-from elmo_plugin.bilm.pretraining.settings import LoopSettings, Step
 from elmo_plugin.bilm.pretraining.softmax import Negatives
 
 logger = logging.getLogger(__name__)
 
-States = tuple[LstmState, LstmState]
-INTACT = "checkpoints before it are intact"
+WRONG = "expected a finite number; checkpoints before it are intact"
 # Number of steps that a GPU is given before Python waits for their losses.
 STEPS_AHEAD = 64
 
 
-class _Taken(NamedTuple):
+class Step(NamedTuple):
     """
-    A step whose losses and norm, `figures` of shape `(3,)`, may still be computed by the GPU.
+    Report on one optimizer step.
+
+    `steps`: number of steps since the run began, including this one. `forward_loss`,
+    `backward_loss`: means over all processes, in nats per word. `norm`: norm of the gradients
+    before clipping; `None` without clipping. `num_batches`: number of batches. `epoch`: number of
+    the epoch, from 0. `batch`: number of the step in its epoch, from 1.
     """
 
-    number: int
-    figures: torch.Tensor
-    pairs: list[BatchPair]
+    steps: int
+    forward_loss: float
+    backward_loss: float
+    norm: float | None
+    num_batches: int
+    epoch: int = 0
+    batch: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Mean of the forward and the backward loss."""
+        return (self.forward_loss + self.backward_loss) / 2
 
 
 class Stepper:
@@ -67,14 +80,21 @@ class Stepper:
             check_takes_sparse(self.optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         model.softmax.sums_rows = processes.size > 1
-        self.states: States | None = None
+        self.states: BiLstmState | None = None
         # Number of all streams, and those that this process computes.
         self.num_rows, self.own_rows = 1, range(1)
         # Whether a CUDA graph may compute the gradients, and change the weights by them.
-        self.captures, self.captures_updates = True, self._has_capturable_update
+        self.captures = True
+        self.captures_updates = (
+            processes.size == 1
+            and settings.num_gradient_accumulation_steps == 1
+            and isinstance(self.optimizer, torch.optim.Adam)
+            and all(group["fused"] for group in self.optimizer.param_groups)
+        )
         self.graph: CapturedStep | None = None
         self._steps_ahead = 1 if processes.device.type == "cpu" else STEPS_AHEAD
-        self._taken: list[_Taken] = []
+        # Number, losses and norm, and batches of steps that the GPU may still be computing.
+        self._taken: list[tuple[int, torch.Tensor, list[BatchPair]]] = []
 
     @property
     def own_weight(self) -> float:
@@ -123,7 +143,7 @@ class Stepper:
             losses, norm = self._compute_gradients(pairs, number)
         if not (is_updated := norm is not None):
             norm = self._clip()
-        self._taken.append(_Taken(number, torch.cat([losses, norm.view(1)]), pairs))
+        self._taken.append((number, torch.cat([losses, norm.view(1)]), pairs))
         results: list[Step] = []
         totals = [0.0] * len(flags)
         if wait or len(self._taken) >= self._steps_ahead:
@@ -191,7 +211,10 @@ class Stepper:
 
     def _captured(self, scale: float) -> CapturedStep | None:
         """Return the CUDA graph that takes this step, or `None` if there is none."""
-        if not self.captures or (self.captures_updates and not self._has_optimizer_state()):
+        own = (one for group in self.optimizer.param_groups for one in group["params"])
+        # An update that makes the optimizer's tensors would make them anew in each repetition.
+        has_state = all(one in self.optimizer.state for one in own if one.requires_grad)
+        if not self.captures or (self.captures_updates and not has_state):
             return None
         if self.graph is None or self.graph.scale != scale:
             if not (self.model.fuses_directions and self.model.softmax.fuses):
@@ -199,20 +222,6 @@ class Stepper:
             update = self._update if self.captures_updates else None
             self.graph = CapturedStep(self.model, scale, update)
         return self.graph
-
-    @property
-    def _has_capturable_update(self) -> bool:
-        return (
-            self.processes.size == 1
-            and self.settings.num_gradient_accumulation_steps == 1
-            and isinstance(self.optimizer, torch.optim.Adam)
-            and all(group["fused"] for group in self.optimizer.param_groups)
-        )
-
-    def _has_optimizer_state(self) -> bool:
-        """Return whether the next update makes no tensors, which in a graph would begin anew."""
-        own = (one for group in self.optimizer.param_groups for one in group["params"])
-        return all(one in self.optimizer.state for one in own if one.requires_grad)
 
     def _update(self, rates: torch.Tensor) -> torch.Tensor:
         """Clip and take the optimizer's step in a CUDA graph; return the norm of the gradients."""
@@ -236,23 +245,23 @@ class Stepper:
 
     def _results(self, flags: list[float]) -> tuple[list[Step], list[float]]:
         """Return the steps taken and the flags, over all processes; raise an error, see `step`."""
-        own = torch.stack([one.figures for one in self._taken]).tolist()
+        own = torch.stack([figures for _, figures, _ in self._taken]).tolist()
         weighed = [loss * self.own_weight for *losses, _ in own for loss in losses]
         totals = self.processes.total(*weighed, *flags)
-        results, wrong = [], f"expected a finite number; {INTACT}"
-        for one, (*here, norm), *both in zip(self._taken, own, totals[::2], totals[1::2]):
+        results = []
+        for (number, _, pairs), (*here, norm), *both in zip(
+            self._taken, own, totals[::2], totals[1::2]
+        ):
             norm = norm if self.settings.grad_norm else None
-            step = Step(one.number, both[0], both[1], norm, len(one.pairs))
+            step = Step(number, both[0], both[1], norm, len(pairs))
             if not math.isfinite(step.loss):
                 bad = not math.isfinite(sum(here))
                 raise ValueError(
-                    f"the loss is {step.loss} at step {one.number}, {wrong}. The batch was read "
-                    f"{'from ' + _sources(one.pairs, self.paths) if bad else 'by another process'}"
+                    f"the loss is {step.loss} at step {number}, {WRONG}. The batch was read "
+                    f"{'from ' + _sources(pairs, self.paths) if bad else 'by another process'}"
                 )
             if norm is not None and not math.isfinite(norm):
-                raise ValueError(
-                    f"the norm of the gradients is {norm} at step {one.number}, {wrong}"
-                )
+                raise ValueError(f"the norm of the gradients is {norm} at step {number}, {WRONG}")
             results.append(step)
         return results, totals[len(weighed) :]
 
@@ -270,7 +279,7 @@ class Stepper:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the model's weights, keyed by their names in checkpoints."""
-        return {PREFIX + name: tensor for name, tensor in self.model.state_dict().items()}
+        return dict(self.model.state_dict(prefix=PREFIX))
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
         """Load weights, keyed by their names in checkpoints, into the model."""
@@ -284,13 +293,6 @@ def _seed(occasion: str) -> int:
 
 
 def _sources(pairs: list[BatchPair], paths: Sequence[str | Path]) -> str:
-    lines = sorted(
-        {
-            f"{paths[file]}:{line}"
-            for pair in pairs
-            for one in pair.sources
-            for file, line in one.tolist()
-        }
-    )
-    shown = ", ".join(lines[:20])
-    return shown if len(lines) <= 20 else f"{shown} and {len(lines) - 20} more"
+    read = itertools.chain(*(one.tolist() for pair in pairs for one in pair.sources))
+    lines = sorted({f"{paths[file]}:{line}" for file, line in read})
+    return ", ".join(lines[:20]) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")

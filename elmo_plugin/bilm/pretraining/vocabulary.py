@@ -150,9 +150,23 @@ def word_counts(paths: Iterable[str | Path], words: WordVocabulary) -> list[int]
 
 
 def vocabulary_of(
-    paths: Iterable[str | Path], min_count: int = 1, max_size: int | None = None
+    paths: Iterable[str | Path],
+    min_count: int = 1,
+    max_size: int | None = None,
+    vocabulary_file: str | None = None,
 ) -> WordVocabulary:
-    """Build a vocabulary from the words of text files, see `WordVocabulary.from_counts`."""
+    """
+    Build a vocabulary from the words of text files, see `WordVocabulary.from_counts`, or read it
+    from a file.
+    """
+    if vocabulary_file is not None:
+        given = {"min_count": min_count, "max_size": max_size}
+        if limits := {name: one for name, one in given.items() if one not in (None, 1)}:
+            raise ValueError(
+                f"vocabulary: vocabulary_file is given with {limits}, expected one of them: the "
+                "file's words are taken as they are"
+            )
+        return WordVocabulary.from_file(vocabulary_file)
     check_least(1, min_count=min_count)
     check_least(len(SPECIAL_WORDS), max_size=max_size)
     return WordVocabulary.from_counts(count_words(paths), min_count, max_size)

@@ -19,12 +19,11 @@ from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.bilm.model.options import ElmoOptions
 from elmo_plugin.bilm.pretraining import captured
-from elmo_plugin.bilm.pretraining.config import make_model_arguments, make_settings
+from elmo_plugin.bilm.pretraining.config import LoopSettings, make_model_arguments, make_settings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel, make_language_model
 from elmo_plugin.bilm.pretraining.loader import BatchPair, StreamLoader
 from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
 from elmo_plugin.bilm.pretraining.processes import Processes
-from elmo_plugin.bilm.pretraining.settings import LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax
 from elmo_plugin.bilm.pretraining.step import Stepper
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts

@@ -8,12 +8,11 @@ import torch
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.pretraining.evaluation import loss_metrics, sum_of_losses
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.config import LoopSettings
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, loss_metrics, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
-from elmo_plugin.bilm.pretraining.settings import LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import vocabulary_of
 

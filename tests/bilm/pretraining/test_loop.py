@@ -10,12 +10,12 @@ import torch
 from elmo_plugin.bilm.kernels import machine
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
-from elmo_plugin.bilm.pretraining.config import LOOP_KEYS, make_settings
+from elmo_plugin.bilm.pretraining.checkpoints import CheckpointSettings
+from elmo_plugin.bilm.pretraining.config import LOOP_KEYS, LoopSettings, make_settings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.bilm.pretraining.optimization import WarmupCosine
-from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 

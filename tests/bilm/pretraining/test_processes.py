@@ -13,11 +13,12 @@ from torch.multiprocessing import ProcessExitedException
 
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.options import ElmoOptions
+from elmo_plugin.bilm.pretraining.checkpoints import CheckpointSettings
+from elmo_plugin.bilm.pretraining.config import LoopSettings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.bilm.pretraining.processes import Processes, all_reduce_rows
-from elmo_plugin.bilm.pretraining.settings import CheckpointSettings, LoopSettings
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary, word_counts
 from tests.cases import first_quick

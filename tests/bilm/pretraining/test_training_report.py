@@ -3,11 +3,11 @@
 import logging
 
 from elmo_plugin.bilm.pretraining import report
-from elmo_plugin.bilm.pretraining.settings import Step
+from elmo_plugin.bilm.pretraining.step import Step
 
 
 def test_the_time_of_the_whole_run_is_logged_once(tmp_path, monkeypatch, caplog):
-    seconds = iter([0, *[second for step in range(9) for second in (6 * step, 6 * step)]])
+    seconds = iter([0, *range(0, 54, 6)])
     monkeypatch.setattr(report.time, "monotonic", lambda: next(seconds))
     caplog.set_level(logging.INFO)
     shown = report.Report(tmp_path, 20, 1000, shows=True, tensorboard=False)

@@ -9,9 +9,8 @@ import torch
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.files.bilm_tf import BilmTfCheckpoint
 from elmo_plugin.bilm.files.names import NAMED_BILMS
-from elmo_plugin.bilm.pretraining.evaluation import sum_of_losses
 from elmo_plugin.bilm.pretraining.export import export_bilm
-from elmo_plugin.bilm.pretraining.language_model import LanguageModel
+from elmo_plugin.bilm.pretraining.language_model import LanguageModel, sum_of_losses
 from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
