@@ -22,7 +22,6 @@ from allennlp.nn.util import get_dropout_mask
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
-from elmo_plugin.bilm.kernels.interface import Affine
 from elmo_plugin.bilm.kernels.plain import is_plain, plain_affines, plain_class
 
 plain_class(AugmentedLstm)
@@ -60,21 +59,19 @@ class AlternatingLstm(StackedAlternatingLstm):
                 f"initial_state has {initial_state[0].size(0)} layers, the encoder has {num_layers}"
             )
         data, batch_sizes, sorted_indices, unsorted_indices = inputs
-        if initial_state is not None and sorted_indices is not None:
-            hidden, memory = (state.index_select(1, sorted_indices) for state in initial_state)
-            initial_state = (hidden, memory)
-        final_states = []
-        for index in range(num_layers):
+        states: List[Any] = [None] * num_layers  # initial ones, which final ones replace
+        if initial_state is not None:
+            states = list(zip(*(_ordered(state, sorted_indices) for state in initial_state)))
+        for index, state in enumerate(states):
             layer: Any = getattr(self, f"layer_{index}")
-            state = (initial_state[0][index], initial_state[1][index]) if initial_state else None
-            data, final_state = _run_layer(layer, data, batch_sizes, state)
-            final_states.append(final_state)
-        hidden, memory = (torch.stack(states) for states in zip(*final_states, strict=True))
-        if unsorted_indices is not None:
-            hidden = hidden.index_select(1, unsorted_indices)
-            memory = memory.index_select(1, unsorted_indices)
+            data, states[index] = _run_layer(layer, data, batch_sizes, state)
+        hidden, memory = (_ordered(torch.stack(final), unsorted_indices) for final in zip(*states))
         outputs = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
         return outputs, (hidden, memory)
+
+
+def _ordered(state: torch.Tensor, indices: Optional[torch.Tensor]) -> torch.Tensor:
+    return state if indices is None else state.index_select(1, indices)
 
 
 def _run_layer(
@@ -91,7 +88,13 @@ def _run_layer(
 
     If the layer, its cell or a linear layer was replaced or hooked, AllenNLP's `forward` runs.
     """
-    affines = _plain_affines(layer)
+    affines = None
+    if is_plain(layer, AugmentedLstm) and is_plain(layer.cell, AugmentedLSTMCell):
+        cell, linear_class = layer.cell, torch.nn.Linear
+        affines = plain_affines([
+            (cell.input_linearity, linear_class, cell.use_bias),
+            (cell.state_linearity, linear_class, True),
+        ])  # fmt: skip
     if affines is None:
         outputs, (hidden, memory) = layer(PackedSequence(inputs, sizes), state)
         return outputs.data, (hidden.squeeze(0), memory.squeeze(0))
@@ -105,7 +108,7 @@ def _run_layer(
     if layer.recurrent_dropout_probability > 0.0:
         # Like AllenNLP, draw the mask in evaluation too: a seed then gives the same random numbers.
         drawn = get_dropout_mask(layer.recurrent_dropout_probability, memory)
-        mask = drawn.to(memory.dtype) if layer.training else mask
+        mask = drawn.to(mask) if layer.training else mask
     steps = []
     with torch.autocast(inputs.device.type, enabled=False):
         # One matrix product projects the inputs of all steps.
@@ -128,18 +131,6 @@ def _run_layer(
             memory = torch.cat([new_memory, memory[rows:]])
     outputs = torch.cat(steps if layer.go_forward else steps[::-1])
     return outputs, (hidden, memory)
-
-
-def _plain_affines(layer: AugmentedLstm) -> Optional[List[Affine]]:
-    if not is_plain(layer, AugmentedLstm) or not is_plain(layer.cell, AugmentedLSTMCell):
-        return None
-    cell, linear_class = layer.cell, torch.nn.Linear
-    return plain_affines(
-        [
-            (cell.input_linearity, linear_class, cell.use_bias),
-            (cell.state_linearity, linear_class, True),
-        ]
-    )
 
 
 @Seq2SeqEncoder.register("alternating_lstm", exist_ok=True)

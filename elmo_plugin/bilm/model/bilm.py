@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.backend import (
     CHECK,
@@ -145,13 +144,11 @@ class BiLm(WeightsModule):
         """LSTM layers of both directions."""
         return self._elmo_lstm
 
-    def _registered_lstm(self) -> BiLstm | None:
-        return next((one for one in all_modules(self._elmo_lstm) if isinstance(one, BiLstm)), None)
-
     @property
     def _own_lstm(self) -> BiLstm:
         """The LSTM without its wrapper. If a program replaced it, the one that the biLM made."""
-        return self._registered_lstm() or self._made_lstm[0]
+        found = (one for one in all_modules(self._elmo_lstm) if isinstance(one, BiLstm))
+        return next(found, self._made_lstm[0])
 
     @property
     def device(self) -> torch.device:
@@ -209,7 +206,7 @@ class BiLm(WeightsModule):
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """AllenNLP's name for `cache_vocabulary`; the vectors are trained if the biLM is."""
-        self.cache_vocabulary(tokens, any(one.requires_grad for one in self.parameters()))
+        self.cache_vocabulary(tokens, trains(self))
 
     def _boundary_vectors(self) -> Sequence[Any]:
         """
@@ -270,8 +267,7 @@ class BiLm(WeightsModule):
         # Raises
 
         `ValueError`
-            If ids have a wrong type or shape, `inputs` holds an unknown character id, or a token
-            comes after padding.
+            If ids have a wrong type or shape or an unknown character, or a token follows padding.
         """
         if word_inputs is not None and self._word_embedding is not None:
             check_ids(word_inputs, "word ids, shape (batch_size, num_tokens)")
@@ -287,13 +283,7 @@ class BiLm(WeightsModule):
         self, words: torch.nn.Embedding, word_inputs: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
         lengths = sentence_lengths(word_inputs > 0) + 2
-        # Shape: (batch_size, num_tokens + 2, projection_dim)
-        vectors = functional.pad(words(word_inputs), (0, 0, 1, 1))
-        steps = torch.arange(vectors.shape[1], device=vectors.device)
-        for place, boundary in zip((0 * lengths, lengths - 1), self._boundary_vectors()):
-            is_boundary = (steps == place.unsqueeze(1)).unsqueeze(2)
-            vectors = torch.where(is_boundary, boundary, vectors)
-        mask = steps < lengths.unsqueeze(1)
+        vectors, mask = with_boundaries(words(word_inputs), lengths, *self._boundary_vectors())
         return self.run_vectors(vectors[mask], mask, start)
 
     def embedded(self, inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -304,7 +294,7 @@ class BiLm(WeightsModule):
         """
         lengths, layer = self.check(inputs) + 2, self._token_embedder
         if runs_as_defined(layer, CharCnn):
-            ids, mask = with_boundaries(inputs, lengths, *layer.boundary_ids.to(inputs))
+            ids, mask = with_boundaries(inputs, lengths, *layer.boundary_ids)
             return [mask, layer(ids[mask])]
         found = layer(inputs)
         return [found["mask"], found["token_embedding"][found["mask"]]]
@@ -344,7 +334,8 @@ class BiLm(WeightsModule):
                 given = policy.states
                 upper = self._elmo_lstm(tokens, mask)
                 end = policy.carried
-            if self.state != "carry" and self._registered_lstm() is None and policy.states is given:
+            is_other = self._own_lstm not in all_modules(self._elmo_lstm)
+            if self.state != "carry" and is_other and policy.states is given:
                 raise ValueError(
                     f"the state is {self.state!r}, expected 'carry': the LSTM was replaced by "
                     f"{type(self._elmo_lstm)}, which has states of its own"
@@ -499,12 +490,13 @@ class BiLm(WeightsModule):
 
     def boundary_vectors(self) -> torch.Tensor:
         """Return the vectors of both sentence boundaries, shape `(2, projection_dim)`."""
-        return self.embedded(self.batch_to_ids([[]]).to(self.device)).pop()
+        return self._sentence_vectors([])
 
     def token_vectors(self, tokens: Sequence[str], batch_size: int = 1024) -> torch.Tensor:
         """Return context-independent token vectors, shape `(len(tokens), projection_dim)`."""
-        vectors = []
-        for start in range(0, max(len(tokens), 1), batch_size):
-            ids = self.batch_to_ids([tokens[start : start + batch_size]])
-            vectors.append(self.embedded(ids.to(self.device)).pop()[1:-1])
-        return torch.cat(vectors)
+        starts = range(0, max(len(tokens), 1), batch_size)
+        parts = (self._sentence_vectors(tokens[one : one + batch_size]) for one in starts)
+        return torch.cat([vectors[1:-1] for vectors in parts])
+
+    def _sentence_vectors(self, tokens: Sequence[str]) -> torch.Tensor:
+        return self.embedded(self.batch_to_ids([tokens]).to(self.device)).pop()

@@ -254,7 +254,7 @@ class CharCnn(WeightsModule):
         if character_ids.dim() == 2:
             return self.rows(character_ids, widths)
         lengths = sentence_lengths((character_ids > 0).any(dim=-1)) + 2
-        ids, mask = with_boundaries(character_ids, lengths, *self.boundary_ids.to(character_ids))
+        ids, mask = with_boundaries(character_ids, lengths, *self.boundary_ids)
         vectors = self.padding_vector().expand(*mask.shape, -1).clone()
         vectors[mask] = self.rows(ids[mask])
         return {"token_embedding": vectors, "mask": mask}

@@ -129,28 +129,18 @@ def sentence_lengths(real: torch.Tensor) -> torch.Tensor:
 
 
 def with_boundaries(
-    ids: torch.Tensor, lengths: torch.Tensor, begin: Any, end: Any
+    ids: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Put the ids of the sentence boundaries before and after each sentence.
+    Put a boundary before and after each sentence. Return the ids or vectors, shape `(batch_size,
+    num_tokens + 2, ...)`, and their bool mask, false at padding.
 
-    # Parameters
-
-    ids : `torch.Tensor`
-        Shape `(batch_size, num_tokens, ...)`, padded on the right.
-    lengths : `torch.Tensor`
-        Number of tokens of each sentence, both boundaries included.
-    begin, end : `Any`
-        Ids of each boundary: a number, or a tensor with the shape of one token of `ids`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        Ids, shape `(batch_size, num_tokens + 2, ...)`, and their bool mask, false at padding.
+    `ids` have the shape `(batch_size, num_tokens, ...)`, padded on the right. `lengths` count the
+    boundaries too. `begin` and `end` have the shape of one token of `ids`.
     """
     batch_size, num_tokens = ids.shape[:2]
     padded = ids.new_zeros(batch_size, num_tokens + 2, *ids.shape[2:])
     padded[:, 1:-1] = ids
-    padded[:, 0] = begin
-    padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end
+    padded[:, 0] = begin.to(ids)
+    padded[torch.arange(batch_size, device=ids.device), lengths - 1] = end.to(ids)
     return padded, torch.arange(num_tokens + 2, device=ids.device) < lengths.unsqueeze(1)

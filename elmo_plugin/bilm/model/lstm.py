@@ -1,8 +1,6 @@
 """
-Bidirectional LSTM: for each direction, a stack of LSTM layers with projection and clipping.
-
-Rows are packed, see `packing.py`. The backward direction runs the same code over reversed
-sentences.
+Bidirectional LSTM: a stack of LSTM layers with projection and clipping in each direction. The
+backward direction runs the same code over reversed sentences. Rows are packed, see `packing.py`.
 """
 
 import functools
@@ -56,17 +54,10 @@ class LstmCellWithProjection(WeightsModule):
     (`kernels/reference.py`).
 
     Parameters have the names and order of AllenNLP's `LstmCellWithProjection`. TensorFlow's forget
-    bias of 1 is part of `state_linearity.bias`.
-
-    # Parameters
-
-    input_dim, projection_dim, cell_size : `int`
-        Widths of the input, of the output `h` and of the memory cell `c`.
-    cell_clip, projection_clip : `float | None`, optional (default = `3.0`)
-        Largest absolute value of `c` and `h`; `None` or 0 for no limit. A tensor that is assigned
-        later gets a gradient.
-    go_forward : `bool`, optional (default = `True`)
-        AllenNLP's name for the direction. The rows of a backward layer are reversed already.
+    bias of 1 is part of `state_linearity.bias`. `cell_clip` and `projection_clip` are the largest
+    absolute values of `c` and `h`; `None` or 0 for no limit. A tensor that is assigned later gets a
+    gradient. `go_forward` is AllenNLP's name for the direction; the rows of a backward layer are
+    reversed already.
     """
 
     # What `plain_weights` reads, besides parameters.
@@ -137,24 +128,10 @@ class LstmCellWithProjection(WeightsModule):
         cell: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Any, Any] | tuple[torch.Tensor, Any]:
         """
-        Run the layer over packed rows. It also takes AllenNLP's arguments: padded sentences, their
-        lengths, and `(hidden, cell)` or `None`, which then get gradients.
+        Run the layer over packed rows, see `Backend.lstm_layer`: the state gets no gradient.
 
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Packed rows, shape `(num_rows, input_dim)`.
-        batch_sizes : `Sequence[int]`
-            Number of rows of each step, as in a `PackedSequence`.
-        hidden, cell : `torch.Tensor`
-            Initial state, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`. It
-            gets no gradient.
-
-        # Returns
-
-        `tuple[torch.Tensor, torch.Tensor, torch.Tensor]`
-            Packed outputs, shape `(num_rows, projection_dim)`; then each sentence's final `hidden`
-            and `cell`, detached, with the shapes of the initial ones.
+        It also takes AllenNLP's arguments: padded sentences, their lengths, and `(hidden, cell)` or
+        `None`, which then get gradients.
         """
         if inputs.dim() == 3:
             return self._run_padded(inputs, batch_sizes, hidden)
@@ -222,14 +199,9 @@ class BiLstm(torch.nn.Module):
     """
     Bidirectional LSTM: a stack of `LstmCellWithProjection` for each direction.
 
-    With `use_skip_connections`, layers above the first add their input to their output, after the
-    clip and outside the recurrence. These outputs may therefore exceed the clip
-    (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
-
-    # Parameters
-
-    projection_dim, cell_size, num_layers, cell_clip, projection_clip, use_skip_connections : `Any`
-        As in `ElmoOptions`.
+    Arguments are those of `ElmoOptions`. With `use_skip_connections`, layers above the first add
+    their input to their output, after the clip and outside the recurrence. These outputs may
+    therefore exceed the clip (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/model.py).
     """
 
     def __init__(
@@ -306,11 +278,7 @@ class BiLstm(torch.nn.Module):
         self.policy.states = states
 
     def reset_states(self, mask: torch.Tensor | None = None) -> None:
-        """
-        Forget the carried state; with `mask`, bool, shape `(batch_size,)`, only that of these rows.
-
-        Raise a `ValueError` if `mask` has another dtype, or not one element for each carried row.
-        """
+        """Forget the carried state; with a bool `mask` of the carried rows, only that of these."""
         states = self.policy.states
         if mask is None or states is None:
             self.policy.states = None
@@ -423,28 +391,13 @@ class BiLstm(torch.nn.Module):
         dropout: float = 0.0,
     ) -> tuple[list[torch.Tensor], LstmState]:
         """
-        Run the layers of one direction over packed rows.
+        Run the layers of one direction over packed rows of token vectors. Return each layer's
+        packed outputs, shape `(num_rows, projection_dim)`, and each sentence's final state.
 
-        # Parameters
-
-        direction : `str`
-            `"forward"` or `"backward"`. Backward rows must begin with each sentence's last token.
-        inputs : `torch.Tensor`
-            Packed token vectors, shape `(num_rows, projection_dim)`.
-        batch_sizes : `Sequence[int]`
-            Number of rows of each step, non-increasing.
-        state : `LstmState`
-            Initial state of each sentence, in packed order.
-        dropout : `float`, optional (default = `0.0`)
-            Dropout probability for each layer's input in training, with a new mask at every step.
-            The skip connection adds the input after dropout, as TensorFlow's `DropoutWrapper` does
-            around bilm-tf's residual cells.
-
-        # Returns
-
-        `tuple[list[torch.Tensor], LstmState]`
-            Each layer's packed outputs, shape `(num_rows, projection_dim)`, and each sentence's
-            final state, in packed order.
+        `batch_sizes` are the numbers of rows of each step. `"backward"` rows begin with each
+        sentence's last token. States are in packed order. `dropout` is the probability for each
+        layer's input in training, with a new mask at every step. The skip connection adds the input
+        after dropout, as TensorFlow's `DropoutWrapper` does around bilm-tf's residual cells.
         """
         outputs, ends = [], []
         learns_state = wants_gradient(state)

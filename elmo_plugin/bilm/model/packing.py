@@ -15,17 +15,8 @@ class Packing:
     """
     Converts a padded batch of token vectors to packed rows, and packed rows back.
 
-    # Parameters
-
-    lengths : `torch.Tensor`
-        Number of tokens of each sentence, int64, shape `(batch_size,)`.
-    num_steps : `int`
-        Length of each padded sentence, in tokens.
-
-    # Attributes
-
-    batch_sizes : `list[int]`
-        Number of rows of each step, non-increasing.
+    `lengths` holds the number of tokens of each sentence, int64, shape `(batch_size,)`; a padded
+    sentence has `num_steps` tokens. `batch_sizes` are the numbers of rows of each step.
     """
 
     def __init__(self, lengths: torch.Tensor, num_steps: int) -> None:

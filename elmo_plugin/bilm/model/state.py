@@ -32,24 +32,13 @@ class StatePolicy:
     """
     Chooses the initial LSTM state of each sentence, and stores final states between batches.
 
-    # Parameters
+    Its `name` is `"carry"`: start with the final state of the same row of the previous batch, as
+    AllenNLP does; vectors depend on order and batching. `"reset"`: start with zeros. `"primed"`:
+    start with the state after a fixed warm-up text; reproducible, without a cold start from zeros.
 
-    name : `str`
-        `"carry"`: start with the final state of the same row of the previous batch, as AllenNLP
-        does; vectors depend on order and batching. `"reset"`: start with zeros. `"primed"`: start
-        with the state after a fixed warm-up text; reproducible, without a cold start from zeros.
-
-    # Attributes
-
-    states : `Sequence[torch.Tensor] | None`
-        Latest hidden and cell states of each batch row, stored while `name` is `"carry"`. Their
-        format is that of AllenNLP's `_states`: shapes `(num_layers, batch_size, 2 *
-        projection_dim)` and `(num_layers, batch_size, 2 * cell_size)`, forward half first.
-
-    # Raises
-
-    `ValueError`
-        If `name` is none of these.
+    `states` are the latest hidden and cell states of each batch row, stored while `name` is
+    `"carry"`, in the format of AllenNLP's `_states`: shapes `(num_layers, batch_size, 2 *
+    projection_dim)` and `(num_layers, batch_size, 2 * cell_size)`, forward half first.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,7 +47,7 @@ class StatePolicy:
 
     @property
     def name(self) -> str:
-        """One of `STATE_MODES`; can be assigned."""
+        """One of `STATE_MODES`; can be assigned, else a `ValueError` is raised."""
         return self._name
 
     @name.setter

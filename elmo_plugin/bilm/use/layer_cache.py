@@ -74,31 +74,27 @@ class LayerCache:
         id_dtype = torch.int16 if bilm.token_class.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
-        keys = self._keys(bilm, sentences)
-        if keys is None:
-            return bilm(inputs)
-        found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
-        if any(key not in found for key in keys):
-            certain = self._keys(bilm, sentences, certain=True)
-            if certain is None:
+        for certain in (False, True):
+            keys = self._keys(bilm, sentences, certain)
+            if not keys:
                 return bilm(inputs)
-            if certain != keys:
-                keys, found = certain, dict(self._store.get(dict.fromkeys(certain)))
+            found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
             # Missing keys, each with the index of one row of `inputs` that holds its sentence.
             missing = {key: row for row, key in enumerate(keys) if key not in found}
-            if missing:
-                new = _computed(bilm, inputs, lengths, missing)
-                self._store.put(new)
-                found.update(new)
+            if not missing:
+                break
+        else:
+            new = _computed(bilm, inputs, lengths, missing)
+            self._store.put(new)
+            found.update(new)
         return _padded(bilm, [found[key] for key in keys], lengths, inputs)
 
-    def _keys(
-        self, bilm: BiLm, sentences: list[bytes], certain: bool = False
-    ) -> list[bytes] | None:
+    def _keys(self, bilm: BiLm, sentences: list[bytes], certain: bool = False) -> list[bytes]:
+        """Return the sentences' keys; none if their layers depend on more than a key covers."""
         with self._lock:
             digest = weights_digest(bilm, certain)
         if digest is None:
-            return None
+            return []
         return [hashlib.blake2b(digest + one, digest_size=20).digest() for one in sentences]
 
     def __reduce__(self) -> Any:

@@ -176,14 +176,11 @@ class LanguageScorer:
         )
         # With a carried state, sentences must run in order, so each window is one batch.
         for window in windows(given, max_tokens // WINDOW_BATCHES if carries else max_tokens):
-            tokens = [sentence.tokens for sentence in window]
-            if carries:
-                yield from self._score(tokens)
-                continue
+            rows, steps = range(len(window)), [sentence.num_steps for sentence in window]
             scores: dict[int, SentenceScores] = {}
-            for batch in batches([sentence.num_steps for sentence in window], max_tokens):
-                scores.update(zip(batch, self._score([tokens[index] for index in batch])))
-            yield from (scores[index] for index in range(len(tokens)))
+            for batch in [rows] if carries else batches(steps, max_tokens):
+                scores.update(zip(batch, self._score([window[index].tokens for index in batch])))
+            yield from (scores[index] for index in rows)
 
     def substitutes(self, sentence: Sequence[str], position: int, k: int = 10) -> list[Substitute]:
         """

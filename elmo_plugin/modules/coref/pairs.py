@@ -18,14 +18,9 @@ class Antecedents(NamedTuple):
     Possible antecedents of each kept span. Kept spans are the candidate spans with the highest
     mention scores. All tensors have the shape `(batch_size, num_kept, num_antecedents)`.
 
-    # Parameters
-
-    indices : `torch.Tensor`
-        Indices of the antecedents among the kept spans.
-    mask : `torch.Tensor`
-        True for a real antecedent, false for padding.
-    scores : `torch.Tensor`
-        Sum of the mention scores of span and antecedent, plus the pair's bilinear score if any.
+    `indices`: indices of the antecedents among the kept spans.
+    `mask`: true for a real antecedent, false for padding.
+    `scores`: mention scores of span and antecedent, plus the pair's bilinear score if any.
     """
 
     indices: torch.Tensor
@@ -149,9 +144,8 @@ def pair_scores(
     mask = antecedents.mask
     left = (row + position).expand_as(mask)[mask]
     right = (row + antecedents.indices)[mask]
-    blocks = []
-    for a, b, phi in zip(*(t.split(PAIRS_AT_ONCE) for t in (left, right, features))):
-        blocks.append(scorer(hidden_of(a, b, phi).unsqueeze(0)).flatten())
+    parts = zip(*(one.split(PAIRS_AT_ONCE) for one in (left, right, features)))
+    blocks = [scorer(hidden_of(*part).unsqueeze(0)).flatten() for part in parts]
     scores = antecedents.scores
     scores = scores.masked_fill(~mask, util.min_value_of_dtype(scores.dtype))
     if blocks:

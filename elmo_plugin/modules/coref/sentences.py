@@ -1,5 +1,6 @@
 """Split documents into sentences, and crop documents to a window of sentences."""
 
+from itertools import accumulate
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
@@ -66,23 +67,17 @@ class Sentences:
     """
     Converter between a batch of documents and the batch of all their sentences.
 
-    # Parameters
-
-    lengths : `List[List[int]]`
-        Number of tokens in each sentence of each document.
-    num_tokens : `int`
-        Number of tokens in a row of the document batch, padding included.
-    device : `torch.device`
+    `lengths` holds the number of tokens in each sentence of each document. A row of the document
+    batch has `num_tokens` tokens, padding included.
     """
 
     def __init__(self, lengths: List[List[int]], num_tokens: int, device: torch.device) -> None:
         self._num_documents, self._num_tokens = len(lengths), num_tokens
-        starts = []
-        for document, numbers in enumerate(lengths):
-            start = document * num_tokens
-            for number in numbers:
-                starts.append(start)
-                start += number
+        starts = [
+            document * num_tokens + start
+            for document, numbers in enumerate(lengths)
+            for start in list(accumulate(numbers, initial=0))[:-1]
+        ]
         sizes = torch.tensor([number for numbers in lengths for number in numbers])
         steps = torch.arange(int(sizes.max()))
         self.mask = (steps < sizes.unsqueeze(1)).to(device)
@@ -171,17 +166,9 @@ def _crop(document: Dict[str, Any], begin: int, end: int, lengths: List[int]) ->
         if key in document:
             cut[key] = document[key][begin:end]
     if "clusters" in document:
-        clusters = [
-            [
-                (start - begin, last - begin)
-                for start, last in cluster
-                if begin <= start <= last < end
-            ]
-            for cluster in document["clusters"]
-        ]
-        cut["clusters"] = [
-            cluster
-            for cluster, whole in zip(clusters, document["clusters"])
-            if len(cluster) > 1 or (cluster and len(whole) == 1)
-        ]
+        cut["clusters"] = []
+        for whole in document["clusters"]:
+            inside = [(a - begin, b - begin) for a, b in whole if begin <= a <= b < end]
+            if len(inside) > 1 or (inside and len(whole) == 1):
+                cut["clusters"].append(inside)
     return cut

@@ -47,18 +47,11 @@ class SpanParts(NamedTuple):
     `[start; end; width; head]`: the encoder's outputs at the first and the last token, the embedded
     width, and the attention-weighted sum of the span's tokens.
 
-    # Parameters
-
-    spans : `torch.Tensor`
-        First and last token, shape `(batch_size, num_spans, 2)`; also valid indices at padding.
-    context : `torch.Tensor`
-        The encoder's outputs, shape `(batch_size, num_tokens, context_dim)`.
-    values : `torch.Tensor`
-        Token vectors that the head sums, shape `(batch_size, num_tokens, value_dim)`.
-    widths : `torch.Tensor`
-        Embedded widths, shape `(batch_size, num_spans, feature_size)`.
-    attention : `torch.Tensor`
-        Attention weights of each span's tokens, shape `(batch_size, num_spans, max_width)`.
+    `spans`: first and last token, shape `(batch_size, num_spans, 2)`; valid indices at padding too.
+    `context`: the encoder's outputs, shape `(batch_size, num_tokens, context_dim)`.
+    `values`: token vectors that the head sums, shape `(batch_size, num_tokens, value_dim)`.
+    `widths`: embedded widths, shape `(batch_size, num_spans, feature_size)`.
+    `attention`: weights of each span's tokens, shape `(batch_size, num_spans, max_width)`.
     """
 
     spans: torch.Tensor
@@ -77,16 +70,8 @@ class SpanParts(NamedTuple):
 
     def embeddings(self) -> torch.Tensor:
         """Return the spans' vectors, shape `(batch_size, num_spans, vector_dim)`."""
-        starts, ends = self.spans.unbind(-1)
-        return torch.cat(
-            [
-                _rows(self.context, starts),
-                _rows(self.context, ends),
-                self.widths,
-                self._heads(self.values),
-            ],
-            dim=-1,
-        )
+        starts, ends = (_rows(self.context, tokens) for tokens in self.spans.unbind(-1))
+        return torch.cat([starts, ends, self.widths, self._heads(self.values)], dim=-1)
 
     def project(self, linear: Affine) -> torch.Tensor:
         """
@@ -186,12 +171,10 @@ def _without_crossing(
     (e2e-coref at 53c4116, coref_kernels.cc:146-214).
     """
     kept = []
-    best = (
-        scores.detach().masked_fill(~mask, -math.inf).argsort(dim=-1, descending=True, stable=True)
-    )
-    for order, real, pairs, number in zip(
-        best.tolist(), mask.sum(1).tolist(), spans.tolist(), numbers
-    ):
+    real_scores = scores.detach().masked_fill(~mask, -math.inf)
+    best = real_scores.argsort(dim=-1, descending=True, stable=True)
+    rows = zip(best.tolist(), mask.sum(1).tolist(), spans.tolist(), numbers)
+    for order, real, pairs, number in rows:
         chosen: List[int] = []
         # last_end[t]: largest end of the kept spans that start at token t.
         # first_start[t]: smallest start of the kept spans that end at token t.
@@ -210,8 +193,7 @@ def _without_crossing(
             first_start[end] = min(first_start[end], start)
         kept.append(sorted(chosen))
     longest = max(1, *map(len, kept))  # if all are empty, keep one column of padding
-    indices = torch.tensor(
-        [chosen + [0] * (longest - len(chosen)) for chosen in kept], device=scores.device
-    )
+    padded = [chosen + [0] * (longest - len(chosen)) for chosen in kept]
     lengths = torch.tensor([len(chosen) for chosen in kept], device=scores.device)
-    return indices, util.get_mask_from_sequence_lengths(lengths, longest)
+    mask = util.get_mask_from_sequence_lengths(lengths, longest)
+    return torch.tensor(padded, device=scores.device), mask
